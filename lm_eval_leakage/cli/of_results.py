@@ -181,12 +181,11 @@ def report(args: argparse.Namespace) -> None:
 def leaderboard(args: argparse.Namespace) -> None:
     """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
     from lm_eval_leakage.results import leaderboard as standings
-    from lm_eval_leakage.results.leaderboard_page import render
 
     annotations = _annotations(args)
     board = standings.leaderboard(annotations)
     if args.format == "html":
-        _write_page(render(board), args.output_path or Path("leaderboard.html"))
+        _write_page(standings.as_page(board), args.output_path or Path("leaderboard.html"))
     else:
         text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
         if args.output_path is None:
@@ -198,13 +197,20 @@ def leaderboard(args: argparse.Namespace) -> None:
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
     from lm_eval_leakage.logs.calibration_file import read_calibration
-    from lm_eval_leakage.results.annotate import Choices, annotate
+    from lm_eval_leakage.results.annotate import annotate
     from lm_eval_leakage.results.verdicts import Calibrating
 
     calibrations = [read_calibration(file) for file in args.calibration]
     calibrating = [Calibrating(one, args.calibrated_by or one.usual_detector, args.fpr) for one in calibrations]
     aliases = dict(_alias(text) for text in args.alias)
-    return annotate(args.runs, args.audit, Choices(args.detector, calibrating, args.reference, aliases))
+    return annotate(
+        args.runs,
+        args.audit,
+        detector=args.detector,
+        calibrating=calibrating,
+        references=args.reference,
+        aliases=aliases,
+    )
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from lm_eval_leakage.jobs.plan import Plan, as_command
 from lm_eval_leakage.jobs.planning import REFERENCES, RUNS, UNSEEN, CheckPlan, PlannedCheck, name_among_runs
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import digest_of, in_brackets
-from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import ACCURACY_UNFLAGGED, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
@@ -351,7 +351,7 @@ def _annotations(settings: Plan, files: FilesByRoom, calibrations: Sequence[Cali
     if not files[RUNS]:
         return []
     given = [settings.reference] if isinstance(settings.reference, Path) else []
-    return annotate(files[RUNS], (), Choices(None, calibrations, [*given, *files[REFERENCES]]))
+    return annotate(files[RUNS], calibrating=calibrations, references=[*given, *files[REFERENCES]])
 
 
 def _with_all_checked(annotations: Sequence[Annotation], planned: PlannedCheck) -> list[Annotation]:

@@ -15,8 +15,7 @@ from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, identity_of
 from lm_eval_leakage.jobs.plan import Unit, as_settings
 from lm_eval_leakage.logs.reference_log import ANNOTATED
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import Leaderboard, as_csv, as_markdown, leaderboard, records
-from lm_eval_leakage.results.leaderboard_page import render
+from lm_eval_leakage.results.leaderboard import Leaderboard, as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.texts import as_json
 
@@ -47,7 +46,7 @@ def tables_of(board: Leaderboard) -> Mapping[str, str]:
     """The texts of the tables, by file name."""
     problems = [str(problem) for problem in board.problems]
     as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
-    texts = (render(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
+    texts = (as_page(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
     return {name: f"{text.rstrip()}\n" for name, text in zip(TABLE_FILES, texts, strict=True)}
 
 

@@ -12,137 +12,123 @@ from typing import Any
 import numpy as np
 
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
-from lm_eval_leakage.logs.run import Problem, Run, ShardSet, sanitized
+from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.results.answered import (
-    PooledMetrics,
-    TaskRun,
-    accuracy_of,
-    chosen_runs,
-    metrics_of_shards,
-)
+from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards
 from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What a user may choose.
+def annotate(
+    runs: Sequence[Path],
+    audits: Sequence[Path] = (),
+    *,
+    detector: str | None = None,
+    calibrating: Sequence[Calibrating] = (),
+    references: Sequence[Path] = (),
+    aliases: Mapping[str, str] | None = None,
+) -> list[Annotation]:
+    """One annotation per model, of all runs and audits in the folders.
 
+    audits: folders of audits, unless they are among those of the runs
     detector: id of the one whose flags the columns show; by default max_order where it was run
     calibrating: calibrations, each used for its own model
     references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
         of option orders how natural the published one is
     aliases: other names of models and the name to use, if a model was run and audited under two names
-    """
-
-    detector: str | None = None
-    calibrating: Sequence[Calibrating] = ()
-    references: Sequence[Path] = ()
-    aliases: Mapping[str, str] = field(default_factory=dict)
-
-
-DEFAULT = Choices()
-
-
-def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices = DEFAULT) -> list[Annotation]:
-    """One annotation per model, of all runs and audits in the folders.
-
-    audits: folders of audits, unless they are among those of the runs
 
     Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
     problems: list[Problem] = []
     by_model: dict[str, list[Run]] = defaultdict(list)
-    aliases = {sanitized(name): model for name, model in choices.aliases.items()}
+    names = {sanitized(name): model for name, model in (aliases or {}).items()}
     for run in find_runs([*runs, *audits], problems):
-        known = replace(run, model=aliases.get(run.key, run.model))
+        known = replace(run, model=names.get(run.key, run.model))
         by_model[known.key].append(known)
-    references = _references(choices.references, aliases, problems)
-    first, *rest = _adjusted([_annotation(own, references, choices, model) for model, own in by_model.items()])
-    if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
-        told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
-        raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
+    known_of = _references(references, names, problems)
+    found = []
+    for model, own in by_model.items():
+        others = [one for name, one in known_of.items() if name != model]  # a model is no reference for itself
+        found.append(_annotation(own, others, detector, calibrating))
+    if detector and not any(one.detector for one in found):
+        told = "; ".join(str(problem) for one in found for problem in one.problems)
+        raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
+    rows = iter(adjusted_rows([row for one in found for row in one.rows]))
+    first, *rest = [replace(one, rows=tuple(islice(rows, len(one.rows)))) for one in found]
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 
 
-def _adjusted(found: Sequence[Annotation]) -> list[Annotation]:
-    rows = iter(adjusted_rows([row for annotation in found for row in annotation.rows]))
-    return [replace(annotation, rows=tuple(islice(rows, len(annotation.rows)))) for annotation in found]
-
-
 def _annotation(
-    runs: Sequence[Run],
-    references: Mapping[str, _Reference],
-    choices: Choices,
-    key: str,
+    runs: Sequence[Run], references: Sequence[_Reference], detector: str | None, calibrations: Sequence[Calibrating]
 ) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
-    calibrating = calibrating_of(model, choices.calibrating, problems)
-    audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
-    others = [own for name, own in references.items() if name != key]  # a model is no reference for itself
-    found = tuple(_with_orders(one, others) for one in audited.found)
+    calibrating = calibrating_of(model, calibrations, problems)
+    audited = audited_questions(lines_of_audits(runs, problems), problems, detector, calibrating)
+    found = tuple(_with_orders(one, references) for one in audited.found)
     joining = Joining(found)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(others))
+    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
     made = provenances(runs)
+    own_groups = [part.answered.run.results.get("group_subtasks") or {} for part in parts]
     return Annotation(
         model,
         audited.detector,
         tuple(replace(row, provenance=made.get(row.task, NOT_TOLD)) for row in rows),
         tuple(question for part in parts for question in part.questions),
         found,
-        {name: members for part in parts for name, members in _groups(part).items() if members},
+        {name: members for own in own_groups for name, members in own.items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
         audited.calibrated.n_seen if audited.calibrated else 0,
     )
 
 
+def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
+    files = [file for part in parts for file in part.answered.run.results_files or (part.answered.log,)]
+    return {
+        "runs": list(dict.fromkeys(map(str, files))),
+        "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
+        "lm_eval": sorted({str(run.results.get("lm_eval_version") or "unknown") for run in runs}),
+    }
+
+
 def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
+    """What the task's logs and shards lack is added to the problems."""
     if one.log is None:
         return Part(one, [])
-    found = one.answers(problems)
+    found, shards = one.answers(problems), one.shards
     held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
     for name, n in held.items():
         if n < one.n_questions:
             by = f" by filter {name}" if len(held) > 1 else ""
-            of = "all of them" if one.shards is None else "those"
+            of = "all of them" if shards is None else "those"
             what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of {of}"
             problems.append(Problem(what, one.log, incomplete=True))
-    if one.shards is None:
-        return Part(one, joining.join(one, found))
-    return Part(one, joining.join(one, found), _metrics_of_shards(one.task, one.shards, found, problems))
-
-
-def _metrics_of_shards(
-    task: str, shards: ShardSet, found: Sequence[AnnotatedQuestion], problems: list[Problem]
-) -> PooledMetrics:
+    questions = joining.join(one, found)
+    if shards is None:
+        return Part(one, questions)
     if lacking := shards.lacking:
-        what = f"{task}: {lacking}; the row is of these, until the others are run with the same options"
+        what = f"{one.task}: {lacking}; the row is of these, until the others are run with the same options"
         problems.append(Problem(what, shards.results_file, incomplete=True))
     if n_twice := len(found) - len({answer.doc_id for answer in found}):
-        what = f"{task}: {n_twice} question(s) are in two shards, so these are of different runs; keep those of one"
+        what = (
+            f"{one.task}: {n_twice} question(s) are in two shards, so these are of different runs; keep those of one"
+        )
         problems.append(Problem(what, shards.results_file, incomplete=True))
-    metrics = metrics_of_shards(task, shards, found)
+    metrics = metrics_of_shards(one.task, shards, found)
     if metrics.withheld:
         what = (
-            f"{task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' values in "
-            "each shard; only a run without shards has it"
+            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' values "
+            "in each shard; only a run without shards has it"
         )
         problems.append(Problem(what, shards.results_file))
-    return metrics
+    return Part(one, questions, metrics)
 
 
-def _files(one: TaskRun) -> Sequence[Path | None]:
-    return one.run.results_files or (one.log,)
-
-
-def _groups(part: Part) -> Mapping[str, Sequence[str]]:
-    return part.answered.run.results.get("group_subtasks") or {}
+# ---------------------------------------------------------------------- references
 
 
 @dataclass(frozen=True)
@@ -150,7 +136,7 @@ class _Reference:
     """What another model's runs say. right: scores of its answers to a question, by the hash of the row and of its
     text; orders: log-likelihoods of the orders of each question, by the hash of the row."""
 
-    right: Mapping[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    right: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     orders: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
@@ -160,11 +146,10 @@ def _references(
     found: dict[str, _Reference] = defaultdict(_Reference)
     for run in find_runs(folders, problems) if folders else ():
         own = found[sanitized(aliases.get(run.key, run.model))]
-        for one in chosen_runs([run], problems):
-            for answer in one.answers(problems):
-                metric = accuracy_of(answer.scores)
-                for name in filter(None, (answer.doc_hash, answer.content) if metric else ()):
-                    own.right[name].append(answer.scores[metric or ""])
+        for answer in (answer for one in chosen_runs([run], problems) for answer in one.answers(problems)):
+            if metric := accuracy_of(answer.scores):
+                for name in filter(None, (answer.doc_hash, answer.content)):
+                    own.right[name].append(answer.scores[metric])
         for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
             if line.loglikelihoods and line.published_orders is not None:
                 own.orders[line.question] = tuple(line.loglikelihoods)
@@ -189,15 +174,6 @@ def _with_orders(one: AuditedQuestion, references: Sequence[_Reference]) -> Audi
     if not found:
         return one
     return replace(one, orders=replace(one.orders, reference=tuple(np.mean(found, axis=0).tolist())))
-
-
-def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
-    versions = {str(run.results.get("lm_eval_version") or "unknown") for run in runs}
-    return {
-        "runs": list(dict.fromkeys(str(file) for part in parts for file in _files(part.answered))),
-        "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
-        "lm_eval": sorted(versions),
-    }
 
 
 # ---------------------------------------------------------------------- joining
@@ -248,18 +224,17 @@ class Joining:
         if not self._by_hash:
             what = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
             return [Problem(what)]
-        found = [
-            Problem(f"{task}: {len(ids)} question(s) are in no audit (doc_id {_some(ids)}); only counted in `n`")
-            for task, ids in self._missed.items()
-            if ids
-        ]
         left = defaultdict(list)
         for one in self._by_hash.values():
             if one.benchmark in self._touched and one.doc_hash not in self._used and not one.is_shard:
                 left[one.benchmark].append(one.doc_hash[:8])
-        return found + [
-            Problem(f"{name}: {len(hashes)} audited question(s) were answered in no run (doc_hash {_some(hashes)})")
-            for name, hashes in left.items()
+        unaudited = "{}: {} question(s) are in no audit (doc_id {}); only counted in `n`"
+        unanswered = "{}: {} audited question(s) were answered in no run (doc_hash {})"
+        return [
+            Problem(told.format(name, len(ids), _some(ids)))
+            for told, found in ((unaudited, self._missed), (unanswered, left))
+            for name, ids in found.items()
+            if ids
         ]
 
 

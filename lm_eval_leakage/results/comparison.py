@@ -2,9 +2,7 @@
 
 That is the preference for the published orders, in standard deviations of a question's orders. Where the verdicts rest
 on different comparisons, or on none, their preferences cannot be compared; the shares flagged and what chance gives
-are drawn instead.
-
-The comparison plot as one SVG drawing, for notebooks and files.
+are drawn instead. On a page, or as one SVG drawing for notebooks and files.
 """
 
 from __future__ import annotations
@@ -13,16 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.results.charts import LETTER, WIDTH, DotChart, Dots, dot_chart, share_axis, signed_axis
+from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.columns import FLAGGED, NULL_RATE
 from lm_eval_leakage.results.data_verdict import BY_CONTROL, BY_ORDERS, BY_REFERENCE, TOLERANCES
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.html import render
 from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.tables import benchmarks, suspicion
+from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal
 
 MOST_ROWS = 24
@@ -33,29 +30,31 @@ COMPARED_WITH = {
 }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """caption: what is drawn, and how to read it"""
-
-    chart: DotChart
-    caption: str
-
-    @property
-    def caption_lines(self) -> list[str]:
-        """As wide as the drawing, which wraps no text itself."""
-        return wrap(self.caption, int(WIDTH / LETTER))
-
-
-def comparison(rows: Sequence[Row]) -> Comparison | None:
+def comparison(rows: Sequence[Row]) -> DotChart | None:
     """Of the given benchmarks' rows, in their order, without those that no audit covers; None if there is nothing to
     draw."""
     basis = common_basis(rows)
     rows = [row for row in rows if row.verdict.word or (FLAGGED.of(row) and not basis)]
     shown = rows[:MOST_ROWS]
-    found = _of_preferences(shown, basis) if basis else _of_flags(shown)
-    if found is None or len(rows) == len(shown):
-        return found
-    return Comparison(found.chart, f"{found.caption} The {counted(MOST_ROWS, 'most suspicious row')} of {len(rows)}.")
+    if basis:
+        what, x_label, series = "Preference for the published orders", "standard deviations", "preference"
+        estimates, chances = [_preference(row) for row in shown], [_reached(row) for row in shown]
+        without = "no preference" if basis == BY_ORDERS else "what clean models reach"
+        caption = f"Compared with {COMPARED_WITH[basis]}. Dashed: {without}."
+    else:
+        what, x_label, series = "Share of questions flagged", "share", "flagged"
+        estimates, chances = [FLAGGED.of(row) for row in shown], [NULL_RATE.of(row) for row in shown]
+        caption = "Dashed: expected by chance. Natural orders raise the share without leakage, too."
+    if not (basis or any(estimates)):
+        return None
+    if len(rows) > len(shown):
+        caption += f" The {counted(MOST_ROWS, 'most suspicious row')} of {len(rows)}."
+    labels = [_label(row, shown) for row in shown]
+    dots = [
+        Dots(label, {series: estimate} if estimate else {}, chance, ending, row.verdict.word)
+        for row, (label, ending), estimate, chance in zip(shown, labels, estimates, chances, strict=True)
+    ]
+    return DotChart(what, f"{x_label}, 95 % interval", dots, ticks_of(estimates), caption)
 
 
 def common_basis(rows: Sequence[Row]) -> str:
@@ -71,18 +70,9 @@ def _label(row: Row, rows: Sequence[Row]) -> tuple[str, str]:
     return row.model, "" if len({one.name for one in rows}) == 1 else f", {row.name}"
 
 
-def _dots(row: Row, rows: Sequence[Row], series: str, estimate: Estimate, chance: float) -> Dots:
-    label, ending = _label(row, rows)
-    return Dots(label, {series: estimate} if estimate else {}, chance, ending, row.verdict.word)
-
-
-def _of_preferences(rows: Sequence[Row], basis: str) -> Comparison:
-    estimates = [_preference(row) for row in rows]
-    dots = [_dots(row, rows, "preference", own, _reached(row)) for row, own in zip(rows, estimates, strict=True)]
-    what = "Preference for the published orders"
-    chart = dot_chart(what, "standard deviations, 95 % interval", dots, signed_axis(estimates))
-    without = "no preference" if basis == BY_ORDERS else "what clean models reach"
-    return Comparison(chart, f"Compared with {COMPARED_WITH[basis]}. Dashed: {without}.")
+def _preference(row: Row) -> Estimate:
+    tested = row.verdict.tested
+    return UNKNOWN if math.isnan(tested.mean) else normal(tested.mean, tested.mean_error)
 
 
 def _reached(row: Row) -> float:
@@ -91,20 +81,6 @@ def _reached(row: Row) -> float:
         return TOLERANCES[row.verdict.basis]
     mean, spread = row.verdict.natural
     return normal(mean, spread).high
-
-
-def _preference(row: Row) -> Estimate:
-    tested = row.verdict.tested
-    return UNKNOWN if math.isnan(tested.mean) else normal(tested.mean, tested.mean_error)
-
-
-def _of_flags(rows: Sequence[Row]) -> Comparison | None:
-    estimates = [FLAGGED.of(row) for row in rows]
-    if not any(estimates):
-        return None
-    dots = [_dots(row, rows, "flagged", own, NULL_RATE.of(row)) for row, own in zip(rows, estimates, strict=True)]
-    chart = dot_chart("Share of questions flagged", "share, 95 % interval", dots, share_axis(estimates))
-    return Comparison(chart, "Dashed: expected by chance. Natural orders raise the share without leakage, too.")
 
 
 @dataclass(frozen=True)
@@ -132,8 +108,7 @@ def comparison_plot(annotations: Sequence[Annotation]) -> Plot:
 
     Raises ValueError if no audit has anything to draw.
     """
-    rows = [row for annotation in annotations for row in benchmarks(annotation.rows)]
-    found = comparison(sorted(rows, key=lambda row: suspicion(row.verdict)))
+    found = comparison(benchmarks(row for annotation in annotations for row in annotation.rows))
     if found is None:
         raise ValueError("there is nothing to plot: no audit of these runs has option orders or flags; run one first")
-    return Plot(render("plot.svg.j2", found=found).strip())
+    return Plot(render("plot.svg.j2", chart=found).strip())

@@ -21,6 +21,7 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 FORM = re.compile(r"\s*(?P<column>[^<>\s]+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>[^<>=\s][^<>=]*?)\s*")
+QUOTED = re.compile(r"""(["'])(.*)\1""")
 OF_FLAGS = (PVALUE_ALL.key, PVALUE_UNGUARDED.key)
 
 
@@ -71,16 +72,16 @@ class Condition:
     def untold_of(self, rows: Sequence[Row]) -> list[str]:
         """A sentence for each benchmark with a verdict that the condition cannot judge: its verdict cannot be told, or
         none of its rows has the column."""
-        known = {_benchmark(row) for row in rows if self._number(flat_row(row)) is not None}
+        known = {(row.model, row.name) for row in rows if self._number(flat_row(row)) is not None}
         told = []
         for row in benchmarks(rows):
-            named = f"{row.model}, {row.task}: not judged, since"
-            if not row.verdict.word:
-                continue
-            if _benchmark(row) not in known:
-                told.append(f"{named} it has no {self.column}")
+            reason = ""
+            if row.verdict.word and (row.model, row.name) not in known:
+                reason = f"it has no {self.column}"
             elif self.column == VERDICT.key and self.comparison[0] == ">" and row.verdict.word == CANNOT_TELL:
-                told.append(f"{named} its verdict is that it {row.verdict.sentence}")
+                reason = f"its verdict is that it {row.verdict.sentence}"
+            if reason:
+                told.append(f"{row.model}, {row.task}: not judged, since {reason}")
         return list(dict.fromkeys(told))
 
     def met_by(self, rows: Iterable[Row]) -> list[str]:
@@ -97,7 +98,13 @@ class Condition:
             raise ValueError(
                 f"the condition is on {self.column!r}, which no row has; the columns here: {', '.join(columns)}"
             )
-        met = [self._told(row, value) for row, value in known if COMPARISONS[self.comparison](value, self.bound)]
+        met = []
+        for row, value in known:
+            if COMPARISONS[self.comparison](value, self.bound):
+                is_word = self.column == VERDICT.key
+                found = row.verdict.sentence if is_word else f"{self.column} is {value:.4g}"
+                bound = repr(WORDS[int(self.bound)]) if is_word else f"{self.bound:g}"
+                met.append(f"{row.model}, {row.task}: {found}, which is {self.comparison} {bound}")
         return list(dict.fromkeys(met))  # a verdict is the same for each metric
 
     def _number(self, flat: Mapping[str, object]) -> float | None:
@@ -106,18 +113,8 @@ class Condition:
             return float(WORDS.index(str(value))) if value else None
         return float(value) if isinstance(value, (int, float)) else None
 
-    def _told(self, row: Row, value: float) -> str:
-        if self.column == VERDICT.key:
-            bound = WORDS[int(self.bound)]
-            return f"{row.model}, {row.task}: {row.verdict.sentence}, which is {self.comparison} {bound!r}"
-        return f"{row.model}, {row.task}: {self.column} is {value:.4g}, which is {self.comparison} {self.bound:g}"
-
-
-def _benchmark(row: Row) -> tuple[str, str, str]:
-    return row.model, row.task, row.n_shot
-
 
 def _place_of(word: str) -> float:
     """Of `strong evidence`, "strong evidence" in quotation marks, or strong_evidence. Raises ValueError."""
-    quote = word[0] if word[:1] in ("'", '"') and word[-1] == word[0] else ""
-    return float(WORDS.index(word.removeprefix(quote).removesuffix(quote).replace("_", " ")))
+    quoted = QUOTED.fullmatch(word)
+    return float(WORDS.index((quoted[2] if quoted else word).replace("_", " ")))

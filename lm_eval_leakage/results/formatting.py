@@ -139,37 +139,6 @@ class Cell:
 EMPTY = Cell()
 
 
-def text_cell(text: str) -> Cell:
-    return Cell(text) if text else EMPTY
-
-
-def count_cell(n: int) -> Cell:
-    return Cell(count(n), order=n)
-
-
-def number_cell(value: float) -> Cell:
-    return EMPTY if math.isnan(value) else Cell(number(value), order=value)
-
-
-def pvalue_cell(value: float, is_bound: bool = False) -> Cell:
-    return EMPTY if math.isnan(value) else Cell(pvalue(value, is_bound), order=value)
-
-
-def error_cell(estimate: Estimate) -> Cell:
-    """The value with its standard error."""
-    return Cell(plus_minus(estimate, 3), order=estimate.value) if estimate else EMPTY
-
-
-def interval_cell(estimate: Estimate) -> Cell:
-    """The value above its 95 % interval."""
-    return Cell(number(estimate.value), interval(estimate), estimate.value) if estimate else EMPTY
-
-
-def ratio_cell(estimate: Estimate) -> Cell:
-    """A ratio, which may be far above 1, above its interval."""
-    return Cell(number(estimate.value, 2), interval(estimate), estimate.value) if estimate else EMPTY
-
-
 # ---------------------------------------------------------------------- columns and tables
 
 Record = TypeVar("Record")
@@ -178,23 +147,29 @@ Cells = list[list[str]]
 
 @dataclass(frozen=True)
 class Kind:
-    """undefined: the value of a record without data for the column; cell: formats a value"""
+    """undefined: the value of a record without data for the column; form: formats any other value"""
 
     undefined: Any
-    cell: Callable[[Any], Cell]
+    form: Callable[[Any], Cell]
 
     @property
     def is_text(self) -> bool:
         return isinstance(self.undefined, str)
 
+    def cell(self, value: Any) -> Cell:
+        is_undefined = value == "" or value != value or (isinstance(value, Estimate) and not value)
+        return EMPTY if is_undefined else self.form(value)
 
-TEXT = Kind("", text_cell)
-COUNT = Kind(0, count_cell)
-NUMBER = Kind(math.nan, number_cell)
-PVALUE = Kind(math.nan, pvalue_cell)
-WITH_ERROR = Kind(UNKNOWN, error_cell)
-INTERVAL = Kind(UNKNOWN, interval_cell)
-RATIO = Kind(UNKNOWN, ratio_cell)
+
+TEXT = Kind("", Cell)
+COUNT = Kind(0, lambda n: Cell(count(n), order=n))
+NUMBER = Kind(math.nan, lambda value: Cell(number(value), order=value))
+PERCENT = Kind(math.nan, lambda share: Cell(whole_percent(share), order=share))
+PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value), order=value))
+BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value, is_bound=True), order=value))
+WITH_ERROR = Kind(UNKNOWN, lambda found: Cell(plus_minus(found, 3), order=found.value))
+INTERVAL = Kind(UNKNOWN, lambda found: Cell(number(found.value), interval(found), found.value))
+RATIO = Kind(UNKNOWN, lambda found: Cell(number(found.value, 2), interval(found), found.value))  # may be far above 1
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results import formatting
-from lm_eval_leakage.results.charts import HEIGHT, WIDTH
+from lm_eval_leakage.results.charts import HEIGHT, WIDTH, tick_text
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
@@ -38,32 +38,27 @@ def environment() -> Environment:
         number=formatting.number,
         count=formatting.count,
         counted=formatting.counted,
-        origin_lines=origin_lines,
         together=together,
         breakable=breakable,
+        tick_text=tick_text,
     )
-    found.globals.update(_values())
-    return found
-
-
-def _values() -> dict[str, object]:
-    """What all templates may use."""
-    style, script, plot_style = asset("page.css"), asset("page.js"), asset("plot.css")
-    return {
-        "style": Markup(style),
-        "script": Markup(script),
-        "plot_style": Markup(plot_style),
-        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+    style, script = asset("page.css"), asset("page.js")
+    found.globals.update(
+        style=Markup(style),
+        script=Markup(script),
+        plot_style=Markup(asset("plot.css")),
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
-        "version": __version__,
-        "width": WIDTH,
-        "height": HEIGHT,
-        "zoom": ZOOM,
-        "n_problems": N_PROBLEMS,
-        "n_missing": N_MISSING,
-        "evidence_level": EVIDENCE_LEVEL,
-        "strong_level": STRONG_LEVEL,
-    }
+        version=__version__,
+        width=WIDTH,
+        height=HEIGHT,
+        zoom=ZOOM,
+        n_problems=N_PROBLEMS,
+        n_missing=N_MISSING,
+        evidence_level=EVIDENCE_LEVEL,
+        strong_level=STRONG_LEVEL,
+    )
+    return found
 
 
 def render(template: str, **values: object) -> str:
@@ -94,12 +89,3 @@ def together(text: str) -> Markup:
 def breakable(name: str) -> Markup:
     """Allows a long name to wrap after each `_` and `/`."""
     return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(visible(name)))))
-
-
-def origin_lines(value: object) -> list[str]:
-    """A value of `Annotation.origins` as lines."""
-    if isinstance(value, dict):
-        return [f"{key}: {', '.join(origin_lines(part))}" for key, part in value.items()]
-    if isinstance(value, list | tuple):
-        return [line for part in value for line in origin_lines(part)]
-    return [str(value)]

@@ -47,18 +47,13 @@ def described_lines(lines: Iterable[AuditLine]) -> Described:
 
 def refuse_withheld(calibration: Calibration, lines: Sequence[AuditLine]) -> None:
     """Raises ValueError, with the remedy, if the calibration allows no statement about what was seen."""
-    if reason := of_another_benchmark(calibration, lines) or why_withheld(calibration, described_lines(lines)):
+    if others := sorted({line.benchmark for line in lines if not is_part(line.benchmark, calibration.benchmark)}):
+        raise ValueError(
+            f"the calibration is of the benchmark {calibration.benchmark!r}, but the run audits {', '.join(others)}; "
+            "name a folder with audits of that benchmark alone, or make a calibration of this one"
+        )
+    if reason := why_withheld(calibration, described_lines(lines)):
         raise ValueError(reason)
-
-
-def of_another_benchmark(calibration: Calibration, lines: Iterable[AuditLine]) -> str:
-    others = sorted({line.benchmark for line in lines if not is_part(line.benchmark, calibration.benchmark)})
-    if not others:
-        return ""
-    return (
-        f"the calibration is of the benchmark {calibration.benchmark!r}, but the run audits {', '.join(others)}; name "
-        "a folder with audits of that benchmark alone, or make a calibration of this one"
-    )
 
 
 def is_part(benchmark: str, whole: str) -> bool:
@@ -84,11 +79,6 @@ class Identification:
     withheld: str | None = None
     copies: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
-    @property
-    def n_copies(self) -> int:
-        """Number of other rows, which count neither in the set nor in the bounds."""
-        return sum(map(len, self.copies.values()))
-
     def bound(self, chosen: Sequence[bool]) -> tuple[int, int]:
         """The size of a set that holds all questions up to some p-value, and at most how many of it are unseen."""
         return sum(chosen), max((most for most, own in zip(self.most_unseen, chosen, strict=True) if own), default=0)
@@ -98,6 +88,9 @@ class Identification:
         ranks = _ranks(self.found.pvalues)
         fitting = [(n, most) for n, most in zip(ranks, self.most_unseen, strict=True) if most <= share * n + 1e-9]
         return max(fitting, default=(0, 0))
+
+
+_Ranked = tuple[dict[str, float], dict[str, str], KnownScores]  # p-values, classes, and what they are compared with
 
 
 def identify(
@@ -122,41 +115,34 @@ def identify(
         refuse_withheld(calibration, [one.first for one in asked])
         rows |= {one.name: one.first.doc for one in asked}
         pvalues = pvalues_of(asked, calibration, detector, problems)
-        classes = {one.name: one.first.of_class for one in asked}
-        models.append(_Ranked(pvalues, classes, calibration.detectors[detector]))
-    asked_of_all = [name for name in rows if all(name in own.pvalues for own in models)]
-    together = joint([[own.pvalues[name] for name in asked_of_all] for own in models])
-    questions, untested = {name: rows[name] for name in asked_of_all}, len(rows) - len(asked_of_all)
-    others = {name: copies[name] for name in asked_of_all if copies[name]}
+        models.append((pvalues, {one.name: one.first.of_class for one in asked}, calibration.detectors[detector]))
+    names = [name for name in rows if all(name in pvalues for pvalues, _, _ in models)]
+    together = joint([[pvalues[name] for name in names] for pvalues, _, _ in models])
     found = from_pvalues(together, level)
-    if len(questions) < FEWEST_TO_NAME:
-        none = replace(found, flagged=(False,) * len(questions))
+    most: tuple[int, ...] = ()
+    too_few = None
+    if len(names) < FEWEST_TO_NAME:
+        found = replace(found, flagged=(False,) * len(names))
         too_few = (
-            f"No set is named: {counted(len(questions))} with a score from every model, fewer than the "
+            f"No set is named: {counted(len(names))} with a score from every model, fewer than the "
             f"{FEWEST_TO_NAME} that a set is chosen from; audit more questions."
         )
-        return Identification(questions, none, untested, (), too_few, others)
-    parts = [part for own in models for part in own.parts(asked_of_all)]
-    most = tuple(most_false(together, parts).tolist())
-    return Identification(questions, found, untested, most, copies=others)
+    else:
+        most = tuple(most_false(together, [part for own in models for part in _parts(names, *own)]).tolist())
+    questions, others = {name: rows[name] for name in names}, {name: copies[name] for name in names if copies[name]}
+    return Identification(questions, found, len(rows) - len(names), most, too_few, others)
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """One model's p-values and classes by question, and the scores that they were compared with."""
-
-    pvalues: Mapping[str, float]
-    classes: Mapping[str, str]
-    known: KnownScores
-
-    def parts(self, names: Sequence[str]) -> Iterator[ComparedClass]:
-        """The questions by the class of the known-unseen ones that they were compared with."""
-        of_class: dict[str, list[int]] = {}
-        for place, name in enumerate(names):
-            of_class.setdefault(self.known.compared_with(self.classes[name]) or EVERY_CLASS, []).append(place)
-        for name, places in of_class.items():
-            pvalues = np.array([self.pvalues[names[place]] for place in places])
-            yield ComparedClass(np.array(places), pvalues, len(self.known.groups[name]))
+def _parts(
+    names: Sequence[str], pvalues: Mapping[str, float], classes: Mapping[str, str], known: KnownScores
+) -> Iterator[ComparedClass]:
+    """One model's questions by the class of the known-unseen ones that they were compared with."""
+    of_class: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        of_class.setdefault(known.compared_with(classes[name]) or EVERY_CLASS, []).append(place)
+    for own, places in of_class.items():
+        compared = np.array([pvalues[names[place]] for place in places])
+        yield ComparedClass(np.array(places), compared, len(known.groups[own]))
 
 
 def questions_of_model(folder: Path, calibration: Calibration, problems: list[Problem]) -> list[AskedOnce]:
@@ -232,47 +218,43 @@ def _ranks(pvalues: Sequence[float]) -> list[int]:
 def as_lines(identification: Identification) -> list[dict[str, Any]]:
     """One record per question, for a file of JSON lines; rank and unseen_at_most are of the list that ends with it and
     those of equal p-values. No flags or bounds if no set is named. A copy follows its question, with its values."""
-    found, n = identification.found, len(identification.questions)
-    named = identification.withheld is None
-    columns = {
-        "flagged": found.flagged if named else [None] * n,
-        "pvalue": found.pvalues,
-        "rank": _ranks(found.pvalues),
-        "unseen_at_most": identification.most_unseen if named else [None] * n,
-    }
-    values = [dict(zip(columns, own, strict=True)) for own in zip(*columns.values(), strict=True)]
-    return [
-        {"doc_hash": doc_hash, **own, "doc": doc}
-        for (name, first), own in zip(identification.questions.items(), values, strict=True)
-        for doc_hash, doc in {name: first, **identification.copies.get(name, {})}.items()
-    ]
+    found = identification.found
+    ranks, most_unseen = _ranks(found.pvalues), identification.most_unseen
+    lines = []
+    for place, (name, first) in enumerate(identification.questions.items()):
+        values = {
+            "flagged": found.flagged[place] if most_unseen else None,
+            "pvalue": found.pvalues[place],
+            "rank": ranks[place],
+            "unseen_at_most": most_unseen[place] if most_unseen else None,
+        }
+        docs = {name: first, **identification.copies.get(name, {})}
+        lines += [{"doc_hash": doc_hash, **values, "doc": doc} for doc_hash, doc in docs.items()]
+    return lines
 
 
 def summary(identification: Identification) -> str:
-    """What was found, in a sentence or two."""
+    """What was found, in a sentence or two: on average, and with high probability, also of a list whose length is
+    chosen after looking."""
     found, untested = identification.found, identification.untested
     left_out = f" {untested} question(s) without a score from every model are left out." if untested else ""
-    if copies := left_out_in_words(identification.n_copies):
+    if copies := left_out_in_words(sum(map(len, identification.copies.values()))):
         left_out += f" {copies}; the list has them with the values of their questions."
     if identification.withheld is not None:
         return identification.withheld + left_out
+    share = percent(found.level, 0)
     text = (
-        f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {percent(found.level, 0)} "
-        f"are expected to be unseen; estimated share of unseen questions {number(found.unseen_share, 2)}."
+        f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {share} are expected to be "
+        f"unseen; estimated share of unseen questions {number(found.unseen_share, 2)}. With probability "
+        f"{percent(CONFIDENCE, 0)}"
     )
-    return text + _with_probability(identification) + left_out
-
-
-def _with_probability(identification: Identification) -> str:
-    """What holds not on average but with high probability, also of a list whose length is chosen after looking."""
-    (n_flagged, n_false), level = identification.bound(identification.found.flagged), identification.found.level
-    text = f" With probability {percent(CONFIDENCE, 0)}"
+    n_flagged, n_false = identification.bound(found.flagged)
     if n_flagged:
         text += f", at most {n_false} of the {n_flagged} flagged are unseen, and"
-    n_longest, n_false = identification.longest(level)
+    n_longest, n_false = identification.longest(found.level)
     if not n_longest:
-        return f"{text} no list, however short, is known to have at most {percent(level, 0)} unseen questions."
+        return f"{text} no list, however short, is known to have at most {share} unseen questions.{left_out}"
     return (
-        f"{text} the longest list that has at most {percent(level, 0)} unseen questions is that of the "
-        f"{counted(n_longest)} ranked highest (at most {n_false} unseen)."
+        f"{text} the longest list that has at most {share} unseen questions is that of the "
+        f"{counted(n_longest)} ranked highest (at most {n_false} unseen).{left_out}"
     )

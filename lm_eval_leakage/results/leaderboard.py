@@ -1,7 +1,5 @@
-"""Records of the leaderboard: many models on many benchmarks.
-
-Models on each benchmark, the most suspicious verdict first, and ranked by how many questions are flagged; each rank
-is an interval.
+"""The leaderboard: models on each benchmark, the most suspicious verdict first, and ranked by how many questions are
+flagged; each rank is an interval. As Markdown, CSV, JSON records and one HTML page.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
 pairs (Holm), is significant at 5 %. A model's rank is then at least 1 + the number of models that are flagged more
@@ -14,17 +12,49 @@ Source: simultaneous intervals of ranks from pairwise tests, Al Mohamad, van Zwe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.columns import ARM_COLUMNS, CONFUSION, FLAGGED
-from lm_eval_leakage.results.formatting import DASH, csv_of, markdown_of
+from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
+from lm_eval_leakage.results.columns import (
+    ARM_COLUMNS,
+    CONFUSION,
+    FLAGGED,
+    FLAGGED_UNGUARDED,
+    MODEL,
+    N_TESTED,
+    NULL_RATE,
+    OF_VERDICT,
+    VERDICT,
+    badge_of,
+)
+from lm_eval_leakage.results.comparison import common_basis, comparison
+from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.formatting import (
+    COUNT,
+    DASH,
+    EMPTY,
+    NUMBER,
+    TEXT,
+    WITH_ERROR,
+    Cell,
+    Column,
+    csv_of,
+    markdown_of,
+    tabulate,
+    whole_percent,
+)
+from lm_eval_leakage.results.html import render
+from lm_eval_leakage.results.page import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
+from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
+from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
 
@@ -85,6 +115,21 @@ HOW_TO_READ = (
     "Intervals and lists hold for all models at once with probability 95 %."
 )
 NAMES_SHOWN = 5
+CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
+
+
+def _signed(cell: Cell) -> Cell:
+    is_gain = cell.order is not None and cell.order > 0
+    return Cell(f"+{cell.text}", cell.small, cell.order) if is_gain else cell
+
+
+CONFUSION_ARMS: Sequence[Column[Row]] = (
+    MODEL,
+    Column("benchmark", TEXT, lambda row: row.task),
+    Column("original", WITH_ERROR, ARM_COLUMNS["original"].of),
+    Column("generalized", WITH_ERROR, ARM_COLUMNS["generalized"].of),
+    Column("difference", WITH_ERROR, lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
+)
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
@@ -124,35 +169,33 @@ def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
     return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
-def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
+def _apart(rows: Sequence[Row]) -> list[tuple[int, int]]:
     """Pairs whose first model is flagged more often, by Holm's procedure."""
-    tests = []
+    pairs, pvalues = [], []
     for one, other in combinations(range(len(rows)), 2):
         common = [name for name in rows[one].flags if name in rows[other].flags]
-        change = difference([rows[one].flags[name] for name in common], [rows[other].flags[name] for name in common])
         if common:
-            tests.append((change.pvalue, (one, other) if change.value < 0 else (other, one)))
-    for index, (pvalue, pair) in enumerate(sorted(tests)):
-        if pvalue * (len(tests) - index) > RANK_LEVEL:
-            return
-        yield pair
+            first, second = ([rows[place].flags[name] for name in common] for place in (one, other))
+            change = difference(first, second)
+            pairs.append((one, other) if change.value < 0 else (other, one))
+            pvalues.append(change.pvalue)
+    return [pair for pair, p in zip(pairs, adjusted_by_holm(pvalues), strict=True) if p <= RANK_LEVEL]
 
 
 def as_markdown(board: Leaderboard) -> str:
-    """A table per benchmark, and choice confusion as in Yao et al., Table 4."""
+    """A table per benchmark, and choice confusion."""
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
         lines = [
             [one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)
         ]
-        ranked = [["rank", *head, MORE_THAN], *lines]
-        text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
-        text += f". {HOW_TO_READ}"
-        parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
-    if confused := confusion_cells(board):
-        text = "Accuracy in percent: original → generalized (difference)."
-        parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
+        table = markdown_of([["rank", *head, MORE_THAN], *lines])
+        text = f"{own.n_common} questions that all {len(own.standings)} models were tested on. {HOW_TO_READ}"
+        parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{table}")
+    if board.confused:
+        table = markdown_of(tabulate(board.confused, CONFUSION_ARMS).cells)
+        parts.append(f"## Choice confusion\n\n{CONFUSION_ACCURACY}\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -160,24 +203,6 @@ def shortened(models: Sequence[str]) -> str:
     """The models' names; the number of the rest if they are many."""
     rest = len(models) - NAMES_SHOWN
     return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
-
-
-def confusion_cells(board: Leaderboard) -> list[list[str]]:
-    """Models by benchmarks; empty without that audit."""
-    benchmarks = list(dict.fromkeys(row.task for row in board.confused))
-    by_model: dict[str, dict[str, Row]] = {}
-    for row in board.confused:
-        by_model.setdefault(row.model, {})[row.task] = row
-    lines = [[model, *(_confusion(own.get(name)) for name in benchmarks)] for model, own in by_model.items()]
-    return [["model", *benchmarks], *lines] if lines else []
-
-
-def _confusion(row: Row | None) -> str:
-    if row is None:
-        return DASH
-    original, generalized = (100 * ARM_COLUMNS[arm].of(row).value for arm in ("original", "generalized"))
-    change = CONFUSION.of(row)
-    return f"{original:.1f} → {generalized:.1f} ({100 * change.value:+.1f} ± {100 * change.stderr:.1f})"
 
 
 def as_csv(board: Leaderboard) -> str:
@@ -203,3 +228,101 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
     nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
     found += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
     return found
+
+
+# ---------------------------------------------------------------------- as a page
+
+Place = tuple[Board, Standing]
+
+
+def _of_place(column: Column[Row]) -> Column[Place]:
+    return Column(column.heading, column.kind, lambda place: column.cell(place[1].row), column.meaning)
+
+
+def _rank(place: Place) -> Cell:
+    one = place[1]
+    return Cell(one.ranks, "", one.first + one.last) if one.ranks else EMPTY
+
+
+STANDINGS: Sequence[Column[Place]] = (
+    *map(_of_place, (MODEL_AND_BENCHMARK, *FIRST)),
+    Column(
+        "rank by flags",
+        NUMBER,
+        _rank,
+        "1 means flagged most often; an interval from 1 + the number of models with significantly more flags, to the "
+        "number of models minus those with significantly fewer",
+    ),
+)
+FURTHER = (
+    *(one for one in OF_VERDICT if one.heading and one is not VERDICT),
+    FLAGGED_UNGUARDED,
+    N_TESTED,
+)
+ALL_STANDINGS: Sequence[Column[Place]] = (
+    *STANDINGS,
+    Column(
+        MORE_THAN,
+        TEXT,
+        lambda place: shortened(place[1].more_than) if place[1].more_than else "",
+        "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
+    ),
+    *map(_of_place, FURTHER),
+    Column(
+        "common", COUNT, lambda place: place[0].n_common, "questions on which all models of the benchmark were tested"
+    ),
+)
+
+
+def as_page(leaderboard: Leaderboard) -> str:
+    boards = leaderboard.boards
+    places = [(board, one) for board in boards for one in board.standings]
+    rows = [one.row for _, one in places]
+    ticks = ticks_of(FLAGGED.of(row) for row in rows)  # one scale for all charts
+    shown = [_shown(board) for board in boards]
+    return render(
+        "leaderboard.html.j2",
+        leaderboard=leaderboard,
+        boards=shown,
+        on_top=shown[0]["comparison"] if len(shown) == 1 else None,
+        how_to_read=HOW_TO_READ,
+        confusion_accuracy=CONFUSION_ACCURACY,
+        table=tabulate(places, STANDINGS, lambda place: place[0].benchmark),
+        all_columns=tabulate(places, ALL_STANDINGS, lambda place: place[0].benchmark),
+        charts=[_chart(board, ticks) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
+        checked=benchmark_table(rows, CHECKED),
+        citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
+        confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
+        has_verdicts=any(row.verdict.word for row in rows),
+        has_flags=any(FLAGGED.of(row) for row in rows),
+    )
+
+
+def _shown(board: Board) -> dict[str, Any]:
+    """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
+    rows = [standing.row for standing in board.standings]
+    judged = []
+    for word in reversed(WORDS):
+        names = [row.model for row in rows if row.verdict.word == word]
+        if names:
+            judged.append((word, badge_of(word), shortened(names)))
+    drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
+    return {"benchmark": board.benchmark, "judged": judged, "flags": _flags(rows), "comparison": drawn}
+
+
+def _flags(rows: Sequence[Row]) -> str:
+    tested = [row for row in rows if FLAGGED.of(row)]
+    if not tested:
+        return ""
+    most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
+    highest, lowest = (whole_percent(FLAGGED.of(row).value) for row in (most, least))
+    if most is least:
+        return f"{highest} of questions flagged{by_chance(most)}."
+    return f"Flagged: {lowest} of questions for {least.model} to {highest} for {most.model}{by_chance(most)}."
+
+
+def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
+    """Like Figure 3 of Ni et al. (2025)."""
+    rows = [standing.row for standing in board.standings]
+    dots = [Dots(row.model, {"flagged": FLAGGED.of(row)}, NULL_RATE.of(row), note=row.verdict.word) for row in rows]
+    return DotChart(board.benchmark, "share of questions flagged, 95 % interval", dots, ticks)

@@ -1,5 +1,7 @@
 """Aggregates the questions of a task, group or subject into the values from which its columns are computed.
 
+A property of `Measured` that is marked `computed` is a column: its name is the key, its docstring the meaning.
+
 This is the only place that computes how many questions a detector flags and how likely that is by chance. Null
 hypothesis: without leakage, each question is flagged at its own null rate, independently of the others. A natural
 order of the options (a guard) violates it; hence two p-values: one of all tested questions, one of those without a
@@ -8,15 +10,18 @@ guard.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.questions.families import each_once
-from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.formatting import COUNT, INTERVAL, NUMBER, PVALUE, WITH_ERROR, Column, Kind
+from lm_eval_leakage.results.result_types import AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.pooling import (
+    NAN,
     UNKNOWN,
     Estimate,
     difference_of_shares,
@@ -86,6 +91,25 @@ class Entry:
     n_rows: int = 1
 
 
+COMPUTED: list[Column[Row]] = []  # in the order of their definition
+Value = TypeVar("Value")
+
+
+def computed(heading: str, kind: Kind, **more: Any) -> Callable[[Callable[[Measured], Value]], cached_property[Value]]:
+    """A property that is a column, too; `more` as of `Column`."""
+
+    def register(compute: Callable[[Measured], Value]) -> cached_property[Value]:
+        key, meaning = compute.__name__, " ".join((compute.__doc__ or "").split())
+        COMPUTED.append(Column(heading, kind, value_by(key, kind), meaning, key, compute=compute, **more))
+        return cached_property(compute)
+
+    return register
+
+
+def value_by(key: str, kind: Kind) -> Callable[[Row], Any]:
+    return lambda row: row.values.get(key, kind.undefined)
+
+
 @dataclass(frozen=True)
 class Measured:
     """The questions of a row, and the values that columns need from them. Copies count once."""
@@ -114,49 +138,6 @@ class Measured:
         """Those that the main detector tested."""
         return [one for one in self.joined if one.flagged is not None]
 
-    @property
-    def flags(self) -> list[bool]:
-        return [bool(one.flagged) for one in self.tested]
-
-    @property
-    def null_rates(self) -> list[float]:
-        return [one.null_rate for one in self.tested if one.null_rate is not None]
-
-    def known(self, name: str) -> list[bool]:
-        """What is known under this name of some of the questions."""
-        return [value for one in self.joined if (value := getattr(one, name)) is not None]
-
-    @cached_property
-    def tested_flags(self) -> Flags:
-        return flags_of(self.joined)
-
-    @cached_property
-    def unguarded_flags(self) -> Flags:
-        return flags_of(self.joined, unguarded=True)
-
-    @property
-    def outlier_null_rates(self) -> list[float]:
-        tested = [one for one in self.joined if one.outlier is not None]
-        return [one.outlier_null_rate for one in tested if one.outlier_null_rate is not None]
-
-    @property
-    def prevalence(self) -> Estimate:
-        flags, by = self.known("calibrated_flagged"), self.calibrating
-        if by is None or not flags:
-            return UNKNOWN
-        return share_of(flags, *by.calibration.detectors[by.detector].flagged(by.fpr))
-
-    def arm(self, name: str) -> list[bool]:
-        """Whether each question of the choice-confusion audit was answered correctly in this arm."""
-        return [getattr(one.arms, name) for one in self.joined if one.arms is not None]
-
-    @property
-    def confusion(self) -> Estimate:
-        if not self.arm("original"):
-            return UNKNOWN
-        delta = difference(self.arm("original"), self.arm("generalized"))
-        return normal(delta.value, delta.stderr)
-
     @cached_property
     def answered(self) -> list[tuple[bool, float, Hashable]]:
         """Flag, score and stratum of each question that was tested and answered."""
@@ -167,19 +148,6 @@ class Measured:
         ]
 
     @cached_property
-    def accuracy_flagged(self) -> Estimate:
-        return share([score for flag, score, _ in self.answered if flag])
-
-    @cached_property
-    def accuracy_unflagged(self) -> Estimate:
-        return share([score for flag, score, _ in self.answered if not flag])
-
-    @property
-    def gap(self) -> Estimate:
-        flagged, unflagged = self.accuracy_flagged, self.accuracy_unflagged
-        return difference_of_shares(flagged, unflagged) if flagged and unflagged else UNKNOWN
-
-    @cached_property
     def within_strata(self) -> Gap | None:
         """The gap within strata; None unless there are flagged and unflagged questions with scores of 0 or 1."""
         flags = [flag for flag, _, _ in self.answered]
@@ -188,10 +156,109 @@ class Measured:
         right = [score == 1 for _, score, _ in self.answered]
         return accuracy_gap(flags, right, [stratum for _, _, stratum in self.answered])
 
-    @property
-    def gap_within_strata(self) -> Estimate:
+    def known(self, name: str) -> list[Any]:
+        """What is known under this name of some of the questions."""
+        return [value for one in self.joined if (value := getattr(one, name)) is not None]
+
+    def arm(self, name: str) -> list[bool]:
+        """Whether each question of the choice-confusion audit was answered correctly in this arm."""
+        return [getattr(arms, name) for arms in self.known("arms")]
+
+    @computed("flagged", WITH_ERROR, harness="flagged_rate")
+    def flagged_rate(self) -> Estimate:
+        """share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)"""
+        return share([bool(one.flagged) for one in self.tested])
+
+    @computed("by chance", NUMBER, harness="null_rate")
+    def null_rate(self) -> float:
+        """that share under the detector's null hypothesis, which natural orders violate"""
+        return mean_and_stderr([one.null_rate for one in self.tested if one.null_rate is not None])[0]
+
+    @computed("", PVALUE)
+    def pvalue(self) -> float:
+        """probability of at least as many flags among all tested questions if the detector's null hypothesis held for
+        each (exact); on written orders it does not"""
+        return flags_of(self.joined).pvalue
+
+    @computed("flagged, no guard", WITH_ERROR, in_text=False)
+    def flagged_rate_unguarded(self) -> Estimate:
+        """share flagged among the questions whose options have no recognised natural order"""
+        return share([bool(one.flagged) for one in self.tested if not one.guards])
+
+    @computed("", PVALUE)
+    def pvalue_unguarded(self) -> float:
+        """the same of the questions whose options have no recognised natural order"""
+        return flags_of(self.joined, unguarded=True).pvalue
+
+    @computed("", COUNT)
+    def n_pvalue(self) -> int:
+        """questions that `pvalue` covers"""
+        return flags_of(self.joined).n
+
+    @computed("", COUNT)
+    def n_pvalue_unguarded(self) -> int:
+        """how many questions `pvalue_unguarded` covers"""
+        return flags_of(self.joined, unguarded=True).n
+
+    @computed("outlier", WITH_ERROR, harness="outlier_rate", in_text=False)
+    def outlier_rate(self) -> Estimate:
+        """share of the questions that the outlier test flags"""
+        return share(self.known("outlier"))
+
+    @computed("outlier by chance", NUMBER, in_text=False)
+    def outlier_null_rate(self) -> float:
+        """that share under the test's null hypothesis"""
+        return mean_and_stderr(self.known("outlier_null_rate"))[0]
+
+    @computed("calibrated", WITH_ERROR, harness="calibrated_rate")
+    def calibrated_rate(self) -> Estimate:
+        """with --calibration: share flagged at the false-positive rate `--fpr` on questions known to be unseen"""
+        return share(self.known("calibrated_flagged"))
+
+    @computed("prevalence", INTERVAL, harness="prevalence")
+    def prevalence(self) -> Estimate:
+        """with --calibration: estimated share of seen questions, 95 % interval"""
+        flags, by = self.known("calibrated_flagged"), self.calibrating
+        if by is None or not flags:
+            return UNKNOWN
+        return share_of(flags, *by.calibration.detectors[by.detector].flagged(by.fpr))
+
+    @computed("choice confusion", WITH_ERROR, harness="confusion_delta")
+    def confusion_delta(self) -> Estimate:
+        """accuracy with wrong options replaced by other questions' right ones, minus the original accuracy; a model
+        that has not seen the benchmark gains (Yao et al. 2024)"""
+        if not self.arm("original"):
+            return UNKNOWN
+        delta = difference(self.arm("original"), self.arm("generalized"))
+        return normal(delta.value, delta.stderr)
+
+    @computed("accuracy, unflagged", INTERVAL, harness="{metric}_unflagged")
+    def accuracy_unflagged(self) -> Estimate:
+        """in the run, on unflagged questions, with Wilson's 95 % interval"""
+        return share([score for flag, score, _ in self.answered if not flag])
+
+    @computed("accuracy, flagged", INTERVAL, harness="{metric}_flagged", in_text=False)
+    def accuracy_flagged(self) -> Estimate:
+        """in the run, on flagged questions, with Wilson's 95 % interval"""
+        return share([score for flag, score, _ in self.answered if flag])
+
+    @computed("gap", INTERVAL, harness="{metric}_gap", in_text=False)
+    def gap(self) -> Estimate:
+        """accuracy on flagged minus accuracy on unflagged questions"""
+        flagged, unflagged = self.accuracy_flagged, self.accuracy_unflagged
+        return difference_of_shares(flagged, unflagged) if flagged and unflagged else UNKNOWN
+
+    @computed("gap within strata", INTERVAL, harness="{metric}_gap_adjusted", in_text=False)
+    def gap_adjusted(self) -> Estimate:
+        """the gap within strata of similar difficulty, 95 % interval"""
         return normal(self.within_strata.value, self.within_strata.stderr) if self.within_strata else UNKNOWN
 
-    @property
-    def flagged_and_right(self) -> list[bool]:
-        return [flag and score == 1 for flag, score, _ in self.answered] if self.within_strata else []
+    @computed("p of gap", PVALUE, in_text=False)
+    def gap_pvalue(self) -> float:
+        """of the gap within strata, one-sided and exact if flagged questions are no easier within their stratum"""
+        return self.within_strata.pvalue if self.within_strata else NAN
+
+    @computed("flagged and right", WITH_ERROR, in_text=False)
+    def strong_rate(self) -> Estimate:
+        """share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)"""
+        return share([flag and score == 1 for flag, score, _ in self.answered] if self.within_strata else [])

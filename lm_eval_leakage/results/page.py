@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
-from lm_eval_leakage.results.charts import (
-    BarChart,
-    Dots,
-    dot_chart,
-    margin_histogram,
-    rank,
-    rank_histograms,
-)
+from lm_eval_leakage.results.charts import DotChart, Dots, margin_histogram, rank, rank_histograms, round_ticks
 from lm_eval_leakage.results.columns import (
     ACCURACY,
     ACCURACY_FLAGGED,
@@ -50,6 +43,7 @@ from lm_eval_leakage.results.formatting import (
     DASH,
     EMPTY,
     NUMBER,
+    PERCENT,
     TEXT,
     WITH_ERROR,
     Cell,
@@ -58,7 +52,6 @@ from lm_eval_leakage.results.formatting import (
     cells_of,
     count,
     counted,
-    error_cell,
     html_of,
     number,
     percent,
@@ -66,13 +59,12 @@ from lm_eval_leakage.results.formatting import (
     whole_percent,
 )
 from lm_eval_leakage.results.html import render as render_template
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, DetectorValue, Row
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue, Row
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, records, suspicion
 from lm_eval_leakage.results.told_verdicts import (
     FEWEST_FLAGGED,
     NOT_WRITTEN_DOWN,
-    ToldVerdict,
     has_enough_flagged,
     n_flagged,
     told_verdicts,
@@ -108,13 +100,8 @@ def _flagged(row: Row) -> Cell:
     return Cell(whole_percent(rate.value), f"{count(n_flagged(row))} of {count(row.n_tested)}", rate.value)
 
 
-def _expected(row: Row) -> Cell:
-    rate = NULL_RATE.of(row)
-    return EMPTY if math.isnan(rate) else Cell(whole_percent(rate), order=rate)
-
-
 def _accuracy(row: Row) -> Cell:
-    cell = error_cell(ACCURACY.of(row))
+    cell = ACCURACY.cell(row)
     metric = row.metric.partition(",")[0]
     return cell if metric in ("acc", "") or cell == EMPTY else Cell(cell.text, metric, cell.order)
 
@@ -131,7 +118,7 @@ MODEL_AND_BENCHMARK: Column[Row] = Column("model", TEXT, lambda row: Cell(row.mo
 FIRST: Sequence[Column[Row]] = (  # what a reader needs first
     VERDICT,
     Column("flagged", NUMBER, _flagged, FLAGGED.meaning),
-    Column("expected", NUMBER, _expected, NULL_RATE.meaning),
+    replace(NULL_RATE, heading="expected", kind=PERCENT),
     Column(
         "p or ratio",
         NUMBER,
@@ -152,6 +139,8 @@ CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
 )
 
 
+# ---------------------------------------------------------------------- flagged questions
+
 LONGEST_QUESTION = 100_000  # bytes; one huge question must not crowd out all others
 # `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
 ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
@@ -167,17 +156,13 @@ class Listed:
     n_listed: int
     n_flagged: int
 
-    @property
-    def n_left_out(self) -> int:
-        return self.n_flagged - self.n_listed
-
 
 def n_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
 def listed(annotation: Annotation, budget: int) -> Listed:
-    """The flagged questions that fit into `budget` bytes."""
+    """The flagged questions that fit into `budget` bytes, the highest scores first."""
     flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_score)
     answers = _answers(annotation)
     lines: list[str] = []
@@ -200,19 +185,18 @@ def as_json(value: object) -> str:
 
 
 def _by_score(audited: AuditedQuestion) -> tuple[float, str]:
-    return -_finite(audited.score, -math.inf), audited.doc_hash
+    is_known = audited.score is not None and math.isfinite(audited.score)
+    return -(audited.score or 0.0) if is_known else math.inf, audited.doc_hash
 
 
-def _finite(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None or not math.isfinite(value) else value
-
-
-def _entry(audited: AuditedQuestion, answers: Sequence[str]) -> dict[str, Any]:
+def _entry(audited: AuditedQuestion, answers: Iterable[str]) -> dict[str, Any]:
     """The keys are short because they are repeated for every question; `page.js` reads them."""
+    subject = benchmark_of(audited.subject)  # the audit's name without subjects
+    is_whole = subject in ("", audited.benchmark)
     return {
-        "b": _place(audited),
+        "b": audited.benchmark if is_whole else f"{audited.benchmark}/{subject}",
         "z": _rounded(audited.score, 3),
-        "r": answers,
+        "r": list(answers),
         "q": audited.question,
         "o": audited.options,
         "a": audited.answer,
@@ -222,39 +206,25 @@ def _entry(audited: AuditedQuestion, answers: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _place(audited: AuditedQuestion) -> str:
-    """The benchmark, and the subject within it as in the tables; `subject` is the audit's name without subjects."""
-    subject = benchmark_of(audited.subject)
-    return audited.benchmark if subject in ("", audited.benchmark) else f"{audited.benchmark}/{subject}"
-
-
 def _rounded(value: float | None, decimals: int = 2) -> float | None:
     return None if value is None or not math.isfinite(value) else round(value, decimals)
 
 
-def _answers(annotation: Annotation) -> Mapping[str, Sequence[str]]:
-    """How each question was answered in the tasks of the run, by the hash of its audited row."""
-    metrics = _metrics(annotation.rows)
+def _answers(annotation: Annotation) -> Mapping[str, Iterable[str]]:
+    """How each question was answered in the tasks of the run, each answer once, by the hash of its audited row."""
+    first_metrics = {row.task: row.metric for row in reversed(annotation.rows) if row.level == TASK_LEVEL}
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for question in annotation.questions:
         if question.audited is not None:
-            answer = _answered(question, metrics.get(question.task))
+            score = question.scores.get(first_metrics.get(question.task, ""), math.nan)
+            known = "not scored" if math.isnan(score) else f"scored {number(score)}"
+            answer = {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, known)
             shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
             found[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
-    return {doc_hash: list(answers) for doc_hash, answers in found.items()}
+    return found
 
 
-def _metrics(rows: Sequence[Row]) -> Mapping[str, str]:
-    """The first metric of each task."""
-    return {row.task: row.metric for row in reversed(rows) if row.level == "task" and row.metric}
-
-
-def _answered(question: AnnotatedQuestion, metric: str | None) -> str:
-    score = question.scores.get(metric or "", math.nan)
-    if math.isnan(score):
-        return "not scored"
-    return {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, f"scored {number(score)}")
-
+# ---------------------------------------------------------------------- the page
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
@@ -263,15 +233,12 @@ N_TOLD = 8  # verdicts that are shown at once; the others are folded
 OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
 
 
-EARLIER: Sequence[Column[Any]] = tuple(
-    Column(heading, TEXT, attrgetter(name))
-    for heading, name in (
-        ("told at", "time"),
-        ("model", "model"),
-        ("task", "task"),
-        ("verdict", "verdict"),
-        ("why", "summary"),
-    )
+EARLIER: Sequence[Column[Any]] = (
+    Column("told at", TEXT, attrgetter("time")),
+    Column("model", TEXT, attrgetter("model")),
+    Column("task", TEXT, attrgetter("task")),
+    Column("verdict", TEXT, attrgetter("verdict")),
+    Column("why", TEXT, attrgetter("summary")),
 )
 
 
@@ -282,12 +249,10 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
     earlier: verdicts of earlier checks, with the attributes of EARLIER, which are shown apart
     """
     annotations = sorted(annotations, key=_suspicion)
-    rows = by_suspicion([row for annotation in annotations for row in annotation.rows])
-    first = sorted(
-        (row for one in annotations for row in benchmarks(one.rows)), key=lambda row: suspicion(row.verdict)
-    )
+    rows = [row for annotation in annotations for row in annotation.rows]
+    first, told = benchmarks(rows), told_verdicts(annotations)
     sections = [_section(annotation) for annotation in annotations]
-    told = told_verdicts(annotations)
+    further = Counter(one.word or "without a verdict" for one in told[N_TOLD:])
 
     def page(budget: int) -> str:
         return render_template(
@@ -295,23 +260,17 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
             models=list(zip(sections, _lists(annotations, budget), strict=True)),
             verdicts=told[:N_TOLD],
             further=told[N_TOLD:],
-            further_words=_counted_words(told[N_TOLD:]),
+            further_words=", ".join(f"{count(n)} {word}" for word, n in further.items()),
             comparison=comparison(first) if len(first) > 1 else None,
             table=benchmark_table(first, FIRST),
             checked=benchmark_table(first, CHECKED),
-            all_rows=rows_table(rows),
+            all_rows=rows_table(by_suspicion(rows)),
             has_verdicts=any(one.word for one in told),
             has_flags=any(section["n_tested"] for section in sections),
             earlier=tabulate(earlier, EARLIER),
         )
 
     return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
-
-
-def _counted_words(told: Sequence[ToldVerdict]) -> str:
-    """`12 none found, 3 cannot be told`."""
-    words = Counter(one.word or "without a verdict" for one in told)
-    return ", ".join(f"{count(n)} {word}" for word, n in words.items())
 
 
 def _suspicion(annotation: Annotation) -> Suspicion:
@@ -333,42 +292,42 @@ def _section(annotation: Annotation) -> dict[str, Any]:
     """What the page shows about the audits of one model, except its flagged questions: the charts of each benchmark,
     since questions of several are never counted together, the most suspicious first."""
     audited = annotation.audited_questions
-    shown = [_benchmark(name, own) for name, own in _by_benchmark(annotation).items()]
-    drawn = [one for one in shown if one["ranks"] or one["margins"]]
+    charts = [_charts(name, own) for name, own in _by_benchmark(annotation).items()]
+    charts = [one for one in charts if one["ranks"] or one["margins"]]
+    drawn = charts[:N_DRAWN]
+    ranks = [chart for one in drawn for chart in one["ranks"]]
     n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited)
-    section: dict[str, Any] = {
-        "has_ranks": any(one["ranks"] for one in drawn[:N_DRAWN]),
-        "n_tested": sum(found.flagged is not None for found in audited),
-        "arms": _arms(annotation.rows),
-        "others": _other_detectors(annotation.rows),
-    }
-    return section | {
+    n_tested = sum(found.flagged is not None for found in audited)
+    arms, others = _arms(annotation.rows), _other_detectors(annotation.rows)
+    return {
         "annotation": annotation,
-        "is_empty": not any(section.values()),
-        "benchmarks": drawn[:N_DRAWN],
-        "not_drawn": [one["name"] for one in drawn[N_DRAWN:]],
+        "is_empty": not (ranks or n_tested or arms or others),
+        "n_tested": n_tested,
+        "arms": arms,
+        "others": others,
+        "benchmarks": drawn,
+        "not_drawn": [one["name"] for one in charts[N_DRAWN:]],
         "n_unranked": n_asked - sum(rank(found) is not None for found in audited),
-        "has_margins": any(one["margins"] for one in drawn[:N_DRAWN]),
-        "is_compared": any(chart.histogram.compared_with for one in drawn[:N_DRAWN] for chart in one["ranks"]),
+        "has_ranks": bool(ranks),
+        "has_margins": any(one["margins"] for one in drawn),
+        "is_compared": any(chart.compared_with for chart in ranks),
     }
 
 
 def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
     """The audited questions of each benchmark, a group or a task in no group, the most suspicious first."""
     groups = {row.task: row.group for row in annotation.rows if row.group}
-    first = sorted(benchmarks(annotation.rows), key=lambda row: suspicion(row.verdict))
-    found: dict[str, list[AuditedQuestion]] = {row.task: [] for row in first}
+    found: dict[str, list[AuditedQuestion]] = {row.task: [] for row in benchmarks(annotation.rows)}
     for audited in annotation.audited_questions:
         found.setdefault(groups.get(audited.benchmark, audited.benchmark), []).append(audited)
     return {name: own for name, own in found.items() if own}
 
 
-def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str, Any]:
+def _charts(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str, Any]:
     has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
-    ranks = rank_histograms(audited_questions)
+    ranks, undrawn = rank_histograms(audited_questions)
     margins = margin_histogram(audited_questions) if has_enough else None
-    charts = [BarChart(one) for one in ranks.drawn]
-    return {"name": name, "ranks": charts, "undrawn": ranks.undrawn, "margins": margins and BarChart(margins)}
+    return {"name": name, "ranks": ranks, "undrawn": undrawn, "margins": margins}
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
@@ -390,16 +349,15 @@ def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
 
 def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
     """A chart of the benchmarks and a table of all rows with choice confusion."""
-    asked = [row for row in rows if _has_arms(row)]
+    asked = [row for row in rows if any(arm.of(row) for arm in ARM_COLUMNS.values())]
     if not asked:
         return None
-    first = [row for row in benchmarks(rows) if _has_arms(row)] or asked[:1]
-    names = [name for name, arm in ARM_COLUMNS.items() if any(arm.of(row) for row in asked)]
-    dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARM_COLUMNS[name].of(row) for name in names}) for row in first]
-    columns = [replace(ARM_COLUMNS[name], heading=ARMS_IN_WORDS[name], meaning="") for name in names]
-    task = replace(TASK, meaning="")
-    chart = dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots)
-    return {"chart": chart, "table": tabulate(asked, [task, *columns])}
+    first = [row for row in benchmarks(rows) if row in asked] or asked[:1]
+    arms = {ARMS_IN_WORDS[name]: arm for name, arm in ARM_COLUMNS.items() if any(arm.of(row) for row in asked)}
+    dots = [Dots(row.task, {name: arm.of(row) for name, arm in arms.items()}) for row in first]
+    columns = [replace(arm, heading=name, meaning="") for name, arm in arms.items()]
+    chart = DotChart("Accuracy by arm", "accuracy, 95 % interval", dots, round_ticks(0.0, 1.0))
+    return {"chart": chart, "table": tabulate(asked, [replace(TASK, meaning=""), *columns])}
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:
@@ -417,9 +375,7 @@ def _other_detectors(rows: Sequence[Row]) -> Table | None:
     return tabulate(found, columns) if found else None
 
 
-def _has_arms(row: Row) -> bool:
-    return any(arm.of(row) for arm in ARM_COLUMNS.values())
-
+# ---------------------------------------------------------------------- in Python
 
 IN_NOTEBOOKS: Sequence[Column[Row]] = (
     MODEL,
@@ -458,6 +414,5 @@ class LoadedRun(list[dict[str, Scalar]]):
         return f"<LoadedRun: {counted(len(self))}, {counted(len(self.annotations), 'model')}: {models}>"
 
     def _repr_html_(self) -> str:
-        rows = [row for annotation in self.annotations for row in benchmarks(annotation.rows)]
-        rows.sort(key=lambda row: suspicion(row.verdict))
+        rows = benchmarks(row for annotation in self.annotations for row in annotation.rows)
         return html_of(cells_of(rows, IN_NOTEBOOKS))

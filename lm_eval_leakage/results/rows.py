@@ -30,7 +30,7 @@ from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
 from lm_eval_leakage.results.verdicts import Calibrating
-from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm, holm_level
+from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal, share
 
 Asked = TypeVar("Asked", AnnotatedQuestion, AuditedQuestion)
@@ -49,7 +49,8 @@ class Part:
     pooled: PooledMetrics | None = None
 
 
-Begun = tuple[Row, Mapping[str, Estimate]]  # a row without values, and its metrics as the harness reported them
+# A row without values, its metrics as the harness reported them, and its questions.
+Begun = tuple[Row, Mapping[str, Estimate], Sequence[AnnotatedQuestion]]
 
 
 def rows_of(
@@ -66,13 +67,12 @@ def rows_of(
     groups_of_audits: groups of the audited benchmarks, with their members
     ease: share of reference models that answer a question correctly, by its hash or content
     """
-    rows: list[Row] = []
-    for (row, told), questions in [*_groups(model, parts), *_tasks(model, parts)]:
-        rows += _of_metrics(row, told, questions, calibrating, ease)
+    begun = [*_groups(model, parts), *_tasks(model, parts)]
+    rows = [row for one in begun for row in _of_metrics(*one, calibrating, ease)]
     return [*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)]
 
 
-def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
+def _groups(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
     shown: set[tuple[str, str]] = set()
     for part in parts:
         run, n_shot = part.answered.run, part.answered.n_shot
@@ -86,25 +86,20 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            told = _told_of_group(group, run, [same[task] for task in tasks if task in same])
-            yield (_begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told), pooled
+            own = [(task, same[task].pooled) for task in tasks if task in same and same[task].answered.run is run]
+            pooled_tasks = [(task, metrics) for task, metrics in own if metrics]
+            told = metrics_of_group(group, pooled_tasks, run.shards) if run.shards else _told(run, group)
+            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told, pooled
 
 
-def _told_of_group(group: str, run: Run, parts: Sequence[Part]) -> Mapping[str, Estimate]:
-    if not run.shards:
-        return _told(run, group)
-    own = [part for part in parts if part.answered.run is run]
-    return metrics_of_group(group, [(part.answered.task, part.pooled) for part in own if part.pooled], run.shards)
-
-
-def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
+def _tasks(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
         told = _told(run, task) if part.pooled is None else part.pooled.told
-        yield (_begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told), part.questions
+        yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told, part.questions
         for subject, found in _by_subject(task, part.questions):
-            yield (_begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}), found
+            yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found
 
 
 def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:
@@ -133,22 +128,19 @@ def _of_metrics(
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])
-        accuracy = _with_error(told[metric], pooled) if metric in told else pooled
+        accuracy = told.get(metric, pooled)
+        if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
+            accuracy = pooled  # the harness has no error for a group with a task of a single question
         named = replace(row, metric=metric, n=row.n or len(questions), accuracy=accuracy)
         yield _measured(named, Measured(entries, calibrating))
-
-
-def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
-    """The harness's value. For a group with a task of a single question it has no error; then that of all questions
-    together is taken, if their mean is the same value."""
-    is_same = math.isnan(told.stderr) and math.isclose(told.value, pooled.value, abs_tol=1e-9)
-    return pooled if is_same else told
 
 
 def _measured(row: Row, measured: Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
     orders = (one.orders for one in measured.joined if one.orders is not None)
-    verdict = data_verdict(orders, _natural_part(measured))
+    known = None if measured.calibrating is None else measured.calibrating.calibration
+    is_known = known is not None and all(is_part(one.benchmark, known.benchmark) for one in measured.joined)
+    verdict = data_verdict(orders, known.natural if known is not None and is_known else None)
     return replace(
         row,
         n_joined=len(measured.joined),
@@ -159,14 +151,6 @@ def _measured(row: Row, measured: Measured) -> Row:
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
         verdict=replace(verdict, n_copies=measured.n_copies) if verdict.basis else verdict,
     )
-
-
-def _natural_part(measured: Measured) -> NaturalPart | None:
-    """What the calibration's unseen questions say of these, if they are of its benchmark."""
-    known = None if measured.calibrating is None else measured.calibrating.calibration
-    if known is None or not all(is_part(one.benchmark, known.benchmark) for one in measured.joined):
-        return None
-    return known.natural
 
 
 def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:
@@ -225,20 +209,19 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
             families[_family(row)][row.model, row.task] = row.verdict.looked_pvalue  # the same for each metric
-    found: dict[tuple[str, ...], dict[tuple[str, str], tuple[float, int, float]]] = {}
-    for family, own in families.items():
-        pvalues = list(own.values())
-        level = holm_level(pvalues, EVIDENCE_LEVEL)
-        found[family] = {name: (p, len(own), level) for name, p in zip(own, adjusted_by_holm(pvalues), strict=True)}
-    return [_with_adjusted(row, found.get(_family(row), {}).get((row.model, row.task))) for row in rows]
-
-
-def _with_adjusted(row: Row, found: tuple[float, int, float] | None) -> Row:
-    if found is None:
-        return row
-    adjusted, n, level = found
-    verdict = replace(row.verdict, adjusted=adjusted, n_together=n, level=level * row.verdict.spent)
-    return replace(row, verdict=verdict)
+    adjusted = {
+        family: dict(zip(own, adjusted_by_holm([*own.values()]), strict=True)) for family, own in families.items()
+    }
+    levels = {family: holm_level([*own.values()], EVIDENCE_LEVEL) for family, own in families.items()}
+    found = []
+    for row in rows:
+        family = _family(row)
+        pvalue = adjusted.get(family, {}).get((row.model, row.task))
+        if pvalue is not None:
+            level, n = levels[family] * row.verdict.spent, len(adjusted[family])
+            row = replace(row, verdict=replace(row.verdict, adjusted=pvalue, n_together=n, level=level))
+        found.append(row)
+    return found
 
 
 def _family(row: Row) -> tuple[str, ...]:
@@ -256,16 +239,14 @@ def strata_of(
     by_subject: dict[str, list[int]] = {}
     for subject, length in zip(subjects, lengths, strict=True):
         by_subject.setdefault(subject, []).append(length)
-    ends = {subject: _thirds(sorted(found)) for subject, found in by_subject.items()}
+    ends = {
+        subject: [sorted(found)[third * (len(found) - 1) // 3] for third in (1, 2)]
+        for subject, found in by_subject.items()
+    }
     return [
         (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
         for subject, length, easy in zip(subjects, lengths, ease, strict=True)
     ]
-
-
-def _thirds(lengths: Sequence[int]) -> tuple[int, int]:
-    n = len(lengths)
-    return lengths[(n - 1) // 3], lengths[2 * (n - 1) // 3]
 
 
 def flat_row(row: Row) -> dict[str, Scalar]:

@@ -1,16 +1,12 @@
-"""The order of rows by their verdicts, the most suspicious first.
-
-Renders rows as text table, Markdown, LaTeX, CSV or JSON.
-
-Writes annotated copies of the harness's files; the originals are never changed.
-"""
+"""Rows in the order of their verdicts, the most suspicious first, as text table, Markdown, LaTeX, CSV or JSON; and
+annotated copies of the harness's files, which are never changed themselves."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,8 @@ from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, late
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
 from lm_eval_leakage.texts import as_json, visible
+
+logger = logging.getLogger(__name__)
 
 Suspicion = tuple[int, float, float]
 LEAST: Suspicion = (1, math.inf, math.inf)
@@ -56,10 +54,12 @@ def by_suspicion(rows: Sequence[Row]) -> list[Row]:
     """Benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each followed by
     its subjects by theirs."""
     of_task = {(row.model, row.task): suspicion(row.verdict) for row in rows}
-    first = {name: place for place, name in reversed([*enumerate((row.model, _whole(row)) for row in rows)])}
+    first: dict[tuple[str, str], int] = {}
+    for place, row in enumerate(rows):
+        first.setdefault((row.model, row.group or _task(row)), place)
 
     def key(row: Row) -> Any:
-        whole, task = (row.model, _whole(row)), (row.model, _task(row))
+        whole, task = (row.model, row.group or _task(row)), (row.model, _task(row))
         is_group, is_subject = row.level == GROUP_LEVEL, row.level == SUBJECT_LEVEL
         own = (LEAST, "") if is_group else (of_task.get(task, LEAST), task[1])
         of_subject = (suspicion(row.verdict), row.task) if is_subject else (LEAST, "")
@@ -68,17 +68,16 @@ def by_suspicion(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def _whole(row: Row) -> str:
-    return row.group or _task(row)
-
-
 def _task(row: Row) -> str:
     return row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
     """In one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any value."""
-    return RENDERERS[style](rows)
+    if style in ("csv", "json"):
+        records = [flat_row(row) for row in rows]
+        return csv_of(records) if style == "csv" else as_json(records, indent=1)
+    return {"table": aligned, "markdown": markdown_of, "latex": latex_of}[style](cells(rows))
 
 
 def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
@@ -98,16 +97,7 @@ def cells(rows: Sequence[Row]) -> Cells:
     return tabulate(rows, [one for one in displayed() if one.in_text and not (is_one and one is MODEL)]).cells
 
 
-RENDERERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
-    "table": lambda rows: aligned(cells(rows)),
-    "markdown": lambda rows: markdown_of(cells(rows)),
-    "csv": lambda rows: csv_of([flat_row(row) for row in rows]),
-    "latex": lambda rows: latex_of(cells(rows)),
-    "json": lambda rows: as_json([flat_row(row) for row in rows], indent=1),
-}
-
-
-logger = logging.getLogger(__name__)
+# ---------------------------------------------------------------------- files
 
 LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
@@ -117,25 +107,29 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
 
     folder: for the files, each in a sub-folder named after its model; by default they are next to the originals
     """
-    return [*_results(annotation, version, folder), *_samples(annotation, folder)]
+    files = []
+    for original in map(Path, annotation.origins.get("runs", ())):
+        if original.suffix == ".json":
+            content = json.loads(original.read_text(encoding="utf-8"))
+            rows = [row for row in annotation.rows if row.origin == str(original)]
+            told = _with_columns(content, rows, annotation, version)
+            files.append(_beside(original, folder))
+            atomic_write(files[-1], json.dumps(told, indent=2, ensure_ascii=False))
+    by_log: dict[str, list[AnnotatedQuestion]] = {}
+    for question in annotation.questions:
+        by_log.setdefault(question.log, []).append(question)
+    for log, questions in by_log.items():
+        files.append(_beside(Path(log), folder))
+        with atomic_file(files[-1]) as lines:
+            for record in same_columns([flat_question(question) for question in questions]):
+                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return files
 
 
-def beside(original: Path, folder: Path | None) -> Path:
+def _beside(original: Path, folder: Path | None) -> Path:
     """Within `folder`, in a sub-folder named after the model, so that files of several models do not collide."""
     place = original.parent if folder is None else folder / original.parent.name
     return place / f"{original.stem}_{LEAKAGE_FILTER}{original.suffix}"
-
-
-def _results(annotation: Annotation, version: str, folder: Path | None) -> Iterator[Path]:
-    for original in map(Path, annotation.origins.get("runs", ())):
-        if original.suffix != ".json":
-            continue
-        content = json.loads(original.read_text(encoding="utf-8"))
-        file = beside(original, folder)
-        rows = [row for row in annotation.rows if row.origin == str(original)]
-        told = json.dumps(_with_columns(content, rows, annotation, version), indent=2, ensure_ascii=False)
-        atomic_write(file, told)
-        yield file
 
 
 def _with_columns(
@@ -182,27 +176,10 @@ def keys_of(row: Row) -> dict[str, float]:
     return found
 
 
-def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
-    by_log: dict[str, list[AnnotatedQuestion]] = {}
-    for question in annotation.questions:
-        by_log.setdefault(question.log, []).append(question)
-    for log, questions in by_log.items():
-        file = beside(Path(log), folder)
-        with atomic_file(file) as lines:
-            for record in same_columns([flat_question(question) for question in questions]):
-                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
-        yield file
-
-
 def records(annotations: Sequence[Annotation]) -> list[dict[str, Scalar]]:
     """Every question of every model as a flat record, for a data frame."""
-    return same_columns(
-        [
-            {"model": annotation.model, **flat_question(question)}
-            for annotation in annotations
-            for question in annotation.questions
-        ]
-    )
+    found = ((annotation.model, question) for annotation in annotations for question in annotation.questions)
+    return same_columns([{"model": model, **flat_question(question)} for model, question in found])
 
 
 def warn_of_problems(annotations: Sequence[Annotation]) -> None:

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.results import leaderboard_page, page
-from lm_eval_leakage.results.data_verdict import WORDS
-from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing
+from lm_eval_leakage.results import page
 from lm_eval_leakage.stats.pooling import Estimate
-from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
+from tests.report.browsing import needs_browser, open_all_details, started, width_is, written
 from tests.report.made import OF_WORD, annotation, answered, audited, row
 
 pytest.importorskip("selenium", reason="selenium is not installed")
@@ -112,40 +110,6 @@ def test_a_head_sorts_by_mouse_up_down_and_back(browser, report) -> None:
     assert orders == [["m_c", "m", "m_a", "m_b"], ["m_a", "m", "m_c", "m_b"], NAMES]
 
 
-def test_verdicts_sort_by_how_suspicious_they_are(browser, tmp_path) -> None:
-    rows = [row(word, verdict=verdict) for word, verdict in sorted(OF_WORD.items())]
-    made = annotation(rows=(*rows, row("tokens")))
-    unfolded(browser, written(tmp_path, page.render([made])))
-    assert tasks_shown(browser) == [*WORDS[::-1], "tokens"]
-    (head,) = [th for th in find_all(browser, "#rows thead th") if th.text.startswith("verdict")]
-    button = head.find_element(By.TAG_NAME, "button")
-    button.click()
-    assert tasks_shown(browser) == [*WORDS, "tokens"]
-    button.click()
-    assert tasks_shown(browser) == [*WORDS[::-1], "tokens"]
-    badge = find(browser, "#rows .badge.strong-evidence")
-    assert badge.value_of_css_property("background-color") == "rgba(179, 60, 0, 1)"
-
-
-def test_a_head_sorts_by_keyboard(browser, report) -> None:
-    unfolded(browser, report)
-    button = find(browser, "#rows thead th:first-child button")
-    browser.execute_script("arguments[0].focus()", button)
-    browser.switch_to.active_element.send_keys(Keys.ENTER)
-    browser.switch_to.active_element.send_keys(Keys.SPACE)
-    assert tasks_shown(browser) == NAMES[::-1]
-
-
-def test_the_first_stop_of_the_keyboard_leads_to_the_findings(browser, report) -> None:
-    browser.get(report)
-    find(browser, "body").send_keys(Keys.TAB)
-    skip = browser.switch_to.active_element
-    assert skip.text == "Skip to the findings"
-    assert skip.rect["x"] >= 0
-    skip.send_keys(Keys.ENTER)
-    assert browser.switch_to.active_element.get_attribute("id") == "main"
-
-
 def test_rows_are_filtered_by_text_and_level_and_counted_aloud(browser, report) -> None:
     unfolded(browser, report)
     status = find(browser, "#rows .shown")
@@ -180,18 +144,6 @@ def test_questions_are_filtered_by_text_and_subject_and_counted_aloud(browser, r
     assert len(find_all(browser, ".questions > li")) == 1
 
 
-def test_an_opened_question_has_a_point_for_each_order(browser, report) -> None:
-    browser.get(report)
-    assert find_all(browser, ".questions svg") == []
-    for place, n_orders in ((0, 24), (1, 120)):
-        item = opened(browser, place)
-        assert len(item.find_elements(By.CSS_SELECTOR, "circle.order")) == n_orders
-        assert len(item.find_elements(By.CSS_SELECTOR, "path.published")) == 1
-        assert len(item.find_elements(By.CSS_SELECTOR, "circle.best")) == 1
-    name = find(browser, ".questions svg").get_attribute("aria-label")
-    assert name.endswith("the published order −10.00 nats; the best other order −12.00 nats")
-
-
 def test_a_question_is_text_and_its_answer_is_marked_in_words(browser, report) -> None:
     browser.get(report)
     title = browser.title
@@ -200,18 +152,6 @@ def test_a_question_is_text_and_its_answer_is_marked_in_words(browser, report) -
     assert find(browser, ".questions .answer").text.split() == ["B.", "b", "✓", "answer"]
     assert find(browser, ".questions .facts").text == "In the run: answered correctly in m_a."
     assert browser.title == title
-
-
-def test_a_long_question_is_folded_and_whole(browser, report) -> None:
-    browser.get(report)
-    item = opened(browser, 1)
-    text = item.find_element(By.CSS_SELECTOR, ".whole")
-    button = item.find_element(By.CSS_SELECTOR, ".unfold")
-    folded = text.rect["height"]
-    button.click()
-    assert button.get_attribute("aria-expanded") == "true"
-    assert text.rect["height"] > 2 * folded
-    assert text.get_attribute("textContent") == ("long " * 1000).strip()
 
 
 @pytest.mark.parametrize("width", [320, 360, 1280])
@@ -228,16 +168,6 @@ def test_the_page_is_never_wider_than_the_window(browser, report, width) -> None
     width_is(browser, 1280)
     assert scroll <= client
     assert client <= width
-
-
-def test_dark_mode_has_a_dark_ground(browser, report) -> None:
-    grounds = []
-    for scheme in ("light", "dark"):
-        scheme_is(browser, scheme)
-        browser.get(report)
-        grounds.append(find(browser, "body").value_of_css_property("background-color"))
-    scheme_is(browser, "")
-    assert grounds == ["rgba(255, 255, 255, 1)", "rgba(20, 23, 27, 1)"]
 
 
 def test_in_print_there_are_no_controls_and_the_charts_are_kept(browser, report) -> None:
@@ -262,24 +192,3 @@ def test_without_a_script_there_is_a_plain_table_and_a_sentence(browser, report)
     assert shown == NAMES
     assert not any(controls)
     assert "This list is drawn by a script." in sentence
-
-
-def test_a_leaderboard_sorts_filters_and_asks_for_nothing(browser, tmp_path) -> None:
-    boards = [
-        Board(name, tuple(Standing(row(model=model), rank, rank) for rank, model in enumerate("AB", 1)), 100)
-        for name in ("mmlu", "arc")
-    ]
-    place = written(tmp_path, leaderboard_page.render(Leaderboard(tuple(boards))))
-    browser.get("about:blank")
-    browser.get_log("performance")
-    browser.get_log("browser")
-    browser.get(place)
-    find(browser, "#boards .level option[value=arc]").click()
-    assert find(browser, "#boards .shown").text == "2 of 4 rows shown"
-    (head,) = [th for th in find_all(browser, "#boards thead th") if th.text.startswith("rank")]
-    for _ in range(2):
-        head.find_element(By.TAG_NAME, "button").click()
-    models = find_all(browser, "#boards tbody tr:not([hidden]) > th .value")
-    assert [model.text for model in models] == ["B", "A"]
-    assert browser.get_log("browser") == []
-    assert {url for url in requested(browser) if url != "data:,"} == {place}

@@ -4,8 +4,7 @@ import pytest
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results.data_verdict import BY_ORDERS, BY_REFERENCE, NO_VERDICT, not_judged
-from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.leaderboard_page import render as render_leaderboard
+from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS
 from lm_eval_leakage.results.result_types import Provenance
@@ -55,7 +54,7 @@ def test_what_nobody_wrote_down_is_said_or_left_out_and_without_a_verdict_there_
     assert sentence_to_copy(row(verdict=NO_VERDICT, provenance=MADE)) == ""
 
 
-@pytest.mark.parametrize("page", [render, lambda made: render_leaderboard(leaderboard(made))])
+@pytest.mark.parametrize("page", [render, lambda made: as_page(leaderboard(made))])
 def test_every_page_has_the_sentence_and_the_table_of_what_was_checked(page) -> None:
     own = row(verdict=NONE, provenance=MADE)
     parsed = Parsed(page([annotation(rows=(own,))]))

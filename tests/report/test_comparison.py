@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -19,37 +18,27 @@ def judged(model: str, mean: float = 0.5, **changes):
 
 def test_preferences_are_drawn_where_all_verdicts_rest_on_the_same() -> None:
     found = comparison([judged("A"), judged("B", 0.1)])
-    first, second = found.chart.marks
+    first, second = found.marks
     # 0.5 ± 1.96 * 0.1
     assert first.title == "A (none found), preference: 0.500 [0.304, 0.696]"
     assert first.x - second.x == pytest.approx((first.x2 - first.x1) * 0.4 / 0.392, rel=0.01)
-    assert found.chart.title == "Preference for the published orders"
+    assert found.title == "Preference for the published orders"
     assert found.caption == "Compared with two control forms, which break memory. Dashed: what clean models reach."
     by_orders = comparison([judged("A", basis=BY_ORDERS)])
     assert by_orders.caption == "Compared with other orders of the same options. Dashed: no preference."
 
 
-def test_a_model_without_a_test_has_a_line_without_a_mark() -> None:
-    found = comparison([judged("A"), row(model="U", verdict=UNDECIDED)])
-    assert len(found.chart.marks) == 1
-    assert found.chart.without == ("U (cannot be told)",)
-
-
-@pytest.mark.parametrize("second", [judged("B", basis=BY_REFERENCE)], ids=["another comparison"])
-def test_flags_are_drawn_where_verdicts_rest_on_different_things(second) -> None:
-    rows = [judged("A"), second]
+def test_flags_are_drawn_where_verdicts_rest_on_different_things_or_have_no_test() -> None:
+    assert comparison([row(verdict=UNDECIDED), row()]).title == "Share of questions flagged"
+    rows = [judged("A"), judged("B", basis=BY_REFERENCE)]
     assert common_basis(rows) == ""
     found = comparison(rows)
-    assert found.chart.title == "Share of questions flagged"
-    assert [mark.title for mark in found.chart.marks] == [
+    assert found.title == "Share of questions flagged"
+    assert [mark.title for mark in found.marks] == [
         "A (none found), flagged: 0.250 [0.170, 0.340]",
         "B (none found), flagged: 0.250 [0.170, 0.340]",
     ]
-    assert len(found.chart.chances) == 2
-
-
-def test_flags_are_drawn_where_no_verdict_has_a_test() -> None:
-    assert comparison([row(verdict=UNDECIDED), row()]).chart.title == "Share of questions flagged"
+    assert len(found.chances) == 2
 
 
 def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
@@ -59,15 +48,9 @@ def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
         comparison_plot([annotation(rows=(row(flagged_rate=UNKNOWN),))])
 
 
-def test_what_no_audit_covers_is_not_in_the_plot() -> None:
-    nothing = row(model="N", flagged_rate=UNKNOWN)
-    for judged_ones in ([judged("A"), judged("B")], [row(model="A"), row(model="B")]):
-        assert [label.text for label in comparison([*judged_ones, nothing]).chart.labels] == ["A", "B"]
-
-
 def test_labels_are_as_short_as_the_rows_allow() -> None:
     def labels(*rows):
-        return [label.text for label in comparison(rows).chart.labels]
+        return [one.shortened for one in comparison(rows).rows]
 
     one, other = judged("A"), judged("B")
     assert labels(one, other) == ["A", "B"]
@@ -77,7 +60,7 @@ def test_labels_are_as_short_as_the_rows_allow() -> None:
 
 def test_of_many_rows_the_first_are_drawn_and_that_is_said() -> None:
     found = comparison([judged(f"M{i}") for i in range(MOST_ROWS + 9)])
-    assert len(found.chart.marks) == MOST_ROWS
+    assert len(found.marks) == MOST_ROWS
     assert found.caption.endswith(f"The {MOST_ROWS} most suspicious rows of {MOST_ROWS + 9}.")
 
 
@@ -102,22 +85,10 @@ def test_a_plot_is_well_formed_svg_with_a_title_a_description_and_an_alternative
     assert [text for text in texts if text.startswith("t<")] == ["t<3>&", "t<2>&", "t<1>&", "t<0>&"]
 
 
-def test_a_plot_needs_no_other_file_and_follows_dark_mode() -> None:
-    svg = plotted().svg
-    assert "prefers-color-scheme:dark" in svg
-    assert re.findall(r"url\(|href|@import|<script", svg) == []
-    defined = set(re.findall(r"(--[\w-]+):", svg))
-    assert set(re.findall(r"var\((--[\w-]+)\)", svg)) == defined
-
-
-def test_a_plot_is_saved_and_the_same_runs_give_the_same_plot(tmp_path) -> None:
+def test_a_plot_is_saved_as_svg_alone_and_the_same_runs_give_the_same_plot(tmp_path) -> None:
+    with pytest.raises(ValueError, match="cannot be saved as 'plot.png'; name a file"):
+        plotted().save(tmp_path / "plot.png")
     plotted().save(tmp_path / "new" / "plot.svg")
     plotted().save(str(tmp_path / "other.svg"))
     assert (tmp_path / "new" / "plot.svg").read_text("utf-8") == (tmp_path / "other.svg").read_text("utf-8")
     assert ElementTree.parse(tmp_path / "other.svg").getroot().get("width")
-
-
-def test_a_plot_is_saved_as_nothing_but_svg(tmp_path) -> None:
-    with pytest.raises(ValueError, match="cannot be saved as 'plot.png'; name a file"):
-        plotted().save(tmp_path / "plot.png")
-    assert list(tmp_path.iterdir()) == []

@@ -19,24 +19,6 @@ def test_the_highest_score_is_first_and_an_undefined_one_last() -> None:
     assert [entry["q"] for entry in found] == ["2", "4", "0", "1", "3"]
 
 
-def test_each_line_has_the_score_that_it_is_sorted_by_and_its_margin_is_another_number() -> None:
-    scores = {"a": 2.5004, "b": None, "c": 3.25, "d": math.inf}
-    found = entries(
-        *(
-            audited(i, score=score, margin=-score if score else 0.0, question=name)
-            for i, (name, score) in enumerate(scores.items())
-        )
-    )
-    assert [entry["z"] for entry in found] == [3.25, 2.5, None, None]
-    assert [entry["m"] for entry in found][:2] == [-3.25, -2.5]
-
-
-def test_each_line_names_its_benchmark_and_the_subject_if_there_is_one() -> None:
-    mmlu = audited(0, score=3.0)
-    arc = audited(1, benchmark="arc_challenge", subject="arc_challenge_leakage_perm")
-    assert [entry["b"] for entry in entries(mmlu, arc)] == ["mmlu/anatomy", "arc_challenge"]
-
-
 def test_unflagged_and_untested_questions_are_not_listed() -> None:
     assert entries(audited(0, rank=2), audited(1, flagged=None)) == []
 
@@ -60,7 +42,7 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
     found = listed(annotation(*many), 10_000)
     assert n_bytes(found.data) <= 10_000
     assert 0 < found.n_listed < 100
-    assert found.n_left_out == 100 - found.n_listed
+    assert found.n_flagged == 100
     assert [entry["m"] for entry in json.loads(found.data)] == [100.0 - i for i in range(found.n_listed)]
     one_more = n_bytes(found.data) // found.n_listed
     assert n_bytes(found.data) + one_more + 1 > 10_000
@@ -69,7 +51,7 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
 def test_one_huge_question_does_not_keep_out_the_others() -> None:
     huge = audited(0, margin=9.0, question="x" * LONGEST_QUESTION)
     found = listed(annotation(huge, audited(1)), PLENTY)
-    assert (found.n_listed, found.n_left_out) == (1, 1)
+    assert (found.n_listed, found.n_flagged) == (1, 2)
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:

@@ -14,23 +14,15 @@ def counts(histogram) -> list[tuple[int, int]]:
     return [bin_.counts for bin_ in histogram.bins]
 
 
-def test_a_rank_is_the_pvalue_times_the_number_of_orders() -> None:
-    assert [rank(audited(rank=place)) for place in range(1, 25)] == list(range(1, 25))
-
-
 @pytest.mark.parametrize("changes", [{"pvalue": None}, {"pvalue": 0.5 / 24}, {"pvalue": 1.5 / 24}])
 def test_a_pvalue_that_is_not_a_rank_has_none(changes) -> None:
     assert rank(audited(**changes)) is None
     assert rank(replace(audited(), n_orders=None)) is None
 
 
-def test_a_question_of_two_options_has_a_rank_though_it_cannot_be_flagged() -> None:
-    assert rank(audited(n_orders=2, flagged=None)) == 1
-
-
 def test_every_rank_of_24_orders_has_a_bar_with_its_guarded_questions_apart() -> None:
     found = [audited(rank=1)] * 5 + [audited(rank=1, guards=("in_order",))] * 2 + [audited(rank=24)] * 3
-    (histogram,) = rank_histograms(found).drawn
+    (histogram,), _ = rank_histograms(found)
     assert counts(histogram) == [(5, 2), *[(0, 0)] * 22, (3, 0)]
     assert [bin_.label for bin_ in histogram.bins] == [str(place) for place in range(1, 25)]
 
@@ -48,7 +40,7 @@ def ranked(place: int) -> tuple[float, ...]:
 def test_the_same_questions_without_a_guard_are_counted_by_their_rank_in_the_control_form() -> None:
     found = [controlled(1, 1)] * 4 + [controlled(1, 3)] * 2 + [controlled(2, 1)] * 5
     found += [controlled(1, 2, guards=("in_order",))] * 7 + [audited(rank=1)] * 3
-    (histogram,) = rank_histograms(found).drawn
+    (histogram,), _ = rank_histograms(found)
     assert counts(histogram)[:3] == [(9, 7), (5, 0), (0, 0)]
     assert [bin_.compared for bin_ in histogram.bins] == [9, 0, 2, *[0] * 21]
     assert (
@@ -59,26 +51,20 @@ def test_the_same_questions_without_a_guard_are_counted_by_their_rank_in_the_con
 
 def test_a_tie_in_the_control_form_ranks_the_published_order_lower() -> None:
     tied = audited(orders=OrderAnswers(ranked(1), "written", control=(-9.0,) * 48))
-    (histogram,) = rank_histograms([tied]).drawn
+    (histogram,), _ = rank_histograms([tied])
     assert [bin_.compared for bin_ in histogram.bins] == [*[0] * 23, 1]
 
 
 def test_with_a_reference_the_ranks_are_compared_with_its_own() -> None:
     one = controlled(1, 1)
     found = replace(one, orders=replace(one.orders, reference=(-10.0, *[-9.0] * 23)))
-    (histogram,) = rank_histograms([found]).drawn
+    (histogram,), _ = rank_histograms([found])
     assert histogram.bins[23].compared == 1
     assert "0 by the reference model" in histogram.summary
 
 
-def test_without_control_or_reference_the_ranks_are_compared_with_chance_alone() -> None:
-    (histogram,) = rank_histograms([audited(rank=1), audited(rank=5)]).drawn
-    assert {bin_.compared for bin_ in histogram.bins} == {None}
-    assert histogram.summary == "Rank 1: 1 of 2 questions; 0.1 by chance."
-
-
 def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
-    (histogram,) = rank_histograms([audited(rank=1)] * 240).drawn
+    (histogram,), _ = rank_histograms([audited(rank=1)] * 240)
     expected = histogram.bins[7].expected
     assert expected.value == pytest.approx(10)
     # normal approximation: 10 ± 1.96 * sqrt(240 * 23) / 24 = 10 ± 6.07
@@ -88,33 +74,23 @@ def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
 
 def test_120_orders_are_in_24_bins_of_5() -> None:
     found = [audited(rank=place, n_orders=120) for place in range(1, 121)]
-    (histogram,) = rank_histograms(found).drawn
+    (histogram,), _ = rank_histograms(found)
     assert counts(histogram) == [(5, 0)] * 24
     assert (histogram.bins[0].label, histogram.bins[-1].label) == ("1–5", "116–120")
     assert all(bin_.expected.value == pytest.approx(5) for bin_ in histogram.bins)
 
 
-def test_a_last_bin_that_is_smaller_expects_less() -> None:
-    (histogram,) = rank_histograms([audited(n_orders=50)] * 100).drawn
-    assert [bin_.high - bin_.low for bin_ in histogram.bins] == [3] * 16 + [2]
-    assert histogram.bins[-1].expected.value == pytest.approx(100 * 2 / 50)
-
-
 def test_each_number_of_orders_has_a_chart_of_its_own_and_few_questions_have_none() -> None:
     found = [audited(n_orders=120)] * 30 + [audited()] * 40 + [audited(n_orders=6)] * 3
-    ranks = rank_histograms(found)
-    assert [histogram.n for histogram in ranks.drawn] == [40, 30]
-    assert ranks.undrawn == ((6, 3),)
+    drawn, undrawn = rank_histograms(found)
+    assert [histogram.n for histogram in drawn] == [40, 30]
+    assert undrawn == [(6, 3)]
 
 
 def test_the_only_number_of_orders_is_drawn_however_few_there_are() -> None:
-    assert [histogram.n for histogram in rank_histograms([audited()]).drawn] == [1]
-    assert rank_histograms([]).drawn == ()
-
-
-def test_one_order_alone_makes_a_histogram() -> None:
-    (histogram,) = rank_histograms([audited(n_orders=1)]).drawn
+    (histogram,), _ = rank_histograms([audited(n_orders=1)])
     assert counts(histogram) == [(1, 0)]
+    assert rank_histograms([]) == ([], [])
 
 
 def test_margins_are_counted_on_their_side_of_zero() -> None:
@@ -140,16 +116,10 @@ def test_undefined_margins_and_untested_questions_are_not_drawn() -> None:
     assert margin_histogram([audited(margin=None), audited(margin=math.nan), audited(flagged=None)]) is None
 
 
-def test_margins_of_zero_are_one_bar() -> None:
-    histogram = margin_histogram([audited(margin=0.0, flagged=False)] * 3)
-    assert counts(histogram) == [(3, 0)]
-    assert histogram.bins[0].label == "all"
-
-
 def test_ranks_are_among_the_orders_that_the_verdict_compares() -> None:
     own, control = (-5.0, -1.0, -7.0, -6.0), (-5.0, -6.0, -4.0, -4.5, -9.0, -9.0)
     orders = OrderAnswers(own, "written", control=control, compared=(0, 2, 3))
-    (histogram,) = rank_histograms([audited(rank=2, n_orders=4, orders=orders)]).drawn
+    (histogram,), _ = rank_histograms([audited(rank=2, n_orders=4, orders=orders)])
     assert histogram.title == "Rank among 3 orders"
     assert counts(histogram) == [(1, 0), (0, 0), (0, 0)]
     assert [bin_.compared for bin_ in histogram.bins] == [0, 1, 0]

@@ -2,38 +2,26 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.told_verdicts import told_verdict
-from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
 from tests.report.parsed import Parsed
 
-TABLES = ("benchmarks", "rows")
 EVIL = "<script>alert(1)</script></script>{{ 7*7 }}{% raw %}\"onload='x'<!--&amp;\u2028\ud800"
 
 
 def usual(**changes) -> Annotation:
     found = [audited(i, rank=1 + i % 24) for i in range(48)]  # of which 2 are flagged
     return annotation(*found, questions=tuple(answered(one, 1.0) for one in found), **changes)
-
-
-def test_a_page_is_well_formed_and_has_each_part() -> None:
-    parsed = Parsed(render([usual()]))
-    headings = [text for tag, text in parsed.texts if tag in {"h2", "h3"}]
-    parts = ["By model and benchmark", "M", "Ranks of the published orders", "Flagged questions"]
-    parts += ["How to read this page", "What was checked", "Problems and origins", "M"]
-    assert headings == parts
-    assert ("html", {"lang": "en"}) in parsed.elements
 
 
 def test_a_page_asks_for_nothing() -> None:
@@ -70,7 +58,7 @@ def test_texts_of_data_sets_and_models_are_escaped() -> None:
         detector=EVIL,
         rows=(row(EVIL, model=EVIL, metric=EVIL, n_shot=EVIL),),
         problems=(Problem(EVIL, Path("a<b>")),),
-        origins={EVIL: [EVIL, {"k": EVIL}]},
+        origins={EVIL: [EVIL]},
     )
     page = render([found, usual()])
     parsed = Parsed(page)
@@ -104,17 +92,6 @@ def test_several_models_share_the_space_by_need() -> None:
     page = render([many, few])
     assert 3_900_000 < len(page.encode()) < 5_000_000
     assert "3 questions flagged by max_order, the highest scores first. A line has" in Parsed(page).text
-
-
-def test_columns_that_no_row_has_are_left_out() -> None:
-    bare = Parsed(render([annotation()])).heads()
-    assert "accuracy" in bare
-    assert not {"outlier", "calibrated", "prevalence", "gap", "choice confusion", "model"} & set(bare)
-    full = row(
-        outlier_rate=HALF, calibrated_rate=HALF, prevalence=HALF, probability=0.3, gap=HALF, confusion_delta=HALF
-    )
-    heads = Parsed(render([annotation(rows=(row("a"), full))])).heads()
-    assert {"outlier", "calibrated", "prevalence", "gap", "choice confusion"} <= set(heads)
 
 
 def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") -> str:
@@ -159,23 +136,6 @@ def test_there_is_a_page_whatever_is_missing(annotations) -> None:
     assert Parsed(render(annotations)).text
 
 
-def test_arms_have_a_chart_with_their_numbers() -> None:
-    arms = {
-        "accuracy_original": Estimate(0.4, 0.02, 0.36, 0.44),
-        "accuracy_generalized": Estimate(0.3, 0.02, 0.26, 0.34),
-    }
-    found = annotation(audited(arms=Arms(True, True, True, False)), rows=(row(**arms), row("x")))
-    text = Parsed(render([found])).text
-    assert "mmlu 0.400 [0.36, 0.44] 0.300 [0.26, 0.34]" in text
-
-
-def test_the_first_200_problems_are_shown_and_all_are_counted() -> None:
-    text = Parsed(render([annotation(problems=tuple(Problem(f"problem number {i}.") for i in range(250)))])).text
-    assert "250 problems; the first 200:" in text
-    assert "problem number 199." in text
-    assert "problem number 200." not in text
-
-
 @pytest.mark.parametrize("word", WORDS)
 def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> None:
     page = render([annotation(rows=(row(verdict=OF_WORD[word]),))])
@@ -185,37 +145,6 @@ def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> Non
     assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
     assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
     assert f'<td class="text" data-order="{WORDS.index(word)}">' in page
-
-
-def test_nothing_is_said_of_an_audit_that_was_not_made() -> None:
-    nothing = replace(row(), values={}, n_joined=0, n_tested=0)
-    text = Parsed(render([annotation(rows=(nothing,), detector="")])).text
-    assert "No audit of this model covers it, so there is no verdict. Accuracy 0.50 ± 0.05." in text
-    for word in ("flag", "rank", "margin", "evidence", "order", "detector:"):
-        assert word not in text.lower()
-
-
-def test_the_first_table_has_what_a_reader_needs_first() -> None:
-    full = row(verdict=verdict(0.003, adjusted=0.006, n_together=2, ratio=OrderRatio(60, 1.5, 1.2)))
-    first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without flagged"]
-    heads = Parsed(render([annotation(rows=(full,))])).heads()
-    assert heads[:7] == ["benchmark", *first]
-    every = ["task", "verdict", "flagged", "by chance", "p", "p adjusted", "order ratio", "accuracy"]
-    assert heads[7:16] == [*every, "accuracy, unflagged"]
-    several = [annotation(rows=(row(model=name, verdict=verdict(0.2)),), model=name) for name in "AB"]
-    heads = Parsed(render(several)).heads()
-    assert heads[:2] == ["model", "verdict"]
-    assert heads[7:10] == ["task", "model", "verdict"]
-
-
-def test_a_model_and_benchmark_has_one_line_however_many_metrics_and_subjects_it_has() -> None:
-    own = row(verdict=verdict(0.2))
-    rows = (own, replace(own, metric="acc_norm,none"), replace(own, task="mmlu/anatomy", level="subject"))
-    page = render([annotation(rows=rows)])
-    counts = [page[page.index(f'id="{name}"') :].partition("</table>")[0].count("<tr ") for name in TABLES]
-    assert counts == [1, 3]
-    assert "All columns, metrics, tasks and subjects (3 rows)" in Parsed(page).text
-    assert page.count('class="badge') == 1 + 1 + 3
 
 
 def test_what_decides_is_a_pvalue_or_a_ratio_and_a_bound_is_shown_as_one() -> None:
@@ -266,14 +195,6 @@ def test_ranks_and_margins_are_drawn_for_each_benchmark_the_most_suspicious_firs
     ]
 
 
-def test_benchmarks_beyond_the_first_eight_are_named_and_not_drawn() -> None:
-    names = [f"b{i}" for i in range(10)]
-    rows = tuple(row(name, verdict=verdict(0.1 + i / 100)) for i, name in enumerate(names))
-    parsed = Parsed(render([annotation(*(audited(benchmark=name) for name in names), rows=rows)]))
-    assert parsed.text.count(": rank among 24 orders (1 question)") == 8
-    assert "Not drawn, to keep the page small: b8, b9." in parsed.text
-
-
 def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
     made = [
         annotation(rows=(row("x", model="clean", verdict=verdict(0.5)),), model="clean"),
@@ -287,63 +208,3 @@ def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
     assert [cell_of(page, "task", line, "rows").split()[0] for line in range(3)] == ["z", "y", "x"]
     text = Parsed(page).text
     assert text.index("seen on z") < text.index("seen on y") < text.index("clean on x")
-
-
-def test_several_models_are_compared_in_a_plot_and_one_is_not() -> None:
-    several = [annotation(rows=(row(model=name, verdict=verdict(0.2)),), model=name) for name in "AB"]
-    parsed = Parsed(render(several))
-    (drawing,) = [one for tag, one in parsed.elements if tag == "svg" and one.get("role") == "img"]
-    assert drawing["aria-label"].startswith("Preference for the published orders; standard deviations, 95 % interval.")
-    assert "A (none found), preference: 0.500" in drawing["aria-label"]
-    assert "Compared with two control forms, which break memory. Dashed: what clean models reach." in parsed.text
-    assert "Compared with" not in Parsed(render(several[:1])).text
-
-
-def test_no_pvalue_of_flags_is_on_the_page() -> None:
-    flags = row(pvalue=1.25e-12, pvalue_unguarded=3.75e-5, flagged_rate_unguarded=HALF, verdict=verdict(0.2))
-    other = DetectorValue("published_rotation", "flagged_rate", 9, HALF, 0.25, 6.25e-7)
-    text = Parsed(render([annotation(audited(), rows=(replace(flags, others=(other,)),))])).text
-    assert "published_rotation" in text
-    assert not re.findall(r"\de-\d|p, (?:all|no)", text)
-    assert "p = 0.2" in text
-
-
-def test_after_eight_verdicts_the_others_are_folded_and_counted() -> None:
-    rows = tuple(row(f"t{i}", verdict=verdict(0.1 + i / 100)) for i in range(10))
-    page = render([annotation(rows=rows)])
-    assert "2 more: 2 none found" in Parsed(page).text
-    assert page.index("t7</span></h2>") < page.index('<details class="further">') < page.index("t8</span></h2>")
-
-
-def test_every_figure_has_a_caption_and_every_drawing_a_name_or_none_to_read() -> None:
-    elements = Parsed(render([usual(rows=(row(accuracy_original=HALF),))])).elements
-    figures = [tag for tag, _ in elements if tag in {"figure", "figcaption"}]
-    assert figures == ["figure", "figcaption"] * 2  # ranks and arms
-    drawings = [attributes for tag, attributes in elements if tag == "svg"]
-    assert all(one.get("aria-hidden") == "true" or (one["role"] == "img" and one["aria-label"]) for one in drawings)
-    assert sum("role" in one for one in drawings) == 2
-
-
-def test_dark_and_light_texts_have_enough_contrast() -> None:
-    light, dark, _ = (
-        dict(re.findall(r"--([\w-]+):(#\w+)", part)) for part in re.findall(r":root\{(.*?)\}", render([]), re.DOTALL)
-    )
-    for theme in (light, {**light, **dark}):
-        for name in ("text", "muted", "accent", "third", "alarm"):
-            assert contrast(theme[name], theme["ground"]) >= 4.5
-            assert contrast(theme[name], theme["soft"]) >= 4.5
-        for name in ("first", "second", "third", "fourth", "mark"):
-            assert contrast(theme[name], theme["ground"]) >= 3
-
-
-def contrast(one: str, other: str) -> float:
-    """By WCAG 2."""
-    dark, light = sorted(map(luminance, (one, other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

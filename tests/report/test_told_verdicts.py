@@ -21,11 +21,10 @@ from lm_eval_leakage.results.told_verdicts import (
     ToldVerdict,
     changing_options,
     told_verdict,
-    told_verdicts,
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
-from tests.report.made import UNDECIDED, annotation, row, verdict
+from tests.report.made import UNDECIDED, row, verdict
 
 
 def short_sentence(found: DataVerdict) -> str:
@@ -70,14 +69,6 @@ def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> N
 def test_the_sentence_says_with_what_the_published_orders_were_compared(basis, compared) -> None:
     assert compared in short_sentence(verdict(0.003, basis=basis))
     assert short_sentence(verdict(0.2, basis=basis)).startswith("No significant")
-
-
-def test_the_pvalue_that_decides_is_told_and_a_bound_as_a_bound() -> None:
-    bound = OrderSum(100, 1e-13, mean=0.5, mean_error=0.1, is_bound=True)
-    after = "after adjustment for 2 verdicts"
-    short = short_sentence(verdict(1e-13, tested=bound, adjusted=2e-13, n_together=2))
-    assert f"(p ≤ 1e-13, ≤ 2e-13 {after})" in short
-    assert f"(p = 0.01, 0.02 {after})" in short_sentence(verdict(0.01, adjusted=0.02, n_together=2))
 
 
 @pytest.mark.parametrize(
@@ -196,24 +187,9 @@ def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> Non
     assert short_sentence(NO_VERDICT) == ""
 
 
-def test_flags_that_natural_orders_do_not_explain_are_a_reason() -> None:
-    told = told_verdict(row(flagged_rate_unguarded=Estimate(0.07, 0.02)))
-    assert text(told).endswith(
-        "Of the questions without a recognised natural order, 7 % are flagged (4 % expected by chance)."
-    )
-
-
 def test_the_gap_among_similar_questions_has_its_direction() -> None:
     higher = text(told_verdict(row(gap_adjusted=Estimate(0.1, 0.03), gap_pvalue=0.001)))
     assert higher.endswith(
         "Among questions of similar difficulty, the accuracy on flagged ones is higher by 0.10 ± 0.03 (p = 0.001)."
     )
     assert "is lower by 0.10 ± 0.03." in text(told_verdict(row(gap_adjusted=Estimate(-0.1, 0.03))))
-
-
-def test_one_verdict_is_told_for_each_model_and_benchmark_the_most_suspicious_first() -> None:
-    made = [
-        annotation(rows=(row("x", model="A", verdict=verdict(0.5)), row("x", model="A", metric="acc_norm,none"))),
-        annotation(rows=(row("y", model="B", verdict=verdict(0.2)), row("z", model="B", verdict=verdict(2e-5)))),
-    ]
-    assert [(told.model, told.benchmark) for told in told_verdicts(made)] == [("B", "z"), ("B", "y"), ("A", "x")]

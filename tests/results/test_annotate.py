@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from lm_eval_leakage import load_run
-from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
@@ -21,7 +19,6 @@ from tests.results.harness_files import (
     DETECTOR,
     answered,
     audited,
-    confused,
     row,
     write_run,
 )
@@ -74,15 +71,6 @@ def test_columns_of_a_task_and_of_its_group_are_those_of_its_questions(folder) -
     assert not found.problems
 
 
-def test_questions_are_joined_by_their_words_where_rows_differ_in_other_fields(tmp_path) -> None:
-    lines = [answered(i, row(i, license="CC", id=None), RIGHT[i]) for i in range(N)]
-    write_run(tmp_path, "m", {"bench": lines})
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i in FLAGGED) for i in range(N)]})
-    (found,) = annotate([tmp_path])
-    assert rows_of(found)["bench", "acc,none"].n_joined == N
-    assert [question.audited.flagged for question in found.questions] == [i in FLAGGED for i in range(N)]
-
-
 def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(10)]})
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(4, 17)]})
@@ -92,54 +80,6 @@ def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
     unaudited, unanswered = map(str, found.problems)
     assert "4 question(s) are in no audit (doc_id 0, 1, 2, 3)" in unaudited
     assert "7 audited question(s) were answered in no run" in unanswered
-
-
-def test_shards_of_questions_are_not_expected_to_be_answered(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(4)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(4)]})
-    shards = [audited({"shard": f"{i}", "members": [f"{i}", f"{i + 1}"]}, False) for i in (0, 2)]
-    write_run(tmp_path, "m", {"bench_leakage_shared_likelihood": shards})
-    (found,) = annotate([tmp_path])
-    assert not found.problems
-
-
-def test_a_skipped_question_is_joined_and_not_tested(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(3)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), [True, False, None][i]) for i in range(3)]})
-    (found,) = annotate([tmp_path])
-    only = rows_of(found)["bench", "acc,none"]
-    assert (only.n_joined, only.n_tested, columns.FLAGGED.of(only).value) == (3, 2, 0.5)
-    assert found.questions[2].audited.reason == "two options read alike"
-
-
-def test_with_two_options_nothing_is_flagged_and_the_signs_make_the_pvalue(tmp_path) -> None:
-    verdicts = [audited(row(i), i < 7, null_rate=0.5, pvalue=0.5 if i < 7 else 1.0) for i in range(10)]
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(10)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": verdicts})
-    (found,) = annotate([tmp_path])
-    only = rows_of(found)["bench", "acc,none"]
-    assert only.n_tested == 0
-    assert math.isnan(columns.FLAGGED.of(only).value)
-    assert columns.PVALUE_ALL.of(only) == pytest.approx(binom.sf(6, 10, 0.5))
-
-
-def test_the_rate_by_chance_is_of_the_questions_that_can_be_flagged(tmp_path) -> None:
-    verdicts = [audited(row(i), False, null_rate=0.5 if i < 4 else 1 / 24) for i in range(10)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": verdicts})
-    (found,) = annotate([tmp_path])
-    (only,) = found.rows
-    assert (only.n_tested, columns.NULL_RATE.of(only)) == (6, pytest.approx(1 / 24))
-
-
-def test_each_model_has_its_own_audit(tmp_path) -> None:
-    for model, n_flagged in (("org/one", 2), ("two", 5)):
-        write_run(tmp_path, model, {"bench": [answered(i, row(i), True) for i in range(N)]})
-        write_run(tmp_path, model, {"bench_leakage_perm": [audited(row(i), i < n_flagged) for i in range(N)]})
-    rates = {
-        found.model: columns.FLAGGED.of(rows_of(found)["bench", "acc,none"]).value * N
-        for found in annotate([tmp_path])
-    }
-    assert rates == pytest.approx({"org/one": 2, "two": 5})
 
 
 def test_of_several_runs_the_one_with_the_most_questions_then_the_newest_is_read(tmp_path) -> None:
@@ -168,42 +108,13 @@ def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_t
     (found,) = annotate([tmp_path])
     assert columns.FLAGGED.of(rows_of(found)["bench", "acc,none"]).value == 0
     assert any(other in str(problem) for problem in found.problems)
-    (found,) = annotate([tmp_path], choices=Choices(detector=other))
+    (found,) = annotate([tmp_path], detector=other)
     assert rows_of(found)["bench", "acc,none"].n_tested == 1
 
 
 def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> None:
     with pytest.raises(ValueError, match="'stepwise'.*max_order"):
-        annotate([folder], choices=Choices(detector="stepwise"))
-
-
-def test_a_model_without_the_detector_does_not_keep_others_from_it(folder) -> None:
-    line = audited(row(0), True, detector="stepwise", filter="stepwise")
-    write_run(folder / "audits", "other", {"bench_leakage_ngram_steps": [line]})
-    by_model = {found.model: found for found in annotate([folder], choices=Choices(detector="stepwise"))}
-    assert by_model["other"].detector == "stepwise"
-    assert by_model["m"].detector == ""
-    assert any("'stepwise'" in str(problem) for problem in by_model["m"].problems)
-
-
-def test_subjects_of_one_task_have_rows_with_pvalues(tmp_path) -> None:
-    docs = [row(i, subject=f"s{i % 3}") for i in range(30)]
-    write_run(tmp_path, "m", {"bench": [answered(i, doc, True) for i, doc in enumerate(docs)]})
-    write_run(
-        tmp_path, "m", {"bench_leakage_perm": [audited(doc, i % 3 == 0 and i < 9) for i, doc in enumerate(docs)]}
-    )
-    (found,) = annotate([tmp_path])
-    subjects = [row for row in found.rows if row.level == "subject"]
-    assert [row.task for row in subjects] == ["bench/s0", "bench/s1", "bench/s2"]
-    assert [columns.PVALUE_ALL.of(row) for row in subjects] == pytest.approx([binom.sf(2, 10, 1 / 24), 1, 1])
-
-
-def test_an_audit_without_a_run_has_rows_without_accuracy(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(N)]})
-    (found,) = annotate([tmp_path])
-    (only,) = found.rows
-    assert (only.task, only.metric, only.n_tested) == ("bench", "", N)
-    assert math.isnan(only.accuracy.value)
+        annotate([folder], detector="stepwise")
 
 
 def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
@@ -218,28 +129,6 @@ def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
         6 / (2 * N),
     )
     assert [(part.task, part.group) for part in parts] == [("bench_a", "bench"), ("bench_b", "bench")]
-
-
-def test_a_group_stands_before_the_groups_within_it(tmp_path) -> None:
-    lines = {f"bench_{i}": [answered(i, row(i), True)] for i in range(3)}
-    groups = {"bench_inner": ["bench_0", "bench_1"], "bench": ["bench_inner", "bench_2"]}
-    write_run(tmp_path, "m", lines, groups=groups)
-    (found,) = annotate([tmp_path])
-    assert [(row.task, row.group, row.n) for row in found.rows] == [
-        ("bench", "", 3),
-        ("bench_inner", "bench", 2),
-        ("bench_0", "bench", 1),
-        ("bench_1", "bench", 1),
-        ("bench_2", "bench", 1),
-    ]
-
-
-def test_a_run_without_samples_keeps_its_accuracy_and_says_what_is_missing(tmp_path) -> None:
-    place = write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
-    next(place.glob("samples_*")).unlink()
-    (found,) = annotate([tmp_path])
-    assert rows_of(found)["bench", "acc,none"].accuracy.value == 1
-    assert any("--log_samples" in str(problem) for problem in found.problems)
 
 
 def test_a_log_that_breaks_off_is_read_as_far_as_it_goes(folder) -> None:
@@ -268,21 +157,6 @@ def test_filters_of_one_question_come_together_and_each_accuracy_has_its_row(tmp
     assert len(found.questions) == 8
 
 
-def test_choice_confusion_is_joined_too(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(8)]})
-    write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(i), i < 6, i < 2) for i in range(8)]})
-    (found,) = annotate([tmp_path])
-    only = rows_of(found)["bench", "acc,none"]
-    assert columns.CONFUSION.of(only).value == pytest.approx(-0.5)
-    assert {name: arm.of(only).value * 8 for name, arm in columns.ARM_COLUMNS.items()} == {
-        "original": 6,
-        "shuffled": 6,
-        "replaced": 2,
-        "generalized": 2,
-    }
-    assert benchmark_of("mmlu_choice_confusion_letters") == benchmark_of("mmlu_leakage_perm_q") == "mmlu"
-
-
 def calibration(model: str) -> Calibration:
     known = KnownScores({EVERY_CLASS: [-1.5] * 97 + [1.5] * 2}, [1.5] * 60 + [-1.5] * 40)
     together = CombinedScore((DETECTOR,), (0.2,), 0.0, {DETECTOR: (-1.0, 1.0)})
@@ -291,7 +165,7 @@ def calibration(model: str) -> Calibration:
 
 
 def test_a_calibration_gives_its_flags_and_the_share_of_seen_questions(folder) -> None:
-    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
+    (found,) = annotate([folder], calibrating=[Calibrating(calibration("m"))])
     only = rows_of(found)["bench_history", "acc,none"]
     assert columns.CALIBRATED.of(only).value == pytest.approx(8 / 24)
     fpr = 4 / 99  # of 99 known-unseen questions as many as keep the conformal p-value at 5 % or below
@@ -314,16 +188,9 @@ KNOWN = calibration("m")
     ids=["model", "benchmark", "audits", "no combined score", "no score"],
 )
 def test_a_calibration_that_does_not_fit_is_not_used_and_said_to(folder, given, detector, said) -> None:
-    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(given, detector)]))
+    (found,) = annotate([folder], calibrating=[Calibrating(given, detector)])
     assert math.isnan(columns.CALIBRATED.of(found.rows[0]).value)
     assert any(said in str(problem) for problem in found.problems)
-
-
-def test_a_calibration_is_of_every_revision_of_its_model(tmp_path) -> None:
-    lines = [audited(row(i), i < 8) for i in range(N)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": lines}, arguments={"pretrained": "m", "revision": "r2"})
-    (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
-    assert columns.CALIBRATED.of(found.rows[0]).value == pytest.approx(8 / 24)
 
 
 def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_leakage(tmp_path) -> None:
@@ -336,29 +203,11 @@ def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_l
         tmp_path / "runs", "m", {"bench_leakage_perm": [audited(row(10**6 + i), flagged[i]) for i in range(120)]}
     )
     (plain,) = annotate([tmp_path / "runs"])
-    (strict,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "ref"]))
+    (strict,) = annotate([tmp_path / "runs"], references=[tmp_path / "ref"])
     assert columns.GAP_ADJUSTED.of(rows_of(plain)["bench", "acc,none"]).value > 0.5
     assert columns.GAP_ADJUSTED.of(rows_of(strict)["bench", "acc,none"]).value == pytest.approx(0)
-    (itself,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "runs"]))
+    (itself,) = annotate([tmp_path / "runs"], references=[tmp_path / "runs"])
     assert rows_of(itself) == rows_of(plain)  # a model is no reference of its own
-
-
-def test_load_run_gives_flat_records_for_a_data_frame(folder, caplog) -> None:
-    records = load_run(folder / "runs", str(folder / "audits"))
-    assert len(records) == N
-    assert {name for record in records for name in record} >= {
-        "model",
-        "task",
-        "doc_hash",
-        "acc,none",
-        "flagged",
-        "margin",
-    }
-    assert all(
-        isinstance(value, (str, int, float, bool, type(None))) for record in records for value in record.values()
-    )
-    assert sum(record["flagged"] for record in records) == 8
-    assert not caplog.records
 
 
 def test_a_group_without_an_error_has_that_of_its_questions_together(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import (
     BY_FLAGS,
     UNTESTED,
@@ -140,13 +140,13 @@ def test_the_audits_scores_are_compared_with_the_known_seen_of_the_calibration(t
     known = Calibration(
         "m", "bench", OWN, "o", {DETECTOR: KnownScores({EVERY_CLASS: unseen}, seen), COMBINED: combined}, together
     )
-    (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(known, by)]))
+    (found,) = annotate([tmp_path], calibrating=[Calibrating(known, by)])
     assert found.n_known_seen == 40
     pvalues = {one.flagged: one.seen_pvalue for one in found.audited_questions}
     assert pvalues[False] == 1 / 41  # lower than any that was seen
     assert pvalues[True] == 1
     few = replace(known, detectors={by: replace(known.detectors[by], seen=seen[:3])})
-    (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(few, by)]))
+    (found,) = annotate([tmp_path], calibrating=[Calibrating(few, by)])
     assert {one.seen_pvalue for one in found.audited_questions} == {None}
 
 

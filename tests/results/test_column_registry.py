@@ -3,21 +3,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lm_eval_leakage.results import columns as registry
-from lm_eval_leakage.results import leaderboard_page
-from lm_eval_leakage.results import page as verdict_table
+from lm_eval_leakage.results import measured
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.columns import measured
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.formatting import NUMBER, WITH_ERROR, Column
-from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.measured import COMPUTED
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
@@ -30,24 +27,7 @@ from tests.results.harness_files import answered, audited, row, write_run
 
 EVERY = registry.recorded()
 DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
-ESTIMATES = """
-accuracy order_ratio flagged_rate flagged_rate_unguarded outlier_rate calibrated_rate prevalence confusion_delta
-accuracy_unflagged accuracy_flagged gap gap_adjusted strong_rate
-accuracy_original accuracy_shuffled accuracy_replaced accuracy_generalized
-"""
-BEFORE = """
-model task level group metric n_shot verdict verdict_sentence verdict_basis published_orders
-n n_verdict n_joined n_tested n_pvalue n_pvalue_unguarded
-"""
-AFTER = """
-evidence_pvalue evidence_pvalue_adjusted log_evalue null_rate pvalue pvalue_unguarded outlier_null_rate gap_pvalue
-"""
 ENDINGS = ("", "_stderr", "_low", "_high")
-PUBLISHED = BEFORE.split() + [f"{key}{end}" for key in ESTIMATES.split() for end in ENDINGS] + AFTER.split()
-IN_HARNESS = """
-evidence_pvalue order_ratio flagged_rate null_rate outlier_rate calibrated_rate prevalence confusion_delta
-acc_unflagged acc_flagged acc_gap acc_gap_adjusted
-"""
 
 
 @pytest.fixture
@@ -63,17 +43,6 @@ def full() -> Row:
 
 def ids(column: Column) -> str:
     return column.key
-
-
-def test_keys_and_headings_are_unique() -> None:
-    for names in ([column.key for column in EVERY], [column.heading for column in registry.displayed()]):
-        assert len(set(names)) == len(names)
-
-
-def test_no_key_that_programs_read_has_gone_or_moved(full) -> None:
-    record = json.loads(as_text([full], "json"))[0]
-    assert [key for key in record if key in PUBLISHED] == PUBLISHED
-    assert {key.removesuffix(",leakage") for key in keys_of(full)} >= {*IN_HARNESS.split()}
 
 
 @pytest.mark.parametrize("column", EVERY, ids=ids)
@@ -129,14 +98,25 @@ def runs(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("section", ["OF_AUDITS", "BY_FLAG", "GAPS"])
-def test_a_column_is_added_by_one_entry(section, runs, monkeypatch) -> None:
-    added = (
-        measured("long_rate", "long", WITH_ERROR, "has a long text", lambda of: share([True, False]), "long_rate"),
-        measured("mean_margin", "margin", NUMBER, "in nats", lambda of: sum(one.margin for one in of.joined) / 8),
-        measured("hidden", "", NUMBER, "for programs", lambda of: 0.125),
-    )
-    monkeypatch.setattr(registry, section, (*getattr(registry, section), *added))
+def test_a_column_is_added_by_one_property(runs, monkeypatch) -> None:
+    monkeypatch.setattr(registry, "COMPUTED", added := [*COMPUTED])
+    monkeypatch.setattr(measured, "COMPUTED", added)
+
+    @measured.computed("long", WITH_ERROR, harness="long_rate")
+    def long_rate(of: measured.Measured) -> Estimate:
+        """has a long text"""
+        return share([True, False])
+
+    @measured.computed("margin", NUMBER)
+    def mean_margin(of: measured.Measured) -> float:
+        """in nats"""
+        return sum(one.margin for one in of.joined) / 8
+
+    @measured.computed("", NUMBER)
+    def hidden(of: measured.Measured) -> float:
+        """for programs"""
+        return 0.125
+
     (found,) = annotate([runs])
     for style in ("table", "markdown", "latex"):
         text = as_text(found.rows, style)
@@ -155,20 +135,6 @@ def test_a_column_is_added_by_one_entry(section, runs, monkeypatch) -> None:
     assert Condition.of("hidden>0.1").met_by(found.rows)
     (own,) = (found_row for found_row in found.rows if found_row.task == "bench")
     assert keys_of(own)["long_rate,leakage"] == 0.5
-
-
-def test_in_text_tables_verdicts_follow_the_columns_of_the_run_and_stand_before_flags(full) -> None:
-    head, *_ = as_text([full], "markdown").splitlines()
-    before, _, after = head.partition(" | verdict | p | p adjusted | order ratio | ")
-    assert before == "| task | metric | shots | n | accuracy"
-    assert after.startswith("accuracy, unflagged | tested | flagged | by chance |")
-
-
-@pytest.mark.parametrize("style", ["table", "markdown", "latex"])
-def test_no_pvalue_of_flags_is_in_a_text_table(full, style) -> None:
-    flags = replace(full, values={**full.values, "pvalue": 1e-12, "pvalue_unguarded": 1e-5})
-    assert not re.findall(r"\de.?-\d", as_text([flags], style))
-    assert {"pvalue", "pvalue_unguarded"} <= {*json.loads(as_text([flags], "json"))[0]}
 
 
 def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:
@@ -192,26 +158,6 @@ def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:
     )
     several = verdicts_in_words([full, replace(full, model="<b>\n")], "markdown").splitlines()
     assert [line.partition(": ")[0] for line in several] == ["- m, bench", "- &lt;b>\\n, bench"]
-
-
-def test_in_text_tables_a_negative_number_keeps_its_sign_in_every_encoding(full) -> None:
-    lost = Estimate(-0.25, 0.01, -0.3, -0.2)
-    negative = replace(
-        full, model="a − b", values={**full.values, "accuracy_unflagged": lost, "confusion_delta": lost}
-    )
-    head, line = as_text([negative, full], "markdown").splitlines()[::2]
-    cells = dict(zip(head.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
-    assert cells["accuracy, unflagged"] == "-0.250 [-0.30, -0.20]"
-    assert cells["choice confusion"] == "-0.250 ± 0.010"
-    assert cells["model"] == "a − b"
-
-
-def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
-    found = annotate([runs])
-    ours = (*verdict_table.FIRST, *verdict_table.CHECKED)
-    own = {"rank by flags", "common", "benchmark", *(column.heading for column in ours)}
-    heads = set(Parsed(leaderboard_page.render(leaderboard(found))).heads())
-    assert heads - own <= {column.heading for column in registry.displayed()}
 
 
 def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero() -> None:

@@ -59,13 +59,6 @@ def test_a_share_has_wilsons_interval_and_a_mean_of_other_values_the_normal_one(
     assert near(normal(0.5, 0.1), 0.5, 0.1, 0.3040036, 0.6959964)
 
 
-def test_questions_are_counted_by_what_is_known_of_them() -> None:
-    found = Measured([Entry(None, 1.0), *entries([True, False, None], [1.0, None, 0.0])])
-    assert len(found.joined) == 3
-    assert {one.doc_hash: one.flagged for one in found.tested} == {"hash 0": True, "hash 1": False}
-    assert values_of(found)["flagged_rate"].value == 0.5
-
-
 def test_the_gap_has_newcombes_published_interval() -> None:
     """Newcombe (1998), Statistics in Medicine 17:873, table II, method 10: 56/70 - 48/80 is 0.0524 to 0.3339."""
     right = [1.0] * 56 + [0.0] * 14 + [1.0] * 48 + [0.0] * 32
@@ -95,14 +88,6 @@ def test_without_right_and_wrong_there_is_a_gap_and_no_count_of_right_answers() 
     assert not {"gap_adjusted", "gap_pvalue", "strong_rate"} & of_known(found)
 
 
-@pytest.mark.parametrize("flag", [True, False])
-def test_one_kind_of_question_alone_has_no_gap(flag: bool) -> None:
-    found = columns([*entries([flag, flag], [1.0, 0.0]), Entry(audited(9, flagged=not flag))])
-    assert found["accuracy_flagged" if flag else "accuracy_unflagged"].value == 0.5
-    assert found["accuracy_unflagged" if flag else "accuracy_flagged"] == UNKNOWN
-    assert not {"gap", "gap_adjusted", "gap_pvalue", "strong_rate"} & of_known(found)
-
-
 def test_the_pvalue_is_of_all_questions_with_a_null_rate_and_the_rates_are_of_those_with_a_flag() -> None:
     """Of two options the sign counts, which is no flag: a p-value of 1/2 at a null rate of 1/2 is one."""
     four = [audited(i, flagged=i < 3, null_rate=1 / 24, pvalue=1 / 24 if i < 3 else 0.5) for i in range(20)]
@@ -122,20 +107,6 @@ def test_questions_with_a_guard_stand_apart() -> None:
     assert found["flagged_rate_unguarded"].value == pytest.approx(2 / 10)
     assert found["pvalue"] == pytest.approx(poisson_binom.sf(6, [1 / 24] * 15), rel=1e-6)
     assert found["pvalue_unguarded"] == pytest.approx(poisson_binom.sf(1, [1 / 24] * 10))
-
-
-def test_the_outlier_test_is_of_the_questions_that_it_tested() -> None:
-    found = of(
-        audited(0, outlier=True, outlier_null_rate=0.3),
-        audited(1, outlier=False, outlier_null_rate=0.4),
-        audited(2, outlier=False),
-        audited(3, outlier_null_rate=0.9),
-    )
-    assert found["outlier_rate"].value == pytest.approx(1 / 3)
-    assert found["outlier_null_rate"] == pytest.approx(0.35)
-    nothing = of(audited())
-    assert nothing["outlier_rate"] == UNKNOWN
-    assert math.isnan(nothing["outlier_null_rate"])
 
 
 def test_a_calibration_adds_its_flags_and_the_share_of_seen_questions() -> None:
@@ -183,11 +154,3 @@ def test_strata_are_subject_third_by_length_within_it_and_third_of_ease() -> Non
         ("a", 1, 2),
         ("b", 0, None),
     ]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "thirds"),
-    [([5, 5, 5], [0, 0, 0]), ([1, 2, 3], [0, 1, 2]), ([1, 2], [0, 2]), ([4, 3, 2, 1], [2, 1, 0, 0])],
-)
-def test_equal_lengths_are_in_one_third(lengths: list[int], thirds: list[int]) -> None:
-    assert [third for _, third, _ in strata_of(["s"] * len(lengths), lengths, [None] * len(lengths))] == thirds

@@ -88,16 +88,6 @@ def test_two_words_may_be_quoted_or_joined_and_stand_alone(text: str) -> None:
     assert [told.split(":")[0] for told in Condition.of(text).met_by(rows)] == ["m, seen"]
 
 
-def test_the_sentence_of_a_met_condition_is_the_verdicts() -> None:
-    (told,) = Condition.of("verdict>=evidence").met_by([of_word("evidence")])
-    assert told == f"m, t: {OF_WORD['evidence'].sentence}, which is >= 'evidence'"
-
-
-def test_a_verdict_fails_a_benchmark_once_and_not_for_each_metric() -> None:
-    seen = of_word("evidence")
-    assert len(Condition.of("verdict>=evidence").met_by([seen, replace(seen, metric="acc_norm,none")])) == 1
-
-
 def test_every_verdict_that_cannot_be_told_is_named_with_the_reason() -> None:
     undecided = of_word("cannot be told", "u")
     rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
@@ -117,23 +107,3 @@ def test_a_benchmark_with_a_verdict_that_lacks_the_column_is_named_and_one_witho
         "m, u: not judged, since it has no confusion_delta",
     ]
     assert Condition.of("accuracy<0.1").untold_of([judged, lacking, unaudited]) == []
-
-
-def test_without_option_orders_a_condition_on_the_verdict_is_refused() -> None:
-    with pytest.raises(ValueError, match="'verdict', which no row has"):
-        Condition.of("verdict>=evidence").met_by([made_row(verdict=NO_VERDICT)])
-
-
-def test_adjusted_pvalues_of_verdicts_are_compared_as_numbers() -> None:
-    found = made_row(model="m", verdict=verdict(0.001, adjusted=0.004, n_together=4))
-    assert Condition.of("evidence_pvalue_adjusted<0.01").met_by([found])
-    assert not Condition.of("evidence_pvalue_adjusted<0.004").met_by([found])
-    assert Condition.of("order_ratio_low>1").met_by([of_word("cannot be told")])
-
-
-def test_conditions_on_pvalues_of_flags_have_a_reservation_and_others_have_none() -> None:
-    for column in ("pvalue", "pvalue_unguarded"):
-        warning = Condition.of(f"{column}<0.01").reservation
-        assert warning.startswith(f"{column} tests a null hypothesis that does not hold for options in written orders")
-    for text in ("evidence_pvalue<0.01", "verdict>=evidence"):
-        assert Condition.of(text).reservation == ""

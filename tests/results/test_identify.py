@@ -59,13 +59,6 @@ def test_seen_questions_are_in_the_set_and_few_others(tmp_path) -> None:
     assert as_lines(found)[0]["doc"] == {"question": "Q0"}
 
 
-def test_one_detector_may_be_asked_for(tmp_path) -> None:
-    folder = runs_of(tmp_path / "r", [4.0] * 40 + [0.0] * 60)
-    assert sum(identify([(folder, calibration())], [], A).found.flagged[:40]) > 30
-    with pytest.raises(ValueError, match="detector is 'C', of which the calibration of 'M' has no scores"):
-        identify([(folder, calibration())], [], "C")
-
-
 def test_a_question_seen_by_one_of_two_models_is_in_the_joint_set(tmp_path) -> None:
     first = runs_of(tmp_path / "a", [5.0] * 20 + [0.0] * 60)
     second = runs_of(tmp_path / "b", [0.0] * 60 + [5.0] * 20)
@@ -75,26 +68,10 @@ def test_a_question_seen_by_one_of_two_models_is_in_the_joint_set(tmp_path) -> N
     assert np.mean(flagged[20:60]) < 0.15
 
 
-def test_a_question_without_a_score_is_counted(tmp_path) -> None:
-    lines = [line(0, A, 0.1), line(0, B, 0.2), line(1, A, None), line(1, B, 0.3)]
-    found = identify([(log(tmp_path / "r", lines), calibration())], [])
-    assert (len(found.questions), found.untested) == (1, 1)
-    assert "1 question(s) without a score from every model" in summary(found)
-
-
 def test_a_missing_audit_is_named(tmp_path) -> None:
     folder = log(tmp_path / "r", [line(i, A, 0.0) for i in range(3)])
     with pytest.raises(ValueError, match="audits are missing for: test_b"):
         identify([(folder, calibration())], [])
-
-
-def test_broken_lines_are_named_and_the_others_are_used(tmp_path) -> None:
-    lines = [line(0, A, 1.0), line(0, A, 1.0)[:30], json.dumps({"doc_hash": "other"}), line(2, A, 1.0, statistic="?")]
-    folder = log(tmp_path / "r", lines)
-    found = identify([(folder, calibration())], problems := [], A)
-    assert list(found.questions) == ["h0"]
-    assert [problem.line for problem in problems if problem.line] == [2, 3, 4]
-    assert all("left out" in str(problem) for problem in problems if problem.line)
 
 
 def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, confusion_cells, leaderboard, shortened
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard, shortened
 from lm_eval_leakage.results.result_types import Annotation
 from tests.report.made import row as made_row
 from tests.results.harness_files import audited, confused, row, write_run
@@ -56,20 +56,11 @@ def confused_models(tmp_path):
     return leaderboard(annotate([tmp_path]))
 
 
-def test_choice_confusion_has_the_table_of_yao(confused_models) -> None:
-    head, clean, seen = confusion_cells(confused_models)
-    assert head == ["model", "bench"]
-    assert clean[1].startswith("33.3 → 50.0 (+16.7 ± ")
-    assert seen[1].startswith("83.3 → 33.3 (-50.0 ± ")
-    assert "Choice confusion" in as_markdown(confused_models)
-
-
-def test_models_that_only_choice_confusion_was_asked_of_are_in_its_table(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(i), i < 20, i < 10) for i in range(N)]})
-    found = leaderboard(annotate([tmp_path]))
-    assert found.boards == ()
-    assert [line[0] for line in confusion_cells(found)] == ["model", "m"]
-    assert "bench" in as_csv(found)
+def test_choice_confusion_has_a_table_of_its_own(confused_models) -> None:
+    text = as_markdown(confused_models).partition("## Choice confusion")[2]
+    assert "| model | benchmark | original | generalized | difference |" in text
+    assert "| clean | bench | 0.333 ± 0.061 | 0.500 ± 0.065 | +0.167 ± " in text
+    assert "| seen | bench | 0.833 ± 0.049 | 0.333 ± 0.061 | -0.500 ± " in text
 
 
 def test_markdown_and_csv_hold_every_model_with_its_rank(confused_models) -> None:

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import binom
 
 from lm_eval_leakage import load_run
-from lm_eval_leakage.results.annotate import Choices, annotate
-from lm_eval_leakage.results.columns import OUTLIER
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, OUTLIER, RUN_COLUMNS
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import detector_values
 from lm_eval_leakage.results.rows import flat_row
@@ -88,6 +88,12 @@ def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> 
     )
 
 
+def test_the_docs_have_the_table_of_a_questions_columns() -> None:
+    lines = [f"| `{column.key}` | {column.meaning} |" for column in (*RUN_COLUMNS, IS_AUDITED, *AUDIT_COLUMNS)]
+    table = "\n".join(["| key | meaning |", "|---|---|", *lines])
+    assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
+
+
 def named(number: int, detector: str, pipeline: str, flagged: bool) -> dict:
     return audited(DOCS[number], flagged) | {"filter": pipeline, "detector": detector}
 
@@ -106,7 +112,7 @@ def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_pa
     others = [named(number, "rotation", "outlier", True) for number in range(N)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines, "bench_leakage_rotations": others})
     for wanted in (None, "max_order"):
-        (annotation,) = annotate([tmp_path], choices=Choices(detector=wanted))
+        (annotation,) = annotate([tmp_path], detector=wanted)
         assert annotation.detector == "max_order:orders=12"
         assert math.isnan(OUTLIER.of(annotation.rows[0]).value)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.leaderboard_page import render as leaderboard_page
+from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.seal_audit import evalue, remarks, seal_audit
 from lm_eval_leakage.seal.looks_file import add_looks, head_text
@@ -279,4 +278,4 @@ def test_other_commands_read_the_logs_and_show_that_the_orders_are_sealed(place)
     assert {verdict.orders for verdict in verdicts.values()} == {"sealed"}
     assert (verdicts[SEEN].word, verdicts[CLEAN].word) == ("strong evidence", "none found")
     assert "orders drawn with a secret key" in render(annotations)
-    assert SEEN in leaderboard_page(leaderboard(annotations))
+    assert SEEN in as_page(leaderboard(annotations))

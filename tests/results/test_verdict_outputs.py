@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lm_eval_leakage.results import leaderboard_page, page
+from lm_eval_leakage.results import page
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import WORDS, in_words
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
-from lm_eval_leakage.results.tables import as_text, records, verdicts_in_words, write
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard
+from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -66,19 +66,11 @@ def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     assert verdicts_in_words(found[0].rows, "table") == f"bench: {judged.verdict.sentence}"
     assert f"{word} bench {plain(in_words(judged.verdict, short=True))}" in Parsed(page.render(found)).text
     board = leaderboard(found)
-    assert f"bench {word} m " in Parsed(leaderboard_page.render(board)).text
+    assert f"bench {word} m " in Parsed(as_page(board)).text
     assert f"| {word} |" in as_markdown(board)
     assert [line["verdict"] for line in csv.DictReader(io.StringIO(as_csv(board)))] == [word]
     (results,) = (file for file in write(found[0], "0", tmp_path / "out") if file.name.startswith("results"))
     assert json.loads(results.read_text())["leakage"]["rows"][0]["verdict"] == word
-
-
-def test_no_question_has_a_verdict_of_its_own(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": of_word("strong evidence")})
-    found = records(annotate([tmp_path]))
-    assert len(found) == N
-    assert not {key for record in found for key in record if "verdict" in key or "evidence" in key}
 
 
 def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspicious(tmp_path: Path) -> None:
@@ -94,13 +86,6 @@ def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspi
     assert "does not significantly prefer the published orders" in told
     assert "flagged" not in told
     assert "none found bench No significantly stronger preference for" in Parsed(page.render(found)).text
-
-
-def test_without_a_control_natural_orders_have_a_ratio_and_no_pvalue(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": asked(0, "written", natural=2.0)})
-    (record,) = json.loads(as_text(annotate([tmp_path])[0].rows, "json"))
-    assert (record["verdict"], record["evidence_pvalue"]) == ("cannot be told", None)
-    assert 1 < record["order_ratio_low"] < record["order_ratio"]
 
 
 def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_path: Path) -> None:

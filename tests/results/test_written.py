@@ -3,8 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -87,15 +85,6 @@ def test_each_results_file_has_the_columns_of_its_own_run(tmp_path) -> None:
     assert sorted((found["acc,none"], found["acc_unflagged,leakage"]) for found in rows) == [(0, 0), (1, 1)]
 
 
-def test_the_harness_prints_its_table_with_our_columns(runs, tmp_path) -> None:
-    from lm_eval.utils import make_table
-
-    (annotation,) = annotate([runs])
-    (file,) = (file for file in write(annotation, "1", tmp_path) if file.suffix == ".json")
-    table = make_table(json.loads(file.read_text()))
-    assert [line for line in table.splitlines() if "acc_unflagged" in line and "0.5000" in line and "leakage" in line]
-
-
 def test_the_samples_file_loads_as_a_data_set(runs, tmp_path) -> None:
     (annotation,) = annotate([runs])
     files = [str(file) for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".jsonl"]
@@ -104,22 +93,6 @@ def test_the_samples_file_loads_as_a_data_set(runs, tmp_path) -> None:
     assert found["reason"] == [None, None, "two options read alike"] * 2
     assert found["right_generalized"] == [True, True, False, False, False, False]
     assert set(found["doc_hash"]) == {question.doc_hash for question in annotation.questions}
-
-
-def test_tables_for_people_say_the_same_as_those_for_programs(runs) -> None:
-    (annotation,) = annotate([runs])
-    assert set(STYLES) == {"table", "markdown", "csv", "latex", "json"}
-    by_program = json.loads(as_text(annotation.rows, "json"))
-    by_comma = list(csv.DictReader(io.StringIO(as_text(annotation.rows, "csv"))))
-    assert [row["flagged_rate"] for row in by_program] == [0.5, 0.5]
-    assert [float(row["flagged_rate"]) for row in by_comma] == [0.5, 0.5]
-    assert by_comma[0]["prevalence"] == ""
-    assert by_program[0]["prevalence"] is None
-    for style in ("table", "markdown", "latex"):
-        text = as_text(annotation.rows, style)
-        assert text.count("0.500 ") >= 2
-        assert "prevalence" not in text  # no row has it
-        assert "nan" not in text
 
 
 def test_what_latex_and_markdown_take_for_markup_is_written_as_text(tmp_path) -> None:
@@ -152,13 +125,3 @@ def test_control_characters_and_line_ends_reach_no_table(tmp_path) -> None:
     assert [line.count(" | ") for line in as_text(rows, "markdown").splitlines()] == [6] * 4
     assert "<b>" not in as_text(rows, "markdown")
     assert json.loads(as_text(rows, "json"))[0]["model"] == rows[0].model
-
-
-@pytest.mark.model  # an interpreter of its own
-def test_help_imports_nothing_slow() -> None:
-    script = "import sys\nsys.argv = ['lm-eval-leakage', '--help']\nfrom lm_eval_leakage.cli import main\n"
-    script += (
-        "try:\n    main()\nexcept SystemExit:\n    print({'scipy', 'torch', 'transformers'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
