@@ -31,6 +31,7 @@ ALL_QUESTIONS = "all"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
+BESIDE_ARGUMENTS = ("batch_size", "device")  # settings that lm_eval adds to a model's arguments itself
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "gpus")  # instead of `models`
 OF_ENGINES = ("engine", "address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
@@ -130,6 +131,13 @@ def _arguments(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, str) or any("=" not in part for part in value.split(",") if part):
         raise ValueError(f"{name} is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
     return parsed_args(value)
+
+
+def _model_arguments(name: str, value: object) -> dict[str, Any]:
+    told = _arguments(name, value)
+    if given := [key for key in BESIDE_ARGUMENTS if key in told]:
+        raise ValueError(f"{name} has {given[0]!r}, which lm_eval takes beside them; give {given[0]} on its own")
+    return told
 
 
 def _metadata(name: str, value: object) -> dict[str, Any]:
@@ -240,7 +248,7 @@ class PlanModel(BaseModel):
 
     name: Annotated[str, _field(_model_name)] = ""
     model: Text = "hf"
-    model_args: Annotated[dict[str, Any], _field(_arguments)] = {}
+    model_args: Annotated[dict[str, Any], _field(_model_arguments)] = {}
     gpus: Annotated[int, _whole_number(0)] = 0
     batch_size: Annotated[int | str, _field(_batch_size)] | None = None
     device: Text | None = None

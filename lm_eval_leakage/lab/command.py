@@ -81,12 +81,18 @@ def metadata_argument(text: str) -> dict[str, Any]:
     from lm_eval_leakage.harness.preflight import parsed_args
 
     if text.lstrip().startswith("{"):
-        found: dict[str, Any] = json.loads(text)
+        try:
+            found: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error}); write key=value, or JSON") from error
         return found
     pairs = [part.partition("=") for part in text.split(",")]
     if wrong := [key for key, is_pair, _ in pairs if not (key and is_pair)]:
         raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no key=value; write key=value,key2=value2, or JSON")
-    return parsed_args(text, "metadata")
+    try:
+        return parsed_args(text, "metadata")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _numbers(text: str) -> tuple[int, ...]:

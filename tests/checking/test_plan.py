@@ -128,6 +128,7 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
             "orders is 'random'; write STATUS: SOURCE, with one of random, written",
         ),
         ({"model_args": "gpt2"}, "model_args is 'gpt2'; write it as for lm_eval: pretrained=MODEL"),
+        ({"model_args": "pretrained=m,batch_size=8"}, "model_args has 'batch_size', which lm_eval takes beside them"),
         ({"batch_size": "-1"}, "batch_size is '-1'; give a whole number from 1, or auto"),
         ({"question": 3}, "check has 'question', which is not a setting; did you mean 'questions'?"),
         ({"quiet": "yes"}, "quiet is 'yes'; give true or false"),

@@ -112,7 +112,7 @@ def test_a_folder_with_logs_of_two_models_is_refused_and_copies_of_annotate_are_
     for model in ("elder", "younger"):
         (tmp_path / model).mkdir()
         (tmp_path / model / "samples_reference.jsonl").write_text(json.dumps(sample))
-        (tmp_path / model / "results_reference.json").write_text(json.dumps({"model_name": model}))
+        (tmp_path / model / "results_reference.json").write_text(json.dumps({"model_name": model, "results": {}}))
     (tmp_path / "elder" / "samples_reference_leakage.jsonl").write_text('{"flagged": true}\n')
     assert read_reference(str(tmp_path / "elder")).model == "elder"
     assert not caplog.messages

@@ -43,6 +43,7 @@ DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 DESCRIPTION_OF_LS = (
     "list tasks; or say of one which audits it has, what they will ask, or whether its published orders are random"
 )
+HELP_OF_TASK = "a task, group or tag, to see which audits it has and why not others"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
 NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
@@ -143,13 +144,18 @@ def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, arg
 
 def _extend_ls(subparsers: Any, describe: Command, add_to_ls: AddArguments) -> None:
     """Makes `ls` also accept the name of a task; argparse exposes a parser's arguments only as `_actions`."""
-    parser = subparsers.choices.get("ls")
+    parser, of_harness, original = subparsers.choices.get("ls"), (), describe
     what = next((action for action in getattr(parser, "_actions", ()) if action.dest == "what"), None)
-    if parser is None or what is None or what.choices is None:
+    if parser is None:
+        parser = subparsers.add_parser("ls", prog=f"{PROGRAM} ls", help=DESCRIPTION_OF_LS, allow_abbrev=False)
+        parser.add_argument("what", metavar="TASK", help=HELP_OF_TASK)
+        parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
+    elif what is None or what.choices is None:
         return
-    of_harness, original = tuple(what.choices), parser.get_default("func")
-    what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
-    what.help = "what to list; or a task, group or tag, to see which audits it has and why not others"
+    else:
+        of_harness, original = tuple(what.choices), parser.get_default("func")
+        what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
+        what.help = f"what to list; or {HELP_OF_TASK}"
     parser.usage, parser.description = None, DESCRIPTION_OF_LS
     parser.set_defaults(func=lambda args: (original if args.what in (None, *of_harness) else describe)(args))
     add_to_ls(parser)

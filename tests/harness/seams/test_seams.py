@@ -252,10 +252,13 @@ def test_with_another_command_line_of_the_harness_our_own_commands_remain(change
         """print a folder"""
         print("a folder")
 
-    cli = command_line({"path": path}, {}, lambda args: None)
+    cli = command_line({"path": path}, {}, lambda args: print(args.what), lambda parser: None)
     monkeypatch.setattr("sys.argv", ["lm-eval-leakage", "path"])
     cli.execute(cli.parse_args())
     assert capsys.readouterr().out == "a folder\n"
+    monkeypatch.setattr("sys.argv", ["lm-eval-leakage", "ls", "mmlu"])
+    cli.execute(cli.parse_args())
+    assert capsys.readouterr().out == "mmlu\n"
     (sentence,) = caplog.messages
     assert sentence.startswith("`lm-eval-leakage` has its own commands only")
 
