@@ -25,6 +25,7 @@ PLACES = {
 }  # imported when used: made from the plan, the folder and the address
 CLASSES = {name: EntryPoint(name, f"lm_eval_leakage.jobs.{place}", GROUP) for name, place in PLACES.items()}
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
+MOST_STARTING = 16  # workers of a model
 STARTS = 3  # workers of a model that may fail in a row before they have a unit
 Tell = Callable[[Attempt], None]
 Begun = Callable[[Unit, str], None]
@@ -175,16 +176,16 @@ class Crew(ABC, Generic[AWorker]):
                 worker.end()
 
     def _wanted(self) -> str | None:
-        """The model of which a worker is to be started now. One at a time of each model is being started, so that few
-        wait for a place where there is none."""
+        """The model of which a worker is to be started now. At first one of each model is being started, then as many
+        as run, so that few wait for a place where there is none."""
         if len(self.workers) >= self._most:
             return None
         waiting, own = self.queue.models_with_work(), Counter(worker.model for worker in self.workers)
-        starting = {worker.model for worker in self.workers if worker.unit is None}
+        starting = Counter(worker.model for worker in self.workers if worker.unit is None)
         free = [
             model
             for model in waiting
-            if model not in starting
+            if starting[model] < min(waiting[model], MOST_STARTING, max(1, own[model] - starting[model]))
             and own[model] < (self.plan.model(model).workers or self._most)
             and self.has_room(model)
         ]
