@@ -208,6 +208,8 @@ def check_early(args: argparse.Namespace) -> None:
         _check_run(args)
         return
     of_ls = args.command == "ls" and args.what not in LISTINGS
+    if args.command == "ls" and not of_ls and (args.orders or args.tokenizer is not None):
+        raise ValueError("--orders and --tokenizer are for a task; name it, as in `lm-eval-leakage ls mmlu --orders`")
     audits = getattr(args, "audits", [FIRST_AUDIT] if of_ls and args.orders else ())
     named, models, metadata = _names(args), [], getattr(args, "metadata", None) or {}
     if args.command == "simulate":

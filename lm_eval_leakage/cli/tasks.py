@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Any
 
-from lm_eval_leakage.cli.ending import refuse, say
+from lm_eval_leakage.cli.ending import FILES, refuse, say
 from lm_eval_leakage.lab.command import metadata_argument
 
 ALL = "all"
@@ -67,6 +67,10 @@ def _list_audits(args: argparse.Namespace) -> None:
     try:
         print(as_list(findings_of(args.what, task_index(args.include_path), each=True)))
     except KeyError:
+        if args.what.endswith(FILES):
+            refuse(
+                f"{args.what!r} is a file, of which --orders tests the orders and `check --tasks` audits the questions"
+            )
         refuse(f"{args.what!r} is not a task, group or tag; `lm-eval-leakage ls tasks` lists them all")
 
 

@@ -44,6 +44,8 @@ def test_five_questions_and_single_options_get_a_sentence(file_of, typed) -> Non
         (("FILE", "--documented", "random", ""), "the documented status has no source"),
         (("FILE", "--metadata", "data_files=FILE"), "give only one of them"),
         (("nowhere.jsonl",), "there is no such file"),
+        (("tasks",), "--orders and --tokenizer are for a task; name it"),
+        (("FILE", "--tokenizer", "gpt2"), "ask for different things; give one of them"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(file_of, typed, words, message) -> None:
