@@ -52,7 +52,7 @@ def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
             family = next((one for one in alike if one.fits(told)), None)
             if family is None:
                 alike.append(family := _Family())
-            family.told = told | family.told
+            family.told |= told
             family.runs.append(run)
             for task, (shard, *_) in shards.items():
                 family.found[task][shard.index].append(run)

@@ -75,8 +75,7 @@ def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(
     for given, status in (
         ({"model_args": f"{plain},{argument}"}, TO_RUN),
         ({"apply_chat_template": True}, TO_RUN),
-        ({"model_args": f"{plain},batch_size=8"}, THERE),
-        ({"model_args": f"{plain},device=cpu"}, THERE),
+        ({"model_args": plain, "batch_size": 8, "device": "cpu"}, THERE),
     ):
         assert [statuses(checked(folder, dry_run=True, **given))[step] for step in RUN_STEPS] == [status] * 3
     (folder / "model" / "chat_template.jinja").write_text("{{ messages }}")
