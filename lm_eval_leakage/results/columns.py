@@ -159,7 +159,6 @@ _BY_KEY = {column.key: column for column in COMPUTED}
 FLAGGED, FLAGGED_UNGUARDED = _BY_KEY["flagged_rate"], _BY_KEY["flagged_rate_unguarded"]
 NULL_RATE = _BY_KEY["null_rate"]
 PVALUE_ALL, PVALUE_UNGUARDED = _BY_KEY["pvalue"], _BY_KEY["pvalue_unguarded"]
-OUTLIER = _BY_KEY["outlier_rate"]
 CALIBRATED, PREVALENCE = _BY_KEY["calibrated_rate"], _BY_KEY["prevalence"]
 CONFUSION = _BY_KEY["confusion_delta"]
 ACCURACY_FLAGGED, ACCURACY_UNFLAGGED = _BY_KEY["accuracy_flagged"], _BY_KEY["accuracy_unflagged"]

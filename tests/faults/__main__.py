@@ -8,8 +8,10 @@ anything was lost, doubled or silently wrong.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,8 +21,34 @@ from pathlib import Path
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-from tests.faults import audits, changes, commands, runs, seals, servers, stores, units, weighed
+from tests.faults import audits, changes, commands, ranks, runs, seals, servers, stores, units, weighed
 from tests.faults.tally import Tally, as_markdown
+from tests.fuzzed_documents import documents, read_all
+
+
+def simulations(tries: int, seed: int) -> Tally:
+    """Half each at random and at one of its writes; in an interpreter of its own, since here every model is a paced
+    one."""
+    tally = Tally("kill of simulate: at random, at a write")
+    command = [sys.executable, "-m", "tests.lab.kills", str(tries // 2), str(seed)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    for found in map(json.loads, done.stdout.splitlines()):
+        tally.tries += int(found["killed"])
+        tally.found(f"{found}", lost=int(not found["resumed"]), wrong=int(found["resumed"] and not found["same"]))
+    return tally
+
+
+def hostile_documents(tries: int, rng: random.Random) -> Tally:
+    """In every way in which an audit reads them."""
+    tally = Tally("hostile documents")
+    made = documents(rng)
+    for _ in range(tries):
+        try:
+            read_all([next(made)])
+        except AssertionError as error:
+            tally.found(str(error), wrong=1)
+        tally.tries += 1
+    return tally
 
 
 def attacks(folder: Path, small: bool, seed: int) -> dict[str, Callable[[], Tally]]:
@@ -41,16 +69,20 @@ def attacks(folder: Path, small: bool, seed: int) -> dict[str, Callable[[], Tall
         "audit_full_disk": lambda: audits.full_disk(place("audit_disk"), limits[: tries(len(limits), 3)]),
         "audit_two_at_once": lambda: audits.two_at_once(place("two_audits"), tries(5, 1)),
         "misbehaving_models": lambda: audits.misbehaving_models(place("models"), tries(60, 3), rng),
+        "ranks": lambda: ranks.changing_numbers(folder / "ranks", tries(8, 1), rng),
         "command_kills": lambda: commands.kills(folder / "kills", tries(40, 4), rng),
         "command_full_disk": lambda: commands.full_disk(folder / "disk", [0, 2_000, 20_000, 100_000][: tries(4, 1)]),
         "read_only": lambda: commands.read_only(folder / "read_only"),
         "hostile_names": lambda: commands.hostile_names(folder / "names", tries(1000, 3)),
+        "damaged_files": lambda: commands.damaged_files(folder / "files", tries(500, 20), rng),
+        "hostile_documents": lambda: hostile_documents(tries(20_000, 100), rng),
         "equal_process_ids": lambda: seals.equal_process_ids(folder / "equal", tries(3_000, 120), rng),
         "killed_seals": lambda: seals.killed_seals(folder / "killed_seals", tries(40, 3), rng),
         "tampered_seals": lambda: seals.tampered_seals(folder / "tampered_seals", tries(500, 10), rng),
         "check_changes": lambda: changes.changes(place("check_changes"), tries(100, 1), is_campaign=False),
         "campaign_changes": lambda: changes.changes(place("campaign_changes"), tries(100, 1), is_campaign=True),
         "damaged_answers": lambda: stores.damaged_answers(place("damaged_answers"), tries(45, 2), rng),
+        "tampered_campaigns": lambda: units.tampered_campaigns(place("tampered"), tries(96, 8), rng),
         "damaged_units": lambda: units.damaged_units(place("damaged_units"), tries(80, 3), rng),
         "two_campaigns": lambda: units.two_at_once(place("two_campaigns"), tries(5, 1)),
         "kills_at_renames": lambda: units.kills_at_renames(place("renames"), tries(40, 2), rng),
@@ -61,6 +93,7 @@ def attacks(folder: Path, small: bool, seed: int) -> dict[str, Callable[[], Tall
     }
     if not small:  # which other tests do by themselves, or which take long
         found |= {
+            "simulations": lambda: simulations(30, seed),
             "older_verdicts": lambda: changes.older_verdicts(place("older_verdicts"), 12, rng),
             "slow_servers": lambda: servers.slow_servers(place("slow_servers"), 6, rng),
             "clocks": lambda: runs.clocks_set_back(place("clocks"), 12, rng),

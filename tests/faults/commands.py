@@ -1,21 +1,28 @@
-"""The commands that read runs, under kills, full disks and hostile names."""
+"""The commands that read runs, under kills, full disks, damaged files and hostile names."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage import cli, files
 from lm_eval_leakage.files import PART
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.leaderboard import as_markdown as board_of
+from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.tables import as_text
 from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.tally import Tally
+from tests.logs.test_broken_files import damage
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
 N_ROWS = 400
@@ -188,3 +195,52 @@ def hostile_names(folder: Path, tries: int) -> Tally:
             tally.found(f"{note}: raw on the terminal", wrong=int(_unsafe(ended.output)))
         shutil.rmtree(place)
     return tally
+
+
+def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
+    """Folders each file of which is damaged, or lost lines: what is read is right, or it is told that not all is."""
+    tally = Tally("damaged files")
+    source = folder_of_runs(folder / "damaged_source", n_rows=12) / "runs"
+    right = _answers(annotate([source]))
+    while tally.tries < tries:
+        place = folder / "damaged"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        for file in sorted(place.rglob("*.json*")):
+            lines = file.read_text().splitlines(keepends=True)
+            if rng.random() < 0.4 and len(lines) > 1:
+                file.write_text("".join(line for line in lines if rng.random() < 0.8))
+            else:
+                damage(file, rng)
+            tally.tries += 1
+        _read_damaged(tally, place, right)
+    return tally
+
+
+def _answers(annotations: Iterable[Any]) -> dict[Any, Any]:
+    return {
+        (question.task, question.doc_hash): (question.scores, question.audited and question.audited.flagged)
+        for annotation in annotations
+        for question in annotation.questions
+    }
+
+
+def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
+    note = f"damaged files {tally.tries}"
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            annotations = annotate([place])
+            for annotation in annotations:
+                as_text(annotation.rows, "table")
+            board_of(leaderboard(annotations))
+    except ValueError as error:
+        tally.found(f"{note}: refused without a word", wrong=int(not str(error)))
+        return
+    except Exception as error:
+        tally.found(f"{note}: {error!r}", wrong=1)
+        return
+    is_told = any(annotation.problems for annotation in annotations)
+    tally.found(f"{note}: differs without a word", wrong=int(_answers(annotations) != right and not is_told))
+    if len(annotations) == 1:
+        asked = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
+        tally.found(f"{note}: questions stand twice", doubled=len(asked) - len(set(asked)))

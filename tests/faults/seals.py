@@ -7,13 +7,15 @@ import os
 import random
 import shutil
 import signal
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lm_eval_leakage import files
 from lm_eval_leakage.files import atomic_write, try_to_write
 from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
+from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
-from lm_eval_leakage.seal.looks_file import add_looks
+from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, add_looks, head_text, read_ledger
 from lm_eval_leakage.stats.looks import Look
 from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.commands import typed
@@ -22,6 +24,7 @@ from tests.sealed import rows
 
 SIZE, WRITERS, WRITES = 60_000, 4, 15
 N_LOOKS = 4
+Lines = list[str]
 
 # ---------------------------------------------------------------------- equal process ids
 
@@ -95,6 +98,41 @@ def _questions(file: Path) -> Path:
 # ---------------------------------------------------------------------- tampered seals
 
 
+def _without(place: int) -> Callable[[Lines, random.Random], Lines]:
+    return lambda lines, _: [*lines[:place], *lines[place + 1 :]] if place >= 0 else lines[:place]
+
+
+def _renumbered(lines: Lines, _: random.Random) -> Lines:
+    """Without the first, as if there had never been more."""
+    looks = [json.loads(line) for line in lines[1:]]
+    return [json.dumps(look | {"number": number}) + "\n" for number, look in enumerate(looks, 1)]
+
+
+def _edited(lines: Lines, rng: random.Random) -> Lines:
+    place = rng.randrange(len(lines))
+    look = json.loads(lines[place])
+    key = rng.choice(["pvalue", "log_evalue", "model", "places", "alpha"])
+    value = {"model": "org/other", "places": "5"}.get(key, 0.0002)
+    return [*lines[:place], json.dumps(look | {key: value}) + "\n", *lines[place + 1 :]]
+
+
+def _swapped(lines: Lines, rng: random.Random) -> Lines:
+    one, other = rng.sample(range(len(lines)), 2)
+    lines[one], lines[other] = lines[other], lines[one]
+    return lines
+
+
+LEDGER: Mapping[str, Callable[[Lines, random.Random], Lines]] = {
+    "deleted, first": _without(0),
+    "deleted, last": _without(-1),
+    "went back": lambda lines, rng: lines[: rng.randrange(len(lines))],
+    "renumbered": _renumbered,
+    "edited": _edited,
+    "swapped": _swapped,
+    "doubled": lambda lines, rng: [*lines, rng.choice(lines)],
+}
+
+
 def tampered_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
     """`seal verify` of the folder of both, after one file of it was changed: never verified, and named."""
     tally = Tally("tampered seals")
@@ -103,23 +141,38 @@ def tampered_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
     seal = read_seal(source / "private")
     for number in range(N_LOOKS):
         add_looks(source / "private", seal, [Look(0, f"org/{number}", f"{number}", 0.01, 0.3, 0.5, "0-5")])
+    head = read_ledger(source / "private", seal).head
     attacked = [file for file in sorted(source.rglob("*")) if file.is_file() and file.suffix not in (".lock", ".txt")]
     attacked = [file for file in attacked if file.name != ".gitignore"]
     while tally.tries < tries:
         place = folder / "sealed"
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(source, place)
-        file = place / rng.choice(attacked).relative_to(source)
-        name, note = file.name, _tamper(file, rng)
-        ended = child(typed(["seal", "verify", str(place)]), folder / "log")
+        words = ["seal", "verify", str(place)]
+        if rng.random() < 0.1:
+            name, note = HEAD_FILE, "both files of the ledger as they once were"
+            _go_back(place / "private", seal, rng)
+            words += ["--head", head]
+        else:
+            file = place / rng.choice(attacked).relative_to(source)
+            name, note = file.name, _tamper(file, rng)
+        ended = child(typed(words), folder / "log")
         tally.tries += 1
         told = f"{name}, {note}: exit {ended.code}: {ended.output[-300:]}"
         is_told = f"{name} was compared row by row" in ended.output  # the name of its writer was changed
         tally.found(f"verified: {told}", wrong=int(ended.code == 0 and not is_told))
         tally.found(f"traceback: {told}", wrong=int(has_traceback(ended)))
-        is_named = name in ended.output or "private" in ended.output
+        is_named = name in ended.output or "private" in ended.output or note.startswith("both")
         tally.found(f"not named: {told}", wrong=int(not is_named))
     return tally
+
+
+def _go_back(private: Path, seal: Seal, rng: random.Random) -> None:
+    """As a backup of an earlier day would be restored, or as the owner would write it."""
+    looks = read_ledger(private, seal).looks
+    (private / LOOKS_FILE).unlink()
+    atomic_write(private / HEAD_FILE, head_text(seal))
+    add_looks(private, seal, looks[: rng.randrange(len(looks))])
 
 
 def _tamper(file: Path, rng: random.Random) -> str:
@@ -127,6 +180,10 @@ def _tamper(file: Path, rng: random.Random) -> str:
     if rng.random() < 0.1:
         file.unlink()
         return "deleted"
+    if file.name == LOOKS_FILE:
+        how, change = rng.choice(list(LEDGER.items()))
+        file.write_text("".join(change(file.read_text().splitlines(keepends=True), rng)))
+        return how
     content = file.read_bytes()
     if not content or (rng.random() < 0.2 and file.parent.name == "public"):
         file.write_bytes(content + rng.choice([b"\n", b"import os; os.system('id')\n", b"{}\n"]))

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, OUTLIER, RUN_COLUMNS
+from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import detector_values
 from lm_eval_leakage.results.rows import flat_row
@@ -114,7 +114,7 @@ def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_pa
     for wanted in (None, "max_order"):
         (annotation,) = annotate([tmp_path], detector=wanted)
         assert annotation.detector == "max_order:orders=12"
-        assert math.isnan(OUTLIER.of(annotation.rows[0]).value)
+        assert flat_row(annotation.rows[0])["outlier_rate"] is None
 
 
 def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:

@@ -1,0 +1,48 @@
+"""Audits on several processes, interrupted and continued by another number of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+from tests.fakes import FakeLM, by_hash
+from tests.faults.tally import Tally
+from tests.harness.test_ranks import MANY, N_REQUESTS, Kept, spawned, texts
+from tests.harness.test_task import TASK, evaluate
+
+NUMBERS = (1, 2, 3, 5)
+
+
+def changing_numbers(folder: Path, tries: int, rng: random.Random) -> Tally:
+    """Each try: cut off after some answers per process, twice with other numbers of them, then to the end."""
+    tally = Tally("ranks 1, 2, 3, 5: interrupted, continued by another number")
+    file = folder / "questions.jsonl"
+    folder.mkdir(parents=True)
+    file.write_text("".join(json.dumps(doc) + "\n" for doc in MANY))
+    metadata = {"data_files": str(file), "control_form": False}
+    right = {
+        (line["doc_id"], line["filter"]): line["pvalue"]
+        for line in evaluate(FakeLM(by_hash), metadata)["samples"][TASK]
+    }
+    for number in range(tries):
+        place = folder / f"try_{number}"
+        place.mkdir()
+        counts = (*rng.sample(NUMBERS, 2), NUMBERS[number % len(NUMBERS)])
+        answered: set[tuple[str, ...]] = set()
+        for stage, n_processes in enumerate(counts):
+            stop_after = rng.randint(1, 60) if stage < 2 else None
+            asked, samples = spawned(place, str(stage), n_processes, Kept, stop_after, metadata)
+            tally.tries += 1
+            note = f"{counts[: stage + 1]} processes"
+            tally.found(f"{note}: answers were asked again", lost=len(texts(asked) & answered))
+            answered |= texts(asked)
+        if samples is None:
+            tally.found(f"{note}: no results", wrong=1)
+            continue
+        lines = Counter((line["doc_id"], line["filter"]) for line in samples)
+        tally.found(f"{note}: questions stand twice", doubled=sum(count - 1 for count in lines.values()))
+        found = {(line["doc_id"], line["filter"]): line["pvalue"] for line in samples}
+        tally.found(f"{note}: differs", wrong=int(found != right or len(answered) != N_REQUESTS))
+    return tally
