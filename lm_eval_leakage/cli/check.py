@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from lm_eval_leakage.results.formatting import about, duration
 from lm_eval_leakage.texts import visible
 
 if TYPE_CHECKING:
-    from lm_eval_leakage.jobs.driver import CampaignOutcome, Progress
+    from lm_eval_leakage.jobs.driver import Progress
     from lm_eval_leakage.jobs.folder import Attempt
+    from lm_eval_leakage.jobs.outcome import CheckOutcome
     from lm_eval_leakage.jobs.plan import Plan
 
 NAMED = 5  # problems that are told
@@ -41,10 +42,7 @@ def check(args: argparse.Namespace) -> None:
         return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
     only_warnings()
-    if plan.is_here:
-        _check_here(plan)
-    else:
-        _carry_out(plan, args.tflops)
+    _carry_out(plan, args.tflops)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,64 +132,25 @@ def only_warnings() -> None:
     logging.getLogger(TOLD_AT_THE_END).setLevel(logging.ERROR)
 
 
-def _silent(text: str) -> None:
-    """Prints nothing."""
-
-
-# ---------------------------------------------------------------------- one model in this process
-
-
-def _check_here(plan: Plan) -> None:
-    from lm_eval_leakage.jobs.whole_check import run_check
-
-    outcome = run_check(plan, _silent if plan.quiet else say)
-    if plan.dry_run:
-        if plan.quiet:
-            say(outcome.plan.as_text)
-        return
-    say(("" if plan.quiet else "\n") + outcome.as_text())
-    for problem in outcome.problems[:NAMED]:
-        note(f"note: {problem}")
-    if (more := len(outcome.problems) - NAMED) > 0:
-        note(f"note: and {more} more, which the page lists")
-    say(f"\npage: {outcome.page}")
-    for told in outcome.unfinished:
-        warn(f"failed: {told}")
-    _end(outcome.failed, outcome.unjudged)
-    if outcome.unfinished:
-        sys.exit(REFUSED)
-
-
-def _end(failed: Sequence[str], unjudged: str) -> None:
-    """As `--fail-on` says."""
-    for sentence in failed:
-        warn(f"fails: {sentence}")
-    if failed:
-        sys.exit(CONDITION_MET)
-    if unjudged:
-        refuse(unjudged)
-
-
-# ---------------------------------------------------------------------- workers of an engine
-
-
 def _carry_out(plan: Plan, tflops: float) -> None:
-    from lm_eval_leakage.jobs.estimates import check_early, checked, foreseen
+    from lm_eval_leakage.jobs.driver import run_plan  # seconds
 
-    check_early(plan)
-    if plan.dry_run:
-        note("reading the tasks ...")
-        say(foreseen(checked(plan), tflops, note))
-        return
-    from lm_eval_leakage.jobs.driver import run_campaign  # seconds
-
+    tell = note if not plan.is_here else (_silent if plan.quiet else say)
     try:
-        with _bar(plan.quiet) as watch:
-            outcome = run_campaign(plan, say=note, watch=watch)
+        with _bar(plan.quiet or plan.is_here) as watch:
+            outcome = run_plan(plan, say=tell, watch=watch, tflops=tflops)
     except KeyboardInterrupt:
         warn(f"interrupted: what is done is in {plan.output_path}; the same command goes on")
         raise
-    _tell(outcome)
+    if plan.dry_run:
+        if outcome.plan is None or plan.quiet:
+            say(outcome.plan_text if outcome.plan is None else outcome.plan.as_text)
+        return
+    _tell(plan, outcome)
+
+
+def _silent(text: str) -> None:
+    """Prints nothing."""
 
 
 @contextmanager
@@ -226,17 +185,28 @@ def _rates(progress: Progress) -> str:
     return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])
 
 
-def _tell(outcome: CampaignOutcome) -> None:
-    for file in outcome.tables:
-        note(f"written: {file}")
-    say(f"{outcome.n_done} of {outcome.n_units} units are done")
-    for attempt in outcome.failed[:FAILURES_NAMED]:
-        warn(f"failed: {attempt.unit.id}: {attempt.error} (log: {outcome.folder.log_of(attempt.unit)})")
-    if (more := len(outcome.failed) - FAILURES_NAMED) > 0:
-        warn(f"and {more} more failed; `lm-eval-leakage check --status {outcome.folder.path}` lists them")
+def _tell(plan: Plan, outcome: CheckOutcome) -> None:
+    if not plan.is_here:
+        say(f"{outcome.n_done} of {outcome.n_units} units are done")
+    say(("" if plan.quiet or not plan.is_here else "\n") + outcome.as_text())
+    for problem in outcome.problems[:NAMED]:
+        note(f"note: {problem}")
+    if (more := len(outcome.problems) - NAMED) > 0:
+        note(f"note: and {more} more, which the page lists")
+    for page in outcome.pages:
+        say(f"\npage: {page}") if plan.is_here else note(f"written: {page}")
+    for told in outcome.unfinished[:FAILURES_NAMED]:
+        warn(f"failed: {told}")
+    if (more := len(outcome.lost) - FAILURES_NAMED) > 0:
+        warn(f"and {more} more failed; `lm-eval-leakage check --status {plan.output_path}` lists them")
+    for sentence in outcome.failed:
+        warn(f"fails: {sentence}")
+    if outcome.failed:
+        sys.exit(CONDITION_MET)
+    if outcome.unjudged:
+        refuse(outcome.unjudged)
     if outcome.n_done < outcome.n_units:
         sys.exit(REFUSED)
-    _end(outcome.failed_on, outcome.unjudged)
 
 
 def _status(path: Path) -> None:

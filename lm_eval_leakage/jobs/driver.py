@@ -1,4 +1,6 @@
-"""Carries out a plan by workers: checks it, gives an engine what is left, tells how far it is, writes the tables.
+"""Carries out a plan: checks it, gives an engine what is left, tells how far it is, ends with verdicts.
+
+Where the work is done in this process by one model, what there is to do is planned first, and shown.
 
 How far it is is counted as attempts end, without looking at any file; `check --status` reads the status file alone.
 """
@@ -11,33 +13,48 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from lm_eval_leakage.files import atomic_write, sole_use
+from lm_eval_leakage.files import atomic_remove, atomic_write, published, sole_use
+from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
+from lm_eval_leakage.harness.saved_run import Heard
+from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
-from lm_eval_leakage.jobs.estimates import CheckedPlan, Impossible, checked
-from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, Attempt, CampaignFolder
+from lm_eval_leakage.jobs.estimates import CheckedPlan, Impossible, check_early, checked, foreseen
+from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
     HOW_MODELS,
     MANIFEST_VERSION,
-    REPLACED,
     TASK_FILES,
     differences,
     set_apart,
     with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
-from lm_eval_leakage.jobs.outcome import gate
-from lm_eval_leakage.jobs.plan import Plan, Unit, as_settings, plan_as_yaml
-from lm_eval_leakage.jobs.verify import annotations_of, write_tables
+from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
+from lm_eval_leakage.jobs.plan import N_QUESTIONS, ROOMS, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.planning import (
+    NOT_POSSIBLE,
+    ORDERS_RUN,
+    THERE,
+    CheckPlan,
+    PlannedStep,
+    Planner,
+    StepAndJob,
+    UnitJob,
+    in_words,
+    named_model,
+)
+from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration
-from lm_eval_leakage.results.tables import benchmarks
 
 FAILURES_LISTED = 100  # in the status file
 
@@ -168,87 +185,166 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 SECONDS_OF_STATUS = 5.0
 KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
+EDITED = "they are of other questions, of rows that were edited, or their log has lost lines"
+TFLOPS = 100.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class CampaignOutcome:
-    """failed: the last attempt of each unit that was given up
-    tables: the files that were written
-    failed_on, unjudged: as of `CheckOutcome`, by the verdicts of the tables
-    """
-
-    folder: CampaignFolder
-    n_units: int
-    n_done: int
-    failed: tuple[Attempt, ...]
-    tables: tuple[Path, ...]
-    failed_on: tuple[str, ...] = ()
-    unjudged: str = ""
-
-
 Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
 
 
-def run_campaign(
-    plan: Plan,
-    *,
-    say: Say = lambda text: None,
-    watch: Watch = lambda progress, attempt: None,
-) -> CampaignOutcome:
-    """Carries out the units of a plan that are not done in its `output_path`, and writes the tables.
+def _silent(text: str) -> None:
+    """Prints nothing."""
+
+
+def _unwatched(progress: Progress, attempt: Attempt | None) -> None:
+    """Shows nothing."""
+
+
+def run_plan(plan: Plan, *, say: Say = _silent, watch: Watch = _unwatched, tflops: float = TFLOPS) -> CheckOutcome:
+    """Carries out what is not done yet in the plan's `output_path`, and ends with verdicts, which are also written.
 
     say: called with what the command would print
+    tflops: 10^12 operations per second that a GPU achieves, from which a dry run tells hours
 
-    Raises ValueError, ImportError or OSError, in one sentence and before a model is loaded, for what has to be
-    changed. A unit that fails raises nothing: the outcome names it.
+    Raises ValueError, ImportError or OSError, in one sentence and before a model is loaded where that is possible, for
+    what has to be changed. A unit that fails raises nothing: the outcome names it.
     """
-    folder = CampaignFolder(plan.output_path)
+    check_early(plan)
+    for model in plan.models:
+        warn_if_one_at_a_time(model.model, model.model_args)
+    folder = CampaignFolder(plan.output_path, keeps_answers=plan.is_here)
+    if plan.dry_run and not plan.is_here:
+        say("reading the tasks ...")
+        return CheckOutcome((), (), plan_text=foreseen(checked(plan), tflops, say))
     with sole_use(folder.path):
-        prepared = prepare(plan, folder, say)
-        units = prepared.units()
-        for sentence in set_apart(folder, prepared.plan, units):
-            say(sentence)
-        left = folder.left(units)
+        return _run_plan(plan, folder, say, watch)
+
+
+def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> CheckOutcome:
+    read_looks(folder.path)  # before hours of asking
+    prepared = prepare(plan, folder, say)
+    units = prepared.units()
+    remarks, planned = list[str](), dict[Unit, StepAndJob]()
+    if plan.is_here:
+        shown, planned = _planned_here(prepared, units, folder)
+        say(shown.as_text)
+        if plan.dry_run:
+            return CheckOutcome((), (), shown)
+    _record_beginning(folder, plan, prepared)
+    there = {unit: Path(step.note) for unit, (step, _) in planned.items() if step.status == THERE}
+    stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, Path()).parents}
+    remarks += set_apart(folder, prepared.plan, units, stale)
+    for unit in units:
+        if folder.done(unit) and not folder.was_asked(unit):
+            atomic_remove(folder.run_of(unit))  # what was said of given runs may have changed
+    for unit, (step, job) in planned.items():
+        earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, Path()).parents]
+        if earlier:
+            published(earlier[0], folder.run_of(unit))
+        elif job is None and not folder.done(unit):
+            folder.complete(unit, {STEP: step.as_record})
+    for sentence in remarks:
+        say(sentence)
+    left = folder.left(units)
+    if plan.is_here:
+        screen = OnScreen(planned, _narrator(planned, left, say), plan.quiet)
+        chosen: CampaignEngine = InlineEngine(prepared.plan, folder, screen=screen)
+    else:
         chosen = engine_of(plan.engine, plan.address, prepared.plan, folder)
         say(f"engine: {chosen.description}; {len(units)} units, {len(units) - len(left)} of them done")
-        _begin_session(folder, chosen)
-        progress = Progress(units, left)
-        try:
-            if left:
-                _carry_out(chosen, left, progress, folder, watch)
-                for sentence in set_apart(folder, prepared.plan, units):
-                    say(f"changed while the campaign ran: {sentence}; start the same command again")
-        finally:
-            done = [unit for unit in units if folder.done(unit)]
-            folder.write_manifest(with_units(folder.manifest(), folder, done))
-        if len(done) == len(units):
-            folder.tidy()
-        tables = tuple(write_tables(folder, say))
-        failed = tuple(progress.failed)
-        found = annotations_of(folder) if plan.fail_on else []
-        judged = gate(plan, benchmarks([row for one in found for row in one.rows]))
-        return CampaignOutcome(folder, len(units), len(done), failed, tables, *judged)
+    _begin_session(folder, chosen)
+    progress = Progress(units, left)
+    try:
+        if left:
+            _carry_out(chosen, left, progress, folder, watch)
+            for sentence in set_apart(folder, prepared.plan, units):
+                say(f"changed while the campaign ran: {sentence}; start the same command again")
+    finally:
+        done = [unit for unit in units if folder.done(unit)]
+        folder.write_manifest(with_units(folder.manifest(), folder, done))
+    if len(done) == len(units):
+        folder.tidy()
+    failed = {attempt.unit: attempt for attempt in progress.failed}
+    outcome = conclude(plan, prepared, folder, failed, remarks)
+    return replace(outcome, plan=shown if plan.is_here else None)
+
+
+def _planned_here(
+    prepared: CheckedPlan, units: Sequence[Unit], folder: CampaignFolder
+) -> tuple[CheckPlan, dict[Unit, StepAndJob]]:
+    """What there is to do for each unit, which loads tasks and data, and no model.
+
+    Raises ValueError if no audit is possible: an accuracy alone would end without a verdict.
+    """
+    plan, (model, *_) = prepared.plan, prepared.plan.models
+    planner = Planner(plan, TaskShelf(plan.include_paths))
+    planned = {unit: planner.step(unit, [folder.run_of(unit), *folder.earlier_of(unit)]) for unit in units}
+    left_out = [
+        PlannedStep(one.task, in_words(one.kind), status=NOT_POSSIBLE, note=one.reason) for one in prepared.impossible
+    ]
+    audits = [step for unit, (step, _) in planned.items() if unit.kind in plan.audits]
+    if audits and all(step.status == NOT_POSSIBLE for step in audits):
+        raise ValueError(f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model")
+    ordered = sorted(units, key=lambda unit: ROOMS.index(unit.room))
+    steps = sorted((*left_out, *(planned[unit][0] for unit in ordered)), key=lambda step: plan.tasks.index(step.task))
+    counted = planner.tokenizer(model) is not None
+    return CheckPlan(named_model(model).name, model.model, plan.seed, tuple(steps), counted), planned
+
+
+def _narrator(planned: Mapping[Unit, StepAndJob], left: Sequence[Unit], say: Say) -> Narrate:
+    """Says which run begins and, when its first requests are answered, how long it and the rest will take."""
+    steps = [planned[unit][0] for unit in left]
+
+    def narrate(step: PlannedStep, job: UnitJob) -> Heard:
+        place = steps.index(step)
+        say(f"\n[{place + 1}/{len(steps)}] {step.task}: {step.what}, {job.who.name}")
+        later = sum(after.n_tokens for after in steps[place + 1 :])
+        time_left = TimeLeft(job.size.n_characters, _teller(step, later, say))
+        return lambda method, request: time_left.done(n_characters(request))
+
+    return narrate
+
+
+def _teller(step: PlannedStep, n_later: int, say: Say) -> Callable[[Pace], None]:
+    """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have too
+    few requests to tell."""
+
+    def tell(pace: Pace) -> None:
+        whole = ""
+        if step.what == ORDERS_RUN and n_later and step.n_tokens:
+            later = n_later * pace.seconds / (pace.share * step.n_tokens)
+            whole = f", {duration(pace.left + later)} for the whole check"
+        done = count(round(pace.share * step.n_requests))
+        left = f"about {duration(pace.left)} left for this run{whole}"
+        say(f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; {left}")
+
+    return tell
 
 
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
-    """The plan as it is carried out, written to the folder. What was checked when the campaign began is not checked
-    again if the plan is the same.
+    """The plan as it is carried out. What an engine's workers began is not checked again if the plan is the same.
 
-    Raises ValueError for another plan than that of the folder, and whatever `checked` raises.
+    Raises ValueError for another plan than that of the folder, unless it is of one model in this process: then what
+    differs is run again.
     """
-    manifest, asked = folder.manifest(), as_settings(plan)
-    if manifest and manifest.get("asked") == asked:
+    manifest = folder.manifest()
+    if not manifest and any(room.exists() for room in folder.rooms):
+        raise ValueError(f"{folder.path} has runs that an earlier version made; give another output_path")
+    if manifest and not plan.is_here and manifest.get("asked") == as_settings(plan):
         return CheckedPlan(folder.plan, tuple(Impossible(**one) for one in manifest["impossible"]))
     say("reading the tasks ...")
     found = checked(plan)
-    if not manifest and folder.runs.exists():
-        raise ValueError(f"{folder.path} has runs that no engine's workers made; give another output_path")
-    if manifest and (told := differences(folder.plan, found.plan)):
+    if manifest and not plan.is_here and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
     for one in found.impossible:
         say(f"left out: {one.reason}")
+    return found
+
+
+def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) -> None:
+    manifest, asked = folder.manifest(), as_settings(plan)
+    if manifest.get("asked") == asked and not plan.is_here:
+        return
     atomic_write(folder.path / PLAN, plan_as_yaml(found.plan))
     seeds = {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"}
     beginning = {
@@ -264,7 +360,6 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
         TASK_FILES: {**found.files, **(manifest.get(TASK_FILES) or {})},
     }
     folder.write_manifest({**beginning, **{key: manifest[key] for key in KEPT if key in manifest}})
-    return found
 
 
 def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:
@@ -314,3 +409,41 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
         ended.set()
         thread.join()
         write(state)
+
+
+def check(
+    model: str = "hf",
+    model_args: str | Mapping[str, Any] | None = None,
+    tasks: str | Sequence[str] | None = None,
+    *,
+    config: str | Path | None = None,
+    runs: str | Path | Sequence[str | Path] = (),
+    reference: str | Path | Mapping[str, Any] | None = None,
+    unseen: str | Path | None = None,
+    orders: str | None = None,
+    questions: int | str = N_QUESTIONS,
+    seed: int = 0,
+    output_path: str | Path = "leakage",
+    fail_on: str | None = None,
+    allow_untold: bool = False,
+    batch_size: int | str | None = None,
+    device: str | None = None,
+    include_path: str | Path | None = None,
+    apply_chat_template: bool | str = False,
+    dry_run: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> CheckOutcome:
+    """Checks models for leakage of benchmarks: runs what is missing and returns one verdict per model and task.
+
+    Parameters are those of the command `lm-eval-leakage check`: model, model_args, tasks as for `lm_eval run`, where
+    a task may also be a file of plain questions; or `config`, a plan in YAML. Runs, page and verdicts are written into
+    `output_path`; calling it again continues where it was killed.
+
+    say: called with what the command would print meanwhile, such as `print`; by default nothing is printed
+
+    Raises ValueError, in one sentence, for what the caller has to change.
+    """
+    told = dict(locals())
+    given = {name: value for name, value in told.items() if name not in ("config", "say")}
+    plan = check_plan(given, config)
+    return run_plan(plan.changed(quiet=say is None), say=say or _silent)

@@ -6,20 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, size_of_chosen, speed_of
+from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, speed_of
 from lm_eval_leakage.harness.models.model_identity import parameters_on_disk
-from lm_eval_leakage.harness.models.request_tokens import SCORED, tokenizer_on_disk
-from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, why_not
+from lm_eval_leakage.harness.models.request_tokens import SCORED
+from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
+from lm_eval_leakage.harness.preflight import preflight, why_not
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.harness.tasks.data import ENDINGS
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
-from lm_eval_leakage.jobs.manifest import UnitQuestions, files_of_tasks
+from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 
 ANY = "*"
+OWN_TASKS = "tasks"  # folder of the output
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,23 @@ class CheckedPlan:
 
 
 def checked(plan: Plan) -> CheckedPlan:
-    """Raises ValueError, ImportError or OSError for what has to be changed: what `check_early` finds, and a plan of
-    which no unit can be done."""
+    """With a task for each file of questions, written into the folder `tasks` of the output.
+
+    Raises ValueError or OSError for unknown names, and a plan of which no unit can be done."""
     from lm_eval_leakage.harness.auditable import findings_of
 
-    check_early(plan)
-    for model in plan.models:
-        warn_if_one_at_a_time(model.model, model.model_args)
+    folder = plan.output_path.absolute() / OWN_TASKS
+    own = {task: write_task(Path(task).expanduser(), folder) for task in plan.tasks if is_file_of_questions(task)}
+    if own:
+        plan = plan.changed(include_path=":".join([str(folder), *plan.include_paths]))
     shelf = TaskShelf(plan.include_paths)
-    named = plan.changed(tasks=tuple(shelf.names(plan.tasks)))
-    leaves = {task: findings_of(task, shelf.index) for task in named.tasks}
-    impossible = (*_not_audited(named, leaves), *_not_answered(named, leaves, shelf))
+    names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
+    named = plan.changed(tasks=tuple(dict.fromkeys(names)))
+    unscored = {one.name: one.unscored for one in own.values() if one.unscored}
+    impossible = tuple(Impossible(ANY, task, RUN, reason) for task, reason in unscored.items())
+    if not plan.is_here:  # there, each unit is planned before the first one is run
+        leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
+        impossible += (*_not_audited(named, leaves), *_not_answered(named, leaves, shelf))
     found = CheckedPlan(named, impossible, files_of_tasks(named, shelf.index))
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {found.impossible[0].reason}; change models or tasks")
@@ -87,7 +96,7 @@ def check_early(plan: Plan) -> None:
         _import(module)
     told = [(one.model, one.model_args) for one in plan.models]
     told += [(plan.models[0].model, plan.reference)] if isinstance(plan.reference, Mapping) else []
-    files = [task for task in plan.tasks if task.endswith(ENDINGS)]
+    files = [task for task in plan.tasks if is_file_of_questions(task)]
     preflight(
         [task for task in plan.tasks if task not in files],
         told,
@@ -132,11 +141,11 @@ def _not_answered(plan: Plan, leaves: Leaves, shelf: TaskShelf) -> Iterable[Impo
     for model in plan.models:
         for audit in plan.audits:
             if reason := why_not(model.model, audit):
-                yield Impossible(model.name, ANY, audit, f"{audit} cannot run: {reason}")
+                yield Impossible(model.key, ANY, audit, f"{audit} cannot run: {reason}")
         for task, own in needs.items():
             reasons = [why_cannot_answer(model.model, need) if need else "" for need in own]
             if reasons and all(reasons):
-                yield Impossible(model.name, task, RUN, f"{task} cannot run: {reasons[0]}")
+                yield Impossible(model.key, task, RUN, f"{task} cannot run: {reasons[0]}")
 
 
 def _need(shelf: TaskShelf, task: str) -> str:
@@ -161,26 +170,26 @@ def foreseen(prepared: CheckedPlan, tflops: float, say: Callable[[str], None]) -
     plan, units = prepared.plan, prepared.units()
     kinds, n_units = Counter(unit.kind for unit in units), Counter(unit.model for unit in units)
     sizes, problems = _sizes(plan, units, say)
-    parameters = {model.name: parameters_on_disk(model.model_args) for model in plan.models}
+    parameters = {model.key: parameters_on_disk(model.model_args) for model in plan.asked_models}
     lines, hours = [list(ESTIMATED)], list[float]()
-    for model in plan.models:
-        own, n_parameters, cells = sizes.get(model.name), parameters[model.name], [DASH] * 5
+    for model in plan.asked_models:
+        own, n_parameters, cells = sizes.get(model.key), parameters[model.key], [DASH] * 5
         if own is not None:
             numbers = _numbers(own, model.model)
             cells[:4] = [about(n) for n in numbers]
             if n_parameters is not None:
                 hours.append(numbers[-1] / speed_of(n_parameters, tflops).tokens_per_second / HOUR)
                 cells[4] = f"{hours[-1]:.2g}"
-        lines.append([model.name, count(n_units[model.name]), *cells])
-    n_models = counted(len(plan.models), "model")
+        lines.append([model.key, count(n_units[model.key]), *cells])
+    n_models = counted(len(plan.asked_models), "model")
     remarks = [
         f"about {sum(hours):.2g} GPU hours for {len(hours)} of {n_models}: 2 operations per parameter and token at "
         f"{tflops:g} TFLOP/s (--tflops), without loading models and starting workers",
         f"{ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them",
         *(
-            f"{model.name}: tokens are not known, since its tokenizer is not on this machine"
-            for model in plan.models
-            if model.name not in sizes
+            f"{model.key}: tokens are not known, since its tokenizer is not on this machine"
+            for model in plan.asked_models
+            if model.key not in sizes
         ),
         *(
             f"{name}: GPU hours are not known, since no safetensors files of it are on this machine"
@@ -201,22 +210,23 @@ def _sizes(
     plan: Plan, units: Sequence[Unit], say: Callable[[str], None]
 ) -> tuple[dict[str, list[RunSize]], Iterable[str]]:
     """Of runs and audits, by the models whose tokenizers are on this machine; and why one could not be counted."""
-    tokenizers = {model.name: tokenizer_on_disk(model.model_args) for model in plan.models}
-    sizes: dict[str, list[RunSize]] = {name: [] for name, found in tokenizers.items() if found is not None}
+    planner = Planner(plan, TaskShelf(plan.include_paths))
+    known = [model for model in plan.asked_models if planner.tokenizer(model) is not None]
+    sizes: dict[str, list[RunSize]] = {model.key: [] for model in known}
     problems: dict[str, None] = {}
-    shelf = TaskShelf(plan.include_paths)
-    questions = {model.name: UnitQuestions(plan, model, shelf) for model in plan.models}
     wholes = dict.fromkeys(Unit(unit.model, unit.task, unit.kind, 0, 1) for unit in units)
     for place, unit in enumerate(sorted(wholes, key=lambda one: (one.task, one.kind)), 1):
         say(f"[{place}/{len(wholes)}] {unit.asked}, {unit.model}")
         if unit.model in sizes:
             try:
-                loaded, samples = questions[unit.model].of(unit)
-                chat_template = plan.model(unit.model).apply_chat_template
-                size = size_of_chosen(loaded.leaves, samples, tokenizers[unit.model], chat_template)
-                sizes[unit.model].append(size)
-            except (ValueError, OSError, KeyError) as error:
+                step, job = planner.step(unit)
+            except (ValueError, OSError) as error:
                 problems[f"{unit.asked}: {error}"] = None
+                continue
+            if job is not None:
+                sizes[unit.model].append(job.size)
+            elif step.status == NOT_POSSIBLE:
+                problems[f"{unit.asked}: {step.note}"] = None
     return sizes, problems
 
 

@@ -1,6 +1,7 @@
-"""The folder of a campaign: where units' files, logs and the records of attempts are, what is done and what is next.
+"""The folder of a plan: where units' files, logs and the records of attempts are, what is done and what is next.
 
-A unit is done if its folder is below `runs`, where it appears in one step. Everything else may be lost at any moment.
+A unit is done if its folder is in its room, where it appears in one step: `runs`, or `reference` and `unseen` for what
+is not judged itself. Everything else may be lost at any moment.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lm_eval_leakage.files import PART, add_record, atomic_remove, atomic_write, published
-from lm_eval_leakage.jobs.plan import Plan, Unit, read_plan
+from lm_eval_leakage.files import PART, add_record, atomic_remove, atomic_write, published, remove_parts
+from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, read_plan
+from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
+from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json, brief
 
 CHUNK = 2**20  # bytes
@@ -85,16 +88,21 @@ def attempt_of(line: str | bytes) -> Attempt:
 
 
 PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
-DONE, WORK, LOGS, ATTEMPTS, LOCKS = "runs", "work", "logs", "attempts", "locks"
+WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
+REPLACED = "replaced"  # folder of units that were moved out of their rooms; key of the manifest
+STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
 UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and a digest of each of its files
 
 
 class CampaignFolder:
-    """Paths are made when they are written to. Several processes on several machines may use one folder at once."""
+    """Paths are made when they are written to. Several processes on several machines may use one folder at once.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    keeps_answers: whether a model's answers stay when a unit is done, for another draw of its questions
+    """
+
+    def __init__(self, path: str | Path, *, keeps_answers: bool = False) -> None:
+        self.path, self.keeps_answers = Path(path), keeps_answers
         self._own = f"{socket.gethostname()}-{uuid4().hex}"
 
     @property
@@ -103,12 +111,21 @@ class CampaignFolder:
         return read_plan(self.path / PLAN, self.path)
 
     @property
-    def runs(self) -> Path:
-        return self.path / DONE
+    def rooms(self) -> list[Path]:
+        """Of units that are done."""
+        return [self.path / room for room in ROOMS]
 
     def run_of(self, unit: Unit) -> Path:
         """Where the files of a unit are that is done."""
-        return self.runs / unit.id
+        return self.path / unit.room / unit.id
+
+    def earlier_of(self, unit: Unit) -> list[Path]:
+        """Where its files are that were moved out of its room, of other models or other questions; newest first."""
+        return sorted((self.path / REPLACED).glob(f"*/{unit.room}/{unit.id}"), reverse=True)
+
+    def answers_of(self, unit: Unit) -> Path:
+        """Where its answers are kept for another draw, in plans of one model in one process."""
+        return self.path / ANSWERS_KEPT / unit.id
 
     def work_of(self, unit: Unit) -> Path:
         """Where an attempt writes; the answers there are used by the next one."""
@@ -135,14 +152,45 @@ class CampaignFolder:
         last = {attempt.unit: attempt for attempt in self.attempts()}
         return [last[unit] for unit in units if unit in last and not self.done(unit)]
 
+    def begun(self, unit: Unit) -> Path:
+        """Where an attempt writes: with the answers of earlier ones, without the files of one that was killed while it
+        saved them."""
+        work, kept = self.work_of(unit), self.answers_of(unit)
+        for file in [*work.glob(UNIT_FILE), *work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
+            file.unlink()
+        if kept.is_dir():
+            published(kept, work / ANSWERS)
+        return work
+
+    def complete(self, unit: Unit, facts: Mapping[str, Any]) -> None:
+        """The unit's file is written last: from then on the unit is complete."""
+        atomic_write(self.work_of(unit) / UNIT_FILE, as_json(facts, indent=1) + "\n")
+        self.publish(unit)
+
     def publish(self, unit: Unit) -> bool:
-        """Moves a unit's complete files to `runs` in one step. Returns False, and leaves them, if it is done already:
-        nothing is there twice."""
-        return published(self.work_of(unit), self.run_of(unit))
+        """Moves a unit's complete files to its room in one step. Returns False, and leaves them, if it is done:
+        nothing is there twice. A kill may have left a part of something, which is no file of the unit."""
+        work, kept = self.work_of(unit), self.answers_of(unit)
+        if (work / ANSWERS).is_dir() and (not self.keeps_answers or not published(work / ANSWERS, kept)):
+            atomic_remove(work / ANSWERS)
+        remove_parts(work)
+        return published(work, self.run_of(unit))
 
     def unit_file(self, unit: Unit) -> dict[str, Any]:
         """What was written when the unit was complete; empty if that cannot be read."""
         return read_json(self.run_of(unit) / UNIT_FILE)
+
+    def step_of(self, unit: Unit) -> PlannedStep | None:
+        """What its worker found to be done; None if the unit is not done, or does not say it."""
+        try:
+            return PlannedStep.of(self.unit_file(unit)[STEP])
+        except (KeyError, TypeError):
+            return None
+
+    def was_asked(self, unit: Unit) -> bool:
+        """Whether a unit that is done has answers of a model, instead of a reason why there are none."""
+        step = self.step_of(unit)
+        return step is None or step.status == TO_RUN
 
     @contextmanager
     def sole_use(self, unit: Unit) -> Iterator[None]:

@@ -3,8 +3,8 @@
 A unit is done only if the model that its name stands for now answered it, and if the questions of its task are what
 they were. Each unit says what its model's answers depend on (weights, arguments, chat template), and the manifest has
 digests of the user's own files that tasks are made of; versions and commits name files of the harness, of this package
-and of the Hub's cache. Units of another model or of other questions, and those that do not say, are moved out of
-`runs`, so that no table pools them with others, and are run again.
+and of the Hub's cache. Units of another model or of other questions, and those that do not say, are moved to
+`replaced`, so that no table pools them with others, and are run again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_remove, published
-from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
 from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
-from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, PlanModel, Unit
-from lm_eval_leakage.jobs.planning import ChosenIndices, drawn_once, found_among, named_model, samples_of
+from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
+from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, Plan, Unit
+from lm_eval_leakage.jobs.planning import PlannedStep, named_model
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
-from lm_eval_leakage.logs.run import IDENTITY, identity_differences
+from lm_eval_leakage.logs.run import DATA, IDENTITY, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from lm_eval_leakage.harness.seams.tasks import Entry
 
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 RECORDED_PACKAGES = (
     *("lm-eval-leakage", "lm_eval", "torch", "transformers", "datasets", "accelerate", "peft", "vllm"),
     *("ray", "submitit", "numpy", "scipy"),
@@ -49,7 +48,6 @@ HOW_MODELS = (
     "Face Hub by the commit in the cache of this machine, or of the worker"
 )
 HOW_FILES = "BLAKE2b, 32 bytes"
-REPLACED = "replaced"  # folder of units that were moved out of `runs`; key of the manifest
 IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the manifest
 TASK_FILES = "task_files"  # key of the manifest
 UNKNOWN = "they do not say which model answered them"
@@ -57,10 +55,8 @@ OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters"
 OF_DATA = ("dataset_path", "dataset_name")
 GONE = ""  # instead of a digest
 LONGEST_PATH = 1000  # characters; longer texts of a YAML file are no paths
-TASKS_KEPT = 8  # whose drawn questions are remembered
 Digests = Mapping[str, str]  # by path
 Identity = Mapping[str, str]
-Rows = Mapping[str, Mapping[str, Any]]  # by task: how many rows there are, and a digest of all of them
 
 
 @lru_cache
@@ -106,14 +102,15 @@ def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
 
 def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]:
     """Digests of the files of each task: its YAML in the plan's include_path, what that names, and the files that
-    `metadata` names. Tasks without any are left out."""
+    `metadata` names, or `unseen`. Tasks without any are left out."""
     from lm_eval_leakage.harness.auditable import tasks_of
 
-    of_metadata = set(_named(plan.metadata, Path()))
+    of_metadata = {*_named(plan.metadata, Path()), *([plan.unseen] if plan.unseen is not None else [])}
     own = [Path(folder).resolve() for folder in plan.include_paths]
     found = {}
     for task in plan.tasks:
-        paths = [Path(path) for leaf in tasks_of(task, index) if (path := index[leaf].yaml_path)]
+        leaves = tasks_of(task, index) if task in index else [name for name in index if name.startswith(f"{task}_")]
+        paths = [Path(path) for leaf in leaves if (path := index[leaf].yaml_path)]
         roots = [path for path in paths if any(path.resolve().is_relative_to(folder) for folder in own)]
         found[task] = digests_now([*roots, *of_metadata])
     return {task: files for task, files in found.items() if files}
@@ -165,54 +162,6 @@ def changed_files(before: Digests) -> list[str]:
     return [file for file, digest in before.items() if now[file] != digest]
 
 
-# ---------------------------------------------------------------------- which questions a unit asks
-
-
-class UnitQuestions:
-    """The questions of the units of one model: the drawn ones of their benchmarks, or all."""
-
-    def __init__(self, plan: Plan, model: PlanModel, shelf: TaskShelf) -> None:
-        self._plan, self._planned, self._shelf = plan, model, shelf
-        self._data: dict[str, dict[str, Any]] = {}
-        self._drawn = lru_cache(TASKS_KEPT)(self._drawn_of)
-
-    def of(self, unit: Unit) -> tuple[LoadedTask, ChosenIndices]:
-        """The unit's task, and the questions of all its shards; the task itself asks only those of its own.
-
-        Raises ValueError or OSError if the task cannot be loaded or has none of the questions.
-        """
-        loaded = self._loaded(unit.asked, unit.metadata)
-        if self._plan.questions is None:
-            return loaded, {name: range(len(task.eval_docs)) for name, task in loaded.leaves.items()}
-        own = placed_rows(loaded)
-        drawn = self._drawn(unit.task) if unit.kind != RUN else []
-        # an audit whose rows are not questions of the benchmark, such as one of question orders, draws from its own
-        rows = [row for _, row in found_among(own, drawn)] or self._once(own)
-        if not rows:
-            raise ValueError(f"{unit.asked} has no question that can be asked; leave it out")
-        return loaded, samples_of(rows)
-
-    def data_of(self, loaded: LoadedTask) -> Rows:
-        """What identifies the rows of each task; computed once for all shards."""
-        for name, task in loaded.leaves.items():
-            if name not in self._data:
-                self._data[name] = {"n": len(task.eval_docs), "digest": digest_of_rows(task)}
-        return {name: self._data[name] for name in loaded.leaves}
-
-    def _once(self, rows: list[PlacedRow]) -> list[PlacedRow]:
-        return drawn_once(rows, self._plan.questions, self._plan.seed)
-
-    def _drawn_of(self, task: str) -> list[PlacedRow]:
-        """The questions drawn of a benchmark; none if it can only be audited."""
-        try:
-            return self._once(placed_rows(self._loaded(task, {})))
-        except (ValueError, KeyError):
-            return []
-
-    def _loaded(self, name: str, further: dict[str, object]) -> LoadedTask:
-        return self._shelf.load(name, {**self._planned.model_args, **self._plan.metadata, **further})
-
-
 # ---------------------------------------------------------------------- whose answers a unit holds
 
 
@@ -240,8 +189,10 @@ def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
 def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> None:
     """Raises ValueError if a unit of this model in the plan was answered by another one: one whose files have changed
     since the campaign was started, or that another machine has."""
-    for file in sorted((folder.runs / model).glob(f"*/*/*/{UNIT_FILE}")):
-        unit = Unit.of_id(file.parent.relative_to(folder.runs).as_posix())
+    for file in sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/*/{UNIT_FILE}")):
+        unit = Unit.of_id("/".join(file.parts[-5:-1]))
+        if not folder.was_asked(unit):
+            continue
         if difference := differs(identity_of_unit(folder, unit), present):
             raise ValueError(
                 f"{model} is not the model that answered {unit.id} ({brief(difference)}); start the campaign again "
@@ -249,11 +200,16 @@ def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> Non
             )
 
 
-def set_apart(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> list[str]:
-    """Moves the units of other models and of other questions out of `runs`, and says so, a sentence per model and
-    difference. What the manifest says of them moves with them: nothing that it attests is rewritten."""
+def set_apart(
+    folder: CampaignFolder, plan: Plan, units: Iterable[Unit], stale: Mapping[Unit, str] | None = None
+) -> list[str]:
+    """Moves the units of other models and of other questions out of their rooms, and says so, a sentence per model and
+    difference. What the manifest says of them moves with them: nothing that it attests is rewritten.
+
+    stale: why further units are moved
+    """
     manifest = folder.manifest()
-    present = {one.name: named_model(one).identity for one in plan.models}
+    present = {one.key: named_model(one).identity for one in plan.asked_models}
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     changed = {task: brief(", ".join(files)) for task, own in known.items() if (files := changed_files(own))}
     place = folder.path / REPLACED / now().replace(":", "-")
@@ -261,20 +217,20 @@ def set_apart(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> list
     for unit in units:
         if unit.task in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
-        if not folder.done(unit):
+        if not (folder.done(unit) and folder.was_asked(unit)):
             continue
         why = differs(identity_of_unit(folder, unit), present[unit.model])
         if unit.task in changed:
             why = f"{changed[unit.task]} was changed"
         elif why and why != UNKNOWN:
             why = f"they are of another model ({why})"
-        if why:
-            published(folder.run_of(unit), place / unit.id)
+        if why := why or (stale or {}).get(unit, ""):
+            published(folder.run_of(unit), place / unit.room / unit.id)
             n_apart[unit.model, why] += 1
     told: dict[str, Identity] = dict(manifest.get("models") or {})
     kept = {name: told[name] for name, own in present.items() if name in told and not differs(told[name], own)}
     digests = {task: digests_now(map(Path, own)) if task in changed else own for task, own in known.items()}
-    newer = {"models": {**present, **kept}, TASK_FILES: digests}
+    newer = {"models": {**told, **present, **kept}, TASK_FILES: digests}
     folder.write_manifest(_without_missing(manifest, folder, place) | newer)
     return [
         f"{counted(n, 'unit')} of {model} are run again, since {why}; the earlier ones are now in {place}"
@@ -283,14 +239,16 @@ def set_apart(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> list
 
 
 def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place: Path) -> dict[str, Any]:
-    """The manifest, where units that are not in `runs` any more are listed apart, with their `place` if they have
+    """The manifest, where units that are not in their rooms any more are listed apart, with their `place` if they have
     one."""
     units, missing = dict[str, Any](), list[dict[str, Any]]()
     for name, told in (manifest.get("units") or {}).items():
-        if (folder.runs / name).is_dir():
+        unit = Unit.of_id(name)
+        own = place / unit.room / name
+        if folder.done(unit):
             units[name] = told
         else:
-            moved = {"folder": str((place / name).relative_to(folder.path))} if (place / name).is_dir() else {}
+            moved = {"folder": str(own.relative_to(folder.path))} if own.is_dir() else {}
             missing.append({"unit": name, **told, **moved})
     return {**manifest, "units": units, REPLACED: [*manifest.get(REPLACED, []), *missing]}
 
@@ -298,19 +256,23 @@ def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place:
 # ---------------------------------------------------------------------- what complete units say of themselves
 
 
-def facts_of(attempt: Attempt, work: Path, rows: Rows) -> dict[str, Any]:
-    """Its files, its model, its data, the versions it was run with.
+def facts_of(attempt: Attempt, step: PlannedStep, work: Path) -> dict[str, Any]:
+    """What it was to do, its files, its model, its data, the versions it was run with.
 
-    work: the unit's folder; rows: what identifies the rows of each task
+    work: the unit's folder
     """
     results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
-    configs, config = results.get("configs") or {}, results.get("config") or {}
+    configs, config, counts = (results.get(key) or {} for key in ("configs", "config", "n-samples"))
     return {
         "attempt": attempt.as_record,
+        STEP: step.as_record,
         "files": digests_of(work, without=ANSWERS),
         IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
         "model": _told(config, OF_MODEL),
-        "data": {leaf: {**_told(configs.get(leaf) or {}, OF_DATA), **told} for leaf, told in rows.items()},
+        "data": {
+            leaf: {**_told(configs.get(leaf) or {}, OF_DATA), "n": counts[leaf]["original"], "digest": digest}
+            for leaf, digest in (results.get(DATA) or {}).items()
+        },
         "versions": versions(),
     }
 
@@ -322,7 +284,8 @@ def _told(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 def with_units(manifest: Mapping[str, Any], folder: CampaignFolder, units: Iterable[Unit]) -> dict[str, Any]:
     """The manifest with what the workers have told of the units that are done. Reads a small file for each unit that
     the manifest does not have yet."""
-    made: dict[str, Any] = {**manifest}
+    apart = [one for one in manifest.get(REPLACED, []) if (folder.path / one.get("folder", "")).is_dir()]
+    made: dict[str, Any] = {**manifest, REPLACED: apart}
     nothings: dict[str, Any] = {"loaded_models": {}, "data": {}, "worker_versions": [], "units": {}}
     for part, nothing in nothings.items():
         made.setdefault(part, nothing)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from hashlib import blake2b
@@ -22,10 +23,14 @@ from itertools import islice
 from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.jobs.plan import Plan, as_command
-from lm_eval_leakage.jobs.planning import REFERENCES, RUNS, UNSEEN, CheckPlan, PlannedCheck, name_among_runs
+from lm_eval_leakage.harness.saved_run import NamedModel
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.jobs.estimates import ANY, CheckedPlan
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, Plan, PlanModel, Unit, as_command
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, named_model
 from lm_eval_leakage.logs.calibration_file import write_calibration
-from lm_eval_leakage.logs.run import digest_of, in_brackets
+from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import ACCURACY_UNFLAGGED, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
@@ -34,11 +39,16 @@ from lm_eval_leakage.results.data_verdict import (
     BY_RATIO,
     BY_REFERENCE,
     CANNOT_TELL,
+    EVIDENCE,
     EVIDENCE_LEVEL,
     NO_VERDICT,
+    STRONG_EVIDENCE,
+    WORDS,
     at_its_level,
     not_judged,
 )
+from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.own_calibration import own_calibration
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
@@ -52,6 +62,7 @@ from lm_eval_leakage.texts import as_json, visible
 
 LOOKS = "looks.jsonl"
 UNKNOWN_MODEL = " [unknown]"
+VERDICTS_SHOWN = 20
 
 
 def read_looks(folder: Path) -> list[Look]:
@@ -67,28 +78,59 @@ def read_looks(folder: Path) -> list[Look]:
         ) from error
 
 
-def at_their_looks(annotations: Sequence[Annotation], planned: PlannedCheck, folder: Path) -> list[Annotation]:
-    """The annotations with every verdict at the level of its look. New looks are in the folder when this returns.
+@dataclass(frozen=True)
+class CheckedModel:
+    """What was found of one model.
+
+    unjudged: why there is no audit of option orders, by task
+    whole: tasks of which all questions are asked
+    benchmarks: of each task, the benchmarks in it with digests of their rows
+    problems: what is to be said of its runs
+    """
+
+    who: NamedModel
+    tasks: tuple[str, ...]
+    benchmarks: Mapping[str, Mapping[str, str]]
+    annotations: tuple[Annotation, ...] = ()
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+
+    def with_rows(self, changed: Callable[[tuple[Row, ...]], Iterable[Row]]) -> CheckedModel:
+        found = (replace(one, rows=tuple(changed(one.rows))) for one in self.annotations)
+        return replace(self, annotations=tuple(found))
+
+
+def at_their_looks(models: Sequence[CheckedModel], folder: Path, *, keep: bool = True) -> list[CheckedModel]:
+    """The models with every verdict at the level of its look. New looks are in the folder when this returns.
 
     The folder is locked by whoever calls this.
+
+    keep: whether new looks are written
     """
     earlier = read_looks(folder)
-    known, found = list(earlier), dict[str, Look]()
-    for task, look in _asked(annotations, planned):
-        found[task], is_new = numbered_alone(known, look)
-        known += [found[task]] if is_new else []
-    if len(known) > len(earlier):
+    known, found = list(earlier), [dict[str, Look]() for _ in models]
+    for model, own in zip(models, found, strict=True):
+        for task, look in _asked(model):
+            own[task], is_new = numbered_alone(known, look)
+            known += [own[task]] if is_new else []
+    if keep and len(known) > len(earlier):
         atomic_write(folder / LOOKS, "".join(f"{json.dumps(as_record(look))}\n" for look in known))
-    looked = [_at_look(row, planned, found) for one in annotations for row in one.rows]
+    looked = [
+        _at_look(row, model, own)
+        for model, own in zip(models, found, strict=True)
+        for one in model.annotations
+        for row in one.rows
+    ]
     rows = iter([replace(row, verdict=at_its_level(row.verdict)) for row in adjusted_rows(looked)])
-    return [replace(one, rows=tuple(islice(rows, len(one.rows)))) for one in annotations]
+    return [model.with_rows(lambda own: islice(rows, len(own))) for model in models]
 
 
-def _asked(annotations: Sequence[Annotation], planned: PlannedCheck) -> Iterator[tuple[str, Look]]:
+def _asked(planned: CheckedModel) -> Iterator[tuple[str, Look]]:
     """The looks at the tasks that have a p-value, which is all that could alarm; not numbered yet."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for one in annotations:
-        tested = {row.task: row for row in one.rows if row.task in planned.tasks and row.verdict.tested.n}
+    for one in planned.annotations:
+        tested = {row.task: row for row in one.rows if row.task in planned.benchmarks and row.verdict.tested.n}
         for task, row in tested.items():
             model = in_brackets(planned.who.identity) if row.provenance.asked_as else UNKNOWN_MODEL
             benchmark = f"{task} [{digest_of(planned.benchmarks[task])}]"
@@ -107,7 +149,7 @@ def _digest_of(questions: Sequence[AuditedQuestion], basis: str) -> str:
     return digest.hexdigest()
 
 
-def _at_look(row: Row, planned: PlannedCheck, looks: dict[str, Look]) -> Row:
+def _at_look(row: Row, planned: CheckedModel, looks: dict[str, Look]) -> Row:
     """Also a row of a task in a group that was looked at, and of a subject; where several were, by the latest look."""
     task = row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
     own = [look for name, look in looks.items() if name in (task, row.group) or task in planned.benchmarks[name]]
@@ -176,24 +218,36 @@ class CheckedTask:
 class CheckOutcome:
     """What `check` returns.
 
-    verdicts: of the tasks of this check; others: of earlier checks into the same folder, as they were told then
-    page: the HTML page; None if nothing was run (dry_run)
+    verdicts: of the models and tasks of this check; others: of earlier checks into the same folder, as they were told
+        then
+    plan: what there was to do; None where workers found that out
+    plan_text: of a dry run, instead
+    pages: the HTML page, and for several models the tables; none if nothing was run (dry_run)
     failed: why `fail_on` is met, a sentence per verdict
     unjudged: which verdicts `fail_on` cannot judge, with reasons; empty if none, or if they are allowed
-    unfinished: which runs failed, and why, a sentence each; the verdicts rest on the others
+    n_units, n_done: of the plan
+    lost: the last attempt of each unit that was given up; the verdicts rest on the others
     problems: what could not be read, joined or judged
     annotations: from which the page is made
     """
 
     verdicts: tuple[CheckedTask, ...]
     others: tuple[CheckedTask, ...]
-    plan: CheckPlan
-    page: Path | None = None
+    plan: CheckPlan | None = None
+    plan_text: str = ""
+    folder: CampaignFolder | None = None
+    pages: tuple[Path, ...] = ()
     failed: tuple[str, ...] = ()
     unjudged: str = ""
-    unfinished: tuple[str, ...] = ()
+    n_units: int = 0
+    n_done: int = 0
+    lost: tuple[Attempt, ...] = ()
     problems: tuple[str, ...] = ()
     annotations: tuple[Annotation, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def page(self) -> Path | None:
+        return next(iter(self.pages), None)
 
     def plot(self) -> Plot:
         """The plot that compares the models and tasks of the folder, which a notebook shows; `plot().save("plot.svg")`
@@ -203,9 +257,24 @@ class CheckOutcome:
         """
         return comparison_plot(self.annotations)
 
-    def as_text(self) -> str:
-        """As the command prints it."""
-        return "\n\n".join(map(told, self.verdicts))
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Which units failed, and why, a sentence each."""
+        return tuple(f"{one.unit.id}: {one.error}{self._log_of(one.unit)}" for one in self.lost)
+
+    def _log_of(self, unit: Unit) -> str:
+        log = None if self.folder is None else self.folder.log_of(unit)
+        return f" (log: {log})" if log is not None and log.exists() else ""
+
+    def as_text(self, most: int = VERDICTS_SHOWN) -> str:
+        """As the command prints it: the verdicts or, if there are more than `most`, how many there are of each word,
+        and those with evidence."""
+        if len(self.verdicts) <= most:
+            return "\n\n".join(map(told, self.verdicts))
+        counts = Counter(one.verdict for one in self.verdicts)
+        words = ", ".join(f"{word} {count(counts[word])}" for word in reversed(WORDS) if counts[word])
+        alarming = [one for one in self.verdicts if one.verdict in (EVIDENCE, STRONG_EVIDENCE)]
+        return "\n\n".join([f"{count(len(self.verdicts))} verdicts: {words}", *map(told, alarming[:most])])
 
     def as_json(self) -> str:
         """The records of this check and, apart from them, of earlier ones, strict JSON."""
@@ -290,39 +359,94 @@ def earlier_verdicts(file: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTas
     return tuple(one for one in records if (one.model, one.task) not in names)
 
 
-PAGE, VERDICTS, CALIBRATION = "leakage.html", "verdicts.json", "calibration.json"
+PAGE, VERDICTS, CALIBRATIONS = "leakage.html", "verdicts.json", "calibrations"
+TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
 FPR = 0.05  # of calibrated flags
 NOT_MADE = "no audit of option orders was made"
 
 
-FilesByRoom = Mapping[str, Sequence[Path]]  # results files that are judged, by folder of the output
+def conclude(
+    plan: Plan,
+    prepared: CheckedPlan,
+    folder: CampaignFolder,
+    lost: Mapping[Unit, Attempt],
+    remarks: Sequence[str] = (),
+    *,
+    keep: bool = True,
+) -> CheckOutcome:
+    """Judges what the plan's units hold and nothing else, at the level of this look, and writes what it finds.
 
-
-def conclude(settings: Plan, planned: PlannedCheck, files: FilesByRoom, problems: Sequence[str] = ()) -> CheckOutcome:
-    """Judges the runs in `files` and nothing else, at the level of this look, and writes the page and the JSON."""
-    calibrations, reasons = _calibrations(files)
-    looked = at_their_looks(_annotations(settings, files, calibrations), planned, settings.output_path)
-    judged = _with_all_checked(looked, planned)
-    annotations = [replace(one, rows=_with_remedies(one.rows, settings, planned)) for one in judged]
-    model = name_among_runs(planned.who)
-    rows = benchmarks([row for annotation in annotations for row in annotation.rows])
-    own = sorted((row for row in rows if row.task in planned.tasks), key=lambda row: planned.tasks.index(row.task))
-    verdicts = tuple(map(checked_task, own))
-    outcome = CheckOutcome(
-        verdicts,
-        earlier_verdicts(settings.output_path / VERDICTS, verdicts),
-        planned.plan,
-        settings.output_path / PAGE,
-        problems=(
-            *(*planned.unlike, *reasons, *problems),
-            *(str(found) for one in annotations if one.model == model for found in one.problems),
-        ),
-        annotations=tuple(annotations),
+    plan: as it was asked for; prepared: as it was carried out
+    lost: the last attempts at units that are not done
+    keep: whether anything is written
+    """
+    units = prepared.units()
+    found = [_checked_model(one, prepared, folder, lost) for one in plan.models]
+    models = [_with_remedies(_with_all_checked(one), plan) for one in at_their_looks(found, folder.path, keep=keep)]
+    annotations = tuple(annotation for model in models for annotation in model.annotations)
+    verdicts, own_rows = list[CheckedTask](), list[Row]()
+    for model in models:
+        rows = benchmarks([row for annotation in model.annotations for row in annotation.rows])
+        asked = sorted((row for row in rows if row.task in model.tasks), key=lambda row: model.tasks.index(row.task))
+        own_rows += asked
+        verdicts += map(checked_task, asked)
+    problems = dict.fromkeys(
+        [
+            *remarks,
+            *(problem for model in models for problem in model.problems),
+            *(str(_within(folder, found)) for one in annotations for found in one.problems),
+        ]
     )
-    atomic_write(settings.output_path / PAGE, render(annotations, outcome.others))
-    atomic_write(settings.output_path / VERDICTS, outcome.as_json() + "\n")
-    failed, unjudged = gate(settings, own)
+    outcome = CheckOutcome(
+        tuple(verdicts),
+        earlier_verdicts(folder.path / VERDICTS, verdicts),
+        folder=folder,
+        pages=tuple(folder.path / name for name in _pages(plan)),
+        n_units=len(units),
+        n_done=len(units) - len(folder.left(units)),
+        lost=tuple(lost.values()),
+        problems=tuple(problems),
+        annotations=annotations,
+    )
+    if keep:
+        for name, text in texts_of(outcome).items():
+            atomic_write(folder.path / name, text)
+    failed, unjudged = gate(plan, own_rows)
     return replace(outcome, failed=failed, unjudged=unjudged)
+
+
+def _pages(plan: Plan) -> Iterator[str]:
+    """The page of one model, and the tables of whatever an engine has done."""
+    if len(plan.models) == 1:
+        yield PAGE
+    if not plan.is_here:
+        yield from TABLE_FILES
+
+
+def _within(folder: CampaignFolder, found: Problem) -> Problem:
+    """With its file relative to the folder, which may be moved."""
+    if found.file is None or not found.file.is_relative_to(folder.path):
+        return found
+    return replace(found, file=found.file.relative_to(folder.path))
+
+
+def texts_of(outcome: CheckOutcome) -> dict[str, str]:
+    """Of the files of an outcome, by their names: the verdicts, and the page of one model or the tables of several."""
+    texts = {VERDICTS: outcome.as_json() + "\n"}
+    wanted = {page.name for page in outcome.pages}
+    if PAGE in wanted:
+        texts[PAGE] = render(outcome.annotations, outcome.others)
+    return texts | (_tables_of(outcome) if len(wanted) > 1 else {})
+
+
+def _tables_of(outcome: CheckOutcome) -> dict[str, str]:
+    board = leaderboard(outcome.annotations)
+    if outcome.folder is not None:
+        board = replace(board, problems=tuple(_within(outcome.folder, one) for one in board.problems))
+    problems = [str(problem) for problem in board.problems]
+    as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
+    texts = (as_page(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
+    return {name: f"{text.rstrip()}\n" for name, text in zip(TABLE_FILES, texts, strict=True)}
 
 
 def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
@@ -335,40 +459,78 @@ def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
     return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(untold)}" if untold else ""
 
 
-def _calibrations(files: FilesByRoom) -> tuple[list[Calibrating], list[str]]:
+def _checked_model(
+    model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder, lost: Mapping[Unit, Attempt]
+) -> CheckedModel:
+    """What the units of a model hold; not at the level of its looks yet."""
+    plan, who = prepared.plan, named_model(model)
+    steps = {
+        unit: step
+        for unit in prepared.units()
+        if (unit.model == model.key or unit.room == REFERENCE) and (step := folder.step_of(unit)) is not None
+    }
+    files = {
+        room: [file for unit, step in steps.items() if unit.room == room for file in _files(folder, unit, step)]
+        for room in (RUNS, UNSEEN, REFERENCE)
+    }
+    place = folder.path / CALIBRATIONS / f"{model.key}.json"
+    calibrations, problems = _calibrations(place, files[RUNS], files[UNSEEN])
+    given = [plan.reference] if isinstance(plan.reference, Path) else []
+    others = [*given, *files[REFERENCE]]
+    found = annotate(files[RUNS], calibrating=calibrations, references=others) if files[RUNS] else []
+    own = {unit: step for unit, step in steps.items() if unit.room != REFERENCE}
+    reasons = {
+        unit.task: f"its audit failed: {attempt.error}"
+        for unit, attempt in lost.items()
+        if unit.model == model.key and unit.kind == FIRST_AUDIT
+    }
+    reasons |= {one.task: one.reason for one in prepared.impossible if one.kind in (FIRST_AUDIT, ANY)}
+    reasons |= {
+        unit.task: step.note for unit, step in own.items() if unit.kind == FIRST_AUDIT and step.status == NOT_POSSIBLE
+    }
+    return CheckedModel(
+        who,
+        plan.tasks,
+        {step.task: step.benchmarks for step in own.values()},
+        tuple(found),
+        reasons,
+        frozenset(step.task for step in own.values() if step.whole),
+        (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *problems),
+    )
+
+
+def _files(folder: CampaignFolder, unit: Unit, step: PlannedStep) -> list[Path]:
+    """The results files of a unit: its own, or those of given runs."""
+    return [Path(file) for file in step.files] or sorted(folder.run_of(unit).rglob("results_*.json"))
+
+
+def _calibrations(place: Path, asked: Sequence[Path], unseen: Sequence[Path]) -> tuple[list[Calibrating], list[str]]:
     """By unseen questions, if some were asked, or why there is none."""
-    if not files[UNSEEN]:
+    if not unseen:
         return [], []
     try:
-        made, _ = own_calibration(files[RUNS], files[UNSEEN], [])
+        made, _ = own_calibration(asked, unseen, [])
     except ValueError as error:
         return [], [f"the unseen questions are not used: {error}"]
-    write_calibration(files[UNSEEN][0].parent / CALIBRATION, made)
+    write_calibration(place, made)
     return [Calibrating(made, made.usual_detector, FPR)], []
 
 
-def _annotations(settings: Plan, files: FilesByRoom, calibrations: Sequence[Calibrating]) -> list[Annotation]:
-    if not files[RUNS]:
-        return []
-    given = [settings.reference] if isinstance(settings.reference, Path) else []
-    return annotate(files[RUNS], calibrating=calibrations, references=[*given, *files[REFERENCES]])
-
-
-def _with_all_checked(annotations: Sequence[Annotation], planned: PlannedCheck) -> list[Annotation]:
-    """The annotations with a verdict for everything that was checked: where no option orders could be asked, it
-    cannot be told, with the reason."""
-    model = name_among_runs(planned.who)
-    found = [replace(one, rows=_judged(one.rows, planned.unjudged)) for one in annotations]
+def _with_all_checked(model: CheckedModel) -> CheckedModel:
+    """With a verdict for everything that was checked: where no option orders could be asked, it cannot be told, with
+    the reason."""
+    name = name_among_runs(model.who)
+    found = model.with_rows(lambda rows: _judged(rows, model.unjudged)).annotations
     there = {row.task for one in found for row in one.rows}
-    made = provenance_of_model(planned.who.name, planned.who.identity)
+    made = provenance_of_model(model.who.name, model.who.identity)
     rows = tuple(
-        replace(_without_run(model, task, planned.unjudged.get(task, "")), provenance=made)
-        for task in planned.tasks
+        replace(_without_run(name, task, model.unjudged.get(task, "")), provenance=made)
+        for task in model.tasks
         if task not in there
     )
     if found:
-        return [*found[:-1], replace(found[-1], rows=(*found[-1].rows, *rows))]
-    return [Annotation(model, "", rows, (), ())] if rows else []
+        return replace(model, annotations=(*found[:-1], replace(found[-1], rows=(*found[-1].rows, *rows))))
+    return replace(model, annotations=(Annotation(name, "", rows, (), ()),) if rows else ())
 
 
 def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
@@ -380,22 +542,24 @@ def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
     )
 
 
-def _with_remedies(rows: Sequence[Row], settings: Plan, planned: PlannedCheck) -> tuple[Row, ...]:
-    return tuple(
-        replace(row, verdict=replace(row.verdict, remedy=_remedy(row, settings, planned)))
-        if row.verdict.word == CANNOT_TELL
-        else row
-        for row in rows
-    )
+def _with_remedies(model: CheckedModel, plan: Plan) -> CheckedModel:
+    def remedied(row: Row) -> Row:
+        if row.verdict.word != CANNOT_TELL:
+            return row
+        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, model)))
+
+    return model.with_rows(lambda rows: map(remedied, rows))
 
 
-def _remedy(row: Row, settings: Plan, planned: PlannedCheck) -> str:
-    options = changing_options(row.verdict, has_more=row.task not in planned.whole)
+def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
+    options = changing_options(row.verdict, has_more=row.task not in model.whole)
     if options is None:
         return remedy_by(None)
+    if not plan.is_here:
+        return row.verdict.remedy
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
     given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
-    return remedy_by(as_command(settings.changed(**given, **options)))
+    return remedy_by(as_command(plan.changed(**given, **options)))
 
 
 def _without_run(model: str, task: str, reason: str) -> Row:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, model_validator
 
-from lm_eval_leakage.harness.tasks.templates import suffixes
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
@@ -34,8 +34,9 @@ MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
 BESIDE_ARGUMENTS = ("batch_size", "device")  # settings that lm_eval adds to a model's arguments itself
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "gpus")  # instead of `models`
-OF_ENGINES = ("engine", "address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
-ONLY_HERE = ("runs", "reference", "unseen", "orders")  # of a plan of one model in this process
+OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
+INLINE = "inline"  # the engine that is this process
+LONGEST_KEY = 100  # characters of a folder that is named after a model
 NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
 
 
@@ -238,7 +239,7 @@ SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), arbi
 
 
 class PlanModel(BaseModel):
-    """name: that the tables show; unique in the plan; empty for the only model of a plan in this process
+    """name: that the tables show; unique in the plan; may be empty for the only model of a plan
     model, model_args, batch_size, device, apply_chat_template: as for `lm_eval run`
     gpus: that one worker needs; 0 reserves none
     workers: at most so many of this model at once
@@ -255,23 +256,30 @@ class PlanModel(BaseModel):
     apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
     workers: FromOne | None = None
 
+    @property
+    def key(self) -> str:
+        """The name of its folder: its own, or made from the arguments that name the model."""
+        if self.name:
+            return self.name
+        from lm_eval_leakage.harness.saved_run import NamedModel
+
+        called = re.sub(r"[^A-Za-z0-9._+-]", "_", NamedModel(self.model, self.model_args).name)
+        return called[-LONGEST_KEY:].lstrip("._+-") or self.model
+
 
 class Plan(BaseModel):
     """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
-    tasks: tasks, groups, tags and patterns of lm_eval; in this process also files of plain questions
+    tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
     questions: how many are drawn of each task; None for all; seed: of the draw
     metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
     imports: Python modules that register backends of your own in lm_eval
-
-    Of one model in this process:
-    runs: folders of runs and audits that exist already
+    runs: folders of runs and audits of these models that exist already
     reference: a folder of another model's audits, or the model_args of a model to audit as the reference
-    unseen: a file of questions of the same kind that the model cannot have seen
+    unseen: a file of questions of the same kind that the models cannot have seen
     orders: what the builder of the one task says about its published orders, as "random: SOURCE"
 
-    Of workers:
-    engine: what starts them; None chooses; address: of a cluster
+    engine: what starts workers; None chooses; address: of a cluster
     shards: into how many parts each run and audit is divided
     retries: how often a unit that failed is tried again; minutes: the time limit of one attempt at a unit
     workers: at most so many at once; None leaves it to the engine
@@ -321,45 +329,50 @@ class Plan(BaseModel):
             raise ValueError("tasks is empty; name at least one task or group of lm_eval")
         if not self.accuracy and not self.audits:
             raise ValueError("audits is empty and accuracy is false, so that there is nothing to do; name an audit")
-        if self.is_here:
-            self._fits_here()
-        else:
-            self._fits_workers()
-        return self
-
-    def _fits_here(self) -> None:
         for name, what in (("unseen", "questions of the same kind"), ("orders", "what the builder documents")):
             if getattr(self, name) is not None and len(self.tasks) != 1:
                 raise ValueError(f"{name} is for one benchmark, {what}; name one task with --{name}")
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if self.is_here and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError(
                 "check runs in one process; use more accelerators by model_args, such as parallelize=True"
             )
+        for task in filter(UNSAFE_IN_TASKS.search, self.tasks):
+            from lm_eval_leakage.harness.own_benchmark import is_file_of_questions
+
+            if not is_file_of_questions(task):
+                raise ValueError(
+                    f"tasks has {brief(task)}, which cannot be the name of a folder; name tasks, and give the folder "
+                    "of your own with include_path"
+                )
+        if not self.is_here:
+            self._fits_workers()
+        return self
 
     def _fits_workers(self) -> None:
-        if given := [name for name in ONLY_HERE if getattr(self, name)]:
-            raise ValueError(f"{given[0]} is for one model in this process; leave it out, or models and engine")
         for place, one in enumerate(self.models):
             n_parallel = int(one.model_args.get("tensor_parallel_size") or 1)
             if n_parallel > 1 and one.gpus != n_parallel:
                 told = f"tensor_parallel_size={n_parallel} and gpus: {one.gpus}"
                 raise ValueError(f"models[{place}] has {told}; give the same number")
-        for task in self.tasks:
-            if UNSAFE_IN_TASKS.search(task):
-                raise ValueError(
-                    f"tasks has {brief(task)}, which cannot be the name of a folder; name tasks, and give the folder "
-                    "of your own with include_path"
-                )
 
     @property
     def is_here(self) -> bool:
-        """Whether it is done in this process, which is asked one model and ends with verdicts."""
+        """Whether it is of one model in this process, which then knows before it begins what there is to do."""
         (first, *others), fields = self.models, type(self).model_fields
-        is_alone = not others and not first.name and not first.gpus
+        chosen = self.engine == INLINE or (self.engine is None and not first.name)
+        is_alone = chosen and not others and not first.gpus
         return is_alone and all(getattr(self, one) == fields[one].default for one in OF_ENGINES)
 
-    def model(self, name: str) -> PlanModel:
-        return next(one for one in self.models if one.name == name)
+    @property
+    def asked_models(self) -> tuple[PlanModel, ...]:
+        """The models, and the one that is audited as their reference."""
+        first, args = self.models[0], self.reference
+        if not isinstance(args, Mapping):
+            return self.models
+        return (*self.models, first.model_copy(update={"name": "", "model_args": args}))
+
+    def model(self, key: str) -> PlanModel:
+        return next(one for one in self.asked_models if one.key == key)
 
     @property
     def include_paths(self) -> list[str]:
@@ -418,21 +431,9 @@ def plan_of(told: Mapping[str, Any], source: str, output_path: str | Path | None
         plan = Plan.model_validate({"models": [own], **given})
     except ValidationError as error:
         raise ValueError(_sentence(error, is_of_options=bool(own))) from None
-    return plan if plan.is_here else _for_workers(plan)
-
-
-def _for_workers(plan: Plan) -> Plan:
-    """With absolute paths, since workers may have another working directory, and with a name for the only model."""
-    if plan.include_path is not None:
-        places = (str(Path(part).expanduser().absolute()) for part in plan.include_paths)
-        plan = plan.changed(include_path=":".join(places))
-    one = plan.models[0]
-    if one.name:
-        return plan
-    from lm_eval_leakage.harness.saved_run import NamedModel
-
-    name = re.sub(r"[^A-Za-z0-9._+-]", "_", NamedModel(one.model, one.model_args).name.rstrip("/").rpartition("/")[2])
-    return plan.changed(models=(one.model_copy(update={"name": name.lstrip("._+-") or one.model}),))
+    # workers may have another working directory
+    places = (str(Path(part).expanduser().absolute()) for part in plan.include_paths)
+    return plan.changed(include_path=":".join(places) or None)
 
 
 def _sentence(error: ValidationError, is_of_options: bool) -> str:
@@ -520,13 +521,17 @@ def _as_words(name: str, value: object) -> list[list[str]]:
 # ---------------------------------------------------------------------- units
 
 RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
+REFERENCE, UNSEEN = "reference", "unseen"  # begin the kinds of audits of another model, and of unseen questions
+RUNS = "runs"
+ROOMS = (RUNS, REFERENCE, UNSEEN)  # folders of units that are done
+OF_UNSEEN = (FIRST_AUDIT, "leakage_tokens")
 SHARD_ID = re.compile(r"(\d+)of(\d+)")
 
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """model: its name in the plan
-    kind: `run`, or the suffix of an audit
+    """model: its key in the plan
+    kind: `run`, or the suffix of an audit, which `reference_` or `unseen_` may stand before
     shard: of `n_shards`, from 0
     """
 
@@ -538,7 +543,7 @@ class Unit:
 
     @property
     def id(self) -> str:
-        """Such as `smol/arc_challenge/leakage_perm/0of4`: its folder below `runs` and `work`."""
+        """Such as `smol/arc_challenge/leakage_perm/0of4`: its folder below its room and `work`."""
         return f"{self.model}/{self.task}/{self.kind}/{self.shard}of{self.n_shards}"
 
     @classmethod
@@ -551,9 +556,19 @@ class Unit:
         return cls(model, task, kind, int(match[1]), int(match[2]))
 
     @property
+    def room(self) -> str:
+        """The folder of those that are done: only what is in `runs` is judged."""
+        return next((room for room in ROOMS[1:] if self.kind.startswith(f"{room}_")), RUNS)
+
+    @property
+    def suffix(self) -> str:
+        """Of the audit that it runs; `run` for an ordinary run."""
+        return self.kind if self.room == RUNS else self.kind.removeprefix(f"{self.room}_")
+
+    @property
     def asked(self) -> str:
         """The task or audit of lm_eval that it runs."""
-        return self.task if self.kind == RUN else f"{self.task}_{self.kind}"
+        return self.task if self.kind == RUN else f"{self.task}_{self.suffix}"
 
     @property
     def metadata(self) -> dict[str, object]:
@@ -562,12 +577,11 @@ class Unit:
 
 
 def units_of(plan: Plan) -> list[Unit]:
-    """All units, of each model together, and of each task together."""
+    """All units, of each model together, and of each task together; the reference model comes last."""
     kinds = ([RUN] if plan.accuracy else []) + list(plan.audits)
-    return [
-        Unit(model.name, task, kind, shard, plan.shards)
-        for model in plan.models
-        for task in plan.tasks
-        for kind in kinds
-        for shard in range(plan.shards)
-    ]
+    kinds += [f"{UNSEEN}_{suffix}" for suffix in OF_UNSEEN] if plan.unseen is not None else []
+    of_reference = f"{REFERENCE}_{FIRST_AUDIT}"
+    referred = plan.asked_models[len(plan.models) :] or (plan.models if plan.reference is not None else ())
+    asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds]
+    asked += [(one.key, task, of_reference) for one in referred for task in plan.tasks]
+    return [Unit(*one, shard, plan.shards) for one in asked for shard in range(plan.shards)]

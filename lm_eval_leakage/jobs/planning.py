@@ -1,5 +1,7 @@
-"""Plans the check of a model: which questions are asked, what is there already, what the backend can answer, what is
-to be run. The plan is a table that is shown before a model is loaded.
+"""Plans units: which questions are asked, what is there already, what the backend can answer, what is to be run.
+
+Where a plan is carried out in this process, all of its units are planned first, and shown as a table; a worker of an
+engine plans each unit when it takes it.
 
 A run counts as one of this model only if it says so: by the identity that was written into it (weights, arguments,
 chat template), not by the model's name. Runs that the user names (`--runs`) may say nothing about it.
@@ -8,22 +10,22 @@ chat template), not by the model's name. Runs that the user names (`--runs`) may
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import needs_of, size_of_chosen
+from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
-from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
-from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, RUN, Plan, PlanModel
+from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, REFERENCE, RUN, UNSEEN, Plan, PlanModel, Unit
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
@@ -234,10 +236,14 @@ HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One run.
+    """What is to be done for a unit; it is written into the unit's file, from which verdicts are told.
 
     n_questions, n_requests, n_tokens: 0 if unknown; tokens are estimated
     status: one of the four above; note: where it is, or why not
+    files: results files of given runs that are there already
+    remarks: what is to be said of them
+    benchmarks: that the task is made of, with digests of their rows
+    whole: whether all questions are asked
     """
 
     task: str
@@ -247,6 +253,19 @@ class PlannedStep:
     n_tokens: int = 0
     status: str = TO_RUN
     note: str = ""
+    files: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    benchmarks: Mapping[str, str] = field(default_factory=dict, hash=False)
+    whole: bool = False
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> PlannedStep:
+        """Raises TypeError for what is not a record of `as_record`."""
+        return cls(**{**record, "files": tuple(record["files"]), "remarks": tuple(record["remarks"])})
+
+    @property
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -304,112 +323,81 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 IN_WORDS = dict(zip(CHECKED_AUDITS, (ORDERS_RUN, TOKENS_RUN, CONFUSION_RUN), strict=True))
-OF_UNSEEN = (FIRST_AUDIT, "leakage_tokens")
-RUNS, REFERENCES, UNSEEN, OWN_TASKS = "runs", "reference", "unseen", "tasks"  # folders of the output
+TASKS_KEPT = 8  # of which the drawn questions are remembered
 
 
 @dataclass(frozen=True)
-class CheckJob:
-    """A run that is missing.
+class UnitJob:
+    """What a model is asked for a unit.
 
-    n_characters: of its requests
+    samples: the questions of all shards; the task itself asks only those of its own
+    size: of all shards
     seed: by which its questions were drawn; None if they are all
     """
 
-    step: PlannedStep
     who: NamedModel
     loaded: LoadedTask
     samples: ChosenIndices
-    output: Path
-    n_characters: int
+    size: RunSize
     seed: int | None = None
 
 
-@dataclass(frozen=True)
-class PlannedCheck:
-    """jobs: of the model, then of the reference
-    files: results files of what is there already and is judged, by the folder of the output in which they would be
-    unjudged: why there will be no audit of option orders, by task
-    unlike: what is in the folder and is not used, since it is of another model of this name or does not say
-    whole: tasks of which all questions are asked
-    benchmarks: of each task, the benchmarks in it with digests of their rows
-    """
-
-    plan: CheckPlan
-    who: NamedModel
-    tasks: tuple[str, ...]
-    jobs: tuple[CheckJob, ...] = ()
-    files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-    unjudged: Mapping[str, str] = field(default_factory=dict)
-    unlike: tuple[str, ...] = ()
-    whole: frozenset[str] = frozenset()
-    benchmarks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+StepAndJob = tuple[PlannedStep, UnitJob | None]
 
 
-def plan_check(settings: Plan, say: Callable[[str], None]) -> PlannedCheck:
-    """Loads tasks and data, and no model. Raises ValueError or OSError for anything that would end the check later."""
-    who = named_model(settings.models[0])
-    folder = settings.output_path / OWN_TASKS
-    files = [task for task in settings.tasks if is_file_of_questions(task)]
-    own = {task: write_task(Path(task).expanduser(), folder) for task in files}
-    given = _given_runs(settings, who)
-    say("reading the tasks ...")
-    shelf = TaskShelf([*([str(folder)] if own else []), *settings.include_paths])
-    names = [name for task in settings.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
-    unscored = {one.name: one.unscored for one in own.values()}
-    tokenizers = {who.name: tokenizer_on_disk(who.model_args)}
-    planned = [
-        _PlannedTask(settings, who, shelf, name, given, tokenizers, unscored.get(name, ""))
-        for name in dict.fromkeys(names)
-    ]
-    pairs = [pair for task in planned for pair in task.steps()]
-    there: dict[str, dict[Path, None]] = {RUNS: {}, REFERENCES: {}, UNSEEN: {}}
-    for task in planned:
-        for room, files_there in task.there.items():
-            there[room] |= dict.fromkeys(files_there)
-    unlike = dict.fromkeys(told for present in (given, *(task.own for task in planned)) for told in _unlike(present))
-    _refuse_without_audit([step for step, _ in pairs if step.what in map(_in_words, settings.audits)])
-    return PlannedCheck(
-        CheckPlan(
-            who.name, who.model, settings.seed, tuple(step for step, _ in pairs), tokenizers[who.name] is not None
-        ),
-        who,
-        tuple(task.name for task in planned),
-        tuple(sorted((job for _, job in pairs if job is not None), key=lambda job: job.who != who)),
-        {room: tuple(found) for room, found in there.items()},
-        {step.task: step.note for step, _ in pairs if step.what == ORDERS_RUN and step.status == NOT_POSSIBLE},
-        tuple(unlike),
-        frozenset(task.name for task in planned if len(task.chosen) == task.n_questions),
-        {task.name: task.benchmarks for task in planned},
-    )
+class Planner:
+    """Loads tasks and data, and no model."""
+
+    def __init__(self, plan: Plan, shelf: TaskShelf) -> None:
+        self.plan, self.shelf = plan, shelf
+        self._tokenizers: dict[str, TokenizerOnly | None] = {}
+        self._given: dict[str, PresentRuns] = {}
+        self._task = lru_cache(TASKS_KEPT)(self._new_task)
+
+    def step(self, unit: Unit, places: Sequence[Path] = ()) -> StepAndJob:
+        """What is to be done for a unit, and what its model is asked if it has to be.
+
+        places: where the unit's files may be; they count if they are of this model and these questions
+
+        Raises ValueError or OSError if the task cannot be loaded, and if the given runs are of other models.
+        """
+        of_reference = unit.kind.startswith(REFERENCE)
+        main = self.plan.models[0].key if of_reference else unit.model
+        return self._task(main, unit.task).planned(unit, places)
+
+    def tokenizer(self, model: PlanModel) -> TokenizerOnly | None:
+        """None if it is not on this machine."""
+        if model.key not in self._tokenizers:
+            self._tokenizers[model.key] = tokenizer_on_disk(model.model_args)
+        return self._tokenizers[model.key]
+
+    def given(self, model: PlanModel) -> PresentRuns:
+        if model.key not in self._given:
+            self._given[model.key] = _given_runs(self.plan, named_model(model))
+        return self._given[model.key]
+
+    def _new_task(self, model: str, task: str) -> _PlannedTask:
+        return _PlannedTask(self, self.plan.model(model), task)
 
 
 def _unlike(present: PresentRuns) -> Iterator[str]:
     for difference in present.others:
         yield f"runs of another model of this name are there and are not used: {difference}"
     if present.n_unknown:
-        yield (
-            f"{counted(present.n_unknown, 'run')} of this name do not say which weights they are of; they are used "
-            "only if --runs names them"
-        )
+        told = f"{counted(present.n_unknown, 'run')} that --runs names do not say which weights they are of"
+        yield f"{told}; they are used by the model's name"
 
 
-def _refuse_without_audit(steps: Sequence[PlannedStep]) -> None:
-    """Raises ValueError if none can be made: an accuracy alone would end without a verdict."""
-    if steps and all(step.status == NOT_POSSIBLE for step in steps):
-        raise ValueError(f"{steps[0].task} cannot be checked: {steps[0].note}; choose another benchmark or model")
-
-
-def _given_runs(settings: Plan, who: NamedModel) -> PresentRuns:
-    """Raises ValueError if they hold no run of this model: a name that is spelled otherwise would go unnoticed."""
-    given = present_runs(settings.runs, who, by_name=True, needs_control=settings.reference is None)
-    if settings.runs and not given.runs:
+def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
+    """Raises ValueError if they hold no run of the only model: a name that is spelled otherwise would go unnoticed."""
+    given = present_runs(plan.runs, who, by_name=True, needs_control=plan.reference is None)
+    if plan.runs and not given.runs and len(plan.models) == 1:
         if given.others:
             raise ValueError(
                 f"runs has only runs of another model that is called {who.name!r}, too: {given.others[0]}; leave it "
                 "out to run this model"
             )
-        names = ", ".join(map(repr, models_among(settings.runs)))
+        names = ", ".join(map(repr, models_among(plan.runs)))
         if not names:
             raise ValueError("runs has no complete run of any model; name the --output_path of a run")
         raise ValueError(
@@ -418,33 +406,20 @@ def _given_runs(settings: Plan, who: NamedModel) -> PresentRuns:
     return given
 
 
-StepAndJob = tuple[PlannedStep, CheckJob | None]
-
-
 class _PlannedTask:
-    """The steps of one task."""
+    """The questions that are drawn of one task for one model, and its units."""
 
-    def __init__(
-        self,
-        settings: Plan,
-        who: NamedModel,
-        shelf: TaskShelf,
-        name: str,
-        given: PresentRuns,
-        tokenizers: dict[str, TokenizerOnly | None],
-        unscored: str,
-    ) -> None:
-        self.settings, self.who, self.shelf, self.name, self.given = settings, who, shelf, name, given
-        self.tokenizers = tokenizers
-        self.own = present_runs([settings.output_path / RUNS / name], who)
-        self.there: dict[str, list[Path]] = {RUNS: [], REFERENCES: [], UNSEEN: []}  # what is judged
-        self.base = unscored or self._loaded(name)
-        self.documented: dict[str, Any] = {} if settings.orders is None else {STATUS_KEY: settings.orders}
-        self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", None, **self.documented)
+    def __init__(self, planner: Planner, model: PlanModel, name: str) -> None:
+        self.planner, self.plan, self.model, self.name = planner, planner.plan, model, name
+        self.who, self.given = named_model(model), planner.given(model)
+        orders = self.plan.orders
+        self.documented: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}
+        self.base = self._loaded(name)
+        self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.documented)
         if isinstance(self.base, str) and isinstance(self.orders, str):
             raise ValueError(self.base)
-        folder = settings.reference
-        self.references = present_references(folder, who) if isinstance(folder, Path) else None
+        folder = self.plan.reference
+        self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
         self.chosen = self._chosen()
 
     def _chosen(self) -> list[PlacedRow]:
@@ -457,83 +432,84 @@ class _PlannedTask:
         if self.references is not None:
             population = self.references.among(population) or population
         self.n_questions = len(population)
-        return drawn_once(population, self.settings.questions, self.settings.seed)
+        return self._drawn(population)
 
-    @property
+    def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
+        return drawn_once(rows, self.plan.questions, self.plan.seed)
+
+    @cached_property
     def benchmarks(self) -> dict[str, str]:
         """What the audit of option orders is about; the task itself where there is none."""
         if isinstance(self.orders, str):
             return {self.name: ""}
         return {task.audited: digest_of_rows(task, documented=False) for task in self.orders.leaves.values()}
 
-    def steps(self) -> Iterator[StepAndJob]:
-        if self.settings.accuracy:
-            yield self._of_model(ACCURACY_RUN, RUN)
-        for suffix in self.settings.audits:
-            yield self._of_model(_in_words(suffix), suffix)
-        if self.settings.reference is not None:
-            yield self._reference(self.settings.reference)
-        if self.settings.unseen is not None:
-            yield from (self._unseen(suffix, self.settings.unseen) for suffix in OF_UNSEEN)
+    def planned(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
+        step, job = self._reference(unit, places) if unit.room == REFERENCE else self._own(unit, places)
+        whole = len(self.chosen) == self.n_questions
+        return replace(step, benchmarks=self.benchmarks, whole=whole), job
 
     # ------------------------------------------------------------------ the steps
 
-    def _of_model(self, what: str, kind: str) -> StepAndJob:
-        step = PlannedStep(self.name, what, len(self.chosen))
-        if self.given.has_all(kind, self.chosen):
-            return self._there(step, self.given.with_any(kind, self.chosen), RUNS), None
-        known = {RUN: self.base, FIRST_AUDIT: self.orders}
-        loaded = known[kind] if kind in known else self._loaded(f"{self.name}_{kind}")
-        rows = self.chosen if kind == RUN else self._found_in(loaded)
-        return self._asked(step, kind, loaded, rows, RUNS, self.who, self.own)
+    def _own(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
+        """Of the model itself, on the benchmark or on unseen questions."""
+        if unit.room == UNSEEN:
+            loaded = self._loaded(unit.asked, {"data_files": str(self.plan.unseen), **unit.metadata})
+            rows = [] if isinstance(loaded, str) else placed_rows(loaded)
+            step = PlannedStep(self.name, f"{UNSEEN_RUN}: {in_words(unit.suffix)}", len(rows))
+            return self._asked(step, unit, loaded, rows, places)
+        step = PlannedStep(self.name, in_words(unit.kind), len(self.chosen))
+        if self.given.has_all(unit.kind, self.chosen):
+            files = self.given.with_any(unit.kind, self.chosen)
+            step = replace(step, status=THERE, note=_folders(files), files=tuple(map(str, files)))
+            return replace(step, remarks=tuple(_unlike(self.given))), None
+        documented = self.documented if unit.kind == FIRST_AUDIT else {}
+        known = {RUN: self.base, FIRST_AUDIT: self.orders} if not unit.metadata else {}
+        loaded = known.get(unit.kind) or self._loaded(unit.asked, {**documented, **unit.metadata})
+        rows = self.chosen if unit.kind == RUN else self._found_in(loaded)
+        return self._asked(step, unit, loaded, rows, places)
 
-    def _reference(self, reference: Path | Mapping[str, Any]) -> StepAndJob:
+    def _reference(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
         step = PlannedStep(self.name, REFERENCE_RUN, len(self.chosen))
         if isinstance(self.orders, str):
             return replace(step, status=NOT_POSSIBLE, note=self.orders), None
         if all(task.orders.status in EXACT for task in self.orders.leaves.values()):
             return replace(step, status=NOT_NEEDED, note="the published orders were drawn at random"), None
-        if isinstance(reference, Path):
+        folder = self.plan.reference
+        if isinstance(folder, Path):
             found = [] if self.references is None else self.references.among(self.chosen)
-            note = str(reference) if found else f"{reference} has no audit of these questions by another model"
+            note = str(folder) if found else f"{folder} has no audit of these questions by another model"
             return replace(step, n_questions=len(found), status=THERE if found else NOT_POSSIBLE, note=note), None
-        other = replace(self.who, model_args=reference)
-        present = present_runs([self._output(REFERENCES)], other, needs_control=False)
-        loaded = self._loaded(self.orders.name, reference, control_form=False, **self.documented)
-        return self._asked(step, FIRST_AUDIT, loaded, self._found_in(loaded), REFERENCES, other, present)
-
-    def _unseen(self, suffix: str, file: Path) -> StepAndJob:
-        loaded = self._loaded(f"{self.name}_{suffix}", data_files=str(file))
-        rows = [] if isinstance(loaded, str) else placed_rows(loaded)
-        step = PlannedStep(self.name, f"{UNSEEN_RUN}: {_in_words(suffix)}", len(rows))
-        present = present_runs([self._output(UNSEEN)], self.who)
-        return self._asked(step, suffix, loaded, rows, UNSEEN, self.who, present)
+        metadata = {"control_form": False, **self.documented, **unit.metadata}
+        loaded = self._loaded(unit.asked, metadata, folder)
+        return self._asked(step, unit, loaded, self._found_in(loaded), places)
 
     # ------------------------------------------------------------------ parts of a step
 
     def _asked(
         self,
         step: PlannedStep,
-        kind: str,
+        unit: Unit,
         loaded: LoadedTask | str,
         rows: Sequence[PlacedRow],
-        room: str,
-        who: NamedModel,
-        present: PresentRuns,
+        places: Sequence[Path],
     ) -> StepAndJob:
         """What is there already, else what is to be run, else why it cannot be."""
         if isinstance(loaded, str):
             return replace(step, status=NOT_POSSIBLE, note=loaded), None
-        if files := present.exact(kind, rows, {name: digest_of_rows(task) for name, task in loaded.leaves.items()}):
-            return self._there(step, files, room), None
+        model = self.plan.model(unit.model)
+        who = named_model(model)
+        data = {name: digest_of_rows(task) for name, task in loaded.leaves.items()} if places else {}
+        for place in places:
+            present = present_runs([place], who, needs_control=unit.room != REFERENCE)
+            if files := present.exact(unit.suffix, rows, data):
+                return replace(step, status=THERE, note=_folders(files), files=tuple(map(str, files))), None
         needs = {needs_of(task) for task in loaded.leaves.values()}
         reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
         if reasons or not rows:
             return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
         samples = samples_of(rows)
-        if who.name not in self.tokenizers:
-            self.tokenizers[who.name] = tokenizer_on_disk(who.model_args)
-        size = size_of_chosen(loaded.leaves, samples, self.tokenizers[who.name], who.apply_chat_template)
+        size = size_of_chosen(loaded.leaves, samples, self.planner.tokenizer(model), who.apply_chat_template)
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return replace(step, n_questions=len(rows), status=NOT_POSSIBLE, note=reason), None
@@ -544,28 +520,28 @@ class _PlannedTask:
             n_tokens=size.n_read(who.model),
             note=_of_count(step, rows),
         )
-        is_drawn = len(self.chosen) < self.n_questions and room != UNSEEN
-        seed = self.settings.seed if is_drawn else None
-        return step, CheckJob(step, who, loaded, samples, self._output(room), size.n_characters, seed)
+        is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
+        return step, UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None)
 
-    def _output(self, room: str) -> Path:
-        return self.settings.output_path / room / self.name
-
-    def _loaded(self, name: str, model_args: Mapping[str, Any] | None = None, **metadata: object) -> LoadedTask | str:
+    def _loaded(
+        self, name: str, metadata: Mapping[str, object] | None = None, model_args: Mapping[str, Any] | None = None
+    ) -> LoadedTask | str:
         """The task, or why it cannot be used."""
         arguments = self.who.model_args if model_args is None else model_args
         try:
-            return self.shelf.load(name, {**arguments, **self.settings.metadata, **metadata})
+            return self.planner.shelf.load(name, {**arguments, **self.plan.metadata, **(metadata or {})})
         except (ValueError, KeyError) as error:
             return str(error)
 
-    def _there(self, step: PlannedStep, files: Sequence[Path], room: str) -> PlannedStep:
-        self.there[room] += files
-        return replace(step, status=THERE, note=", ".join(dict.fromkeys(str(file.parent) for file in files)))
-
     def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
+        """The drawn questions; an audit whose rows are not questions of the benchmark, such as one of question orders,
+        draws from its own."""
         rows = [] if isinstance(loaded, str) else placed_rows(loaded)
-        return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen)))
+        return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen))) or self._drawn(rows)
+
+
+def _folders(files: Sequence[Path]) -> str:
+    return ", ".join(dict.fromkeys(str(file.parent) for file in files))
 
 
 def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:
@@ -578,5 +554,5 @@ def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:
     return f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
 
 
-def _in_words(suffix: str) -> str:
-    return IN_WORDS.get(suffix, suffix)
+def in_words(kind: str) -> str:
+    return ACCURACY_RUN if kind == RUN else IN_WORDS.get(kind, kind)

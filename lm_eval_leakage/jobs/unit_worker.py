@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lm_eval_leakage.files import atomic_remove, atomic_write, log_to_add_to, remove_parts
+from lm_eval_leakage.files import log_to_add_to
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import tokens_of
-from lm_eval_leakage.harness.saved_run import one_loaded_model, run_saved
+from lm_eval_leakage.harness.saved_run import Heard, one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.backends import KeptModels
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
-from lm_eval_leakage.jobs.manifest import (
-    IDENTITY_OF_UNIT,
-    Rows,
-    UnitQuestions,
-    differs,
-    facts_of,
-    refuse_another,
-)
+from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, facts_of, refuse_another
 from lm_eval_leakage.jobs.plan import Plan, Unit
-from lm_eval_leakage.jobs.planning import named_model
-from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
-from lm_eval_leakage.texts import as_json, in_one_sentence
+from lm_eval_leakage.jobs.planning import PlannedStep, Planner, StepAndJob, UnitJob, named_model
+from lm_eval_leakage.texts import in_one_sentence
 
 STREAMS = (1, 2)  # stdout and stderr, as descriptors
 LOADS = 2  # of a model that cannot be loaded; then its units fail at once
@@ -100,98 +95,124 @@ def time_limit(minutes: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-class UnitWorker(ExitStack):
-    """A context manager; when it ends, the memory of the model is free."""
+Narrate = Callable[[PlannedStep, UnitJob], Heard]  # begins a unit; hears its requests
 
-    def __init__(self, plan: Plan, model_name: str, folder: CampaignFolder, worker_name: str) -> None:
+
+@dataclass(frozen=True)
+class OnScreen:
+    """What a worker needs that is this process, whose user looks on.
+
+    planned: what there is to do for the units
+    narrate: says what begins
+    """
+
+    planned: Mapping[Unit, StepAndJob]
+    narrate: Narrate
+    quiet: bool
+
+
+class UnitWorker(ExitStack):
+    """A context manager; when it ends, the memory of the model is free.
+
+    screen: None writes what happens meanwhile into the logs of the units
+    """
+
+    def __init__(
+        self, plan: Plan, model: str, folder: CampaignFolder, worker_name: str, screen: OnScreen | None = None
+    ) -> None:
         super().__init__()
-        self._plan, self._planned, self._folder, self._worker = plan, plan.model(model_name), folder, worker_name
-        self._who = named_model(self._planned)
+        self._plan, self._folder, self._worker, self._screen = plan, folder, worker_name, screen
+        self._who = named_model(plan.model(model))
         self._kept: KeptModels | None = None
-        self._questions: UnitQuestions | None = None
-        self._rows: Rows = {}
+        self._planner: Planner | None = None
         self._not_loaded: list[str] = []
 
     def run(self, unit: Unit) -> Attempt:
         """Runs a unit, unless it is done, and records the attempt. A failure is told by the attempt: only
-        KeyboardInterrupt is raised."""
+        KeyboardInterrupt is raised, and where the user looks on, OSError and what a model raises that cannot be
+        loaded, since no other unit would fare better."""
         begun, heard = time.monotonic(), _Heard()
-        with written_to(self._folder.log_of(unit)), self._folder.sole_use(unit):
+        with self._watched(unit), self._folder.sole_use(unit):
             logger.info("%s: begun by %s at %s", unit.id, self._worker, now())
-            error = None
+            error, step = None, None
             if not (self._folder.done(unit) or self._was_complete(unit)):
-                error = self._tried(unit, heard)
+                error, step = self._tried(unit, heard)
             n_tokens = heard.n_tokens(next(iter(self._kept.models.values()), None) if self._kept else None)
             seconds = time.monotonic() - begun
             attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
-            if attempt.ok and not self._folder.done(unit):
-                self._publish(attempt)
+            if step is not None:
+                self._folder.complete(unit, facts_of(attempt, step, self._folder.work_of(unit)))
             self._folder.record(attempt)
             logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
         return attempt
 
+    def _watched(self, unit: Unit) -> AbstractContextManager[object]:
+        if self._screen is None:
+            return written_to(self._folder.log_of(unit))
+        # progress bars go to stderr; log messages keep the stream that they were given
+        return redirect_stderr(io.StringIO()) if self._screen.quiet else nullcontext()
+
     # ------------------------------------------------------------------ one attempt
 
-    def _tried(self, unit: Unit, heard: _Heard) -> str | None:
-        """What went wrong, in one sentence; None if nothing did."""
+    def _tried(self, unit: Unit, heard: _Heard) -> tuple[str | None, PlannedStep | None]:
+        """What went wrong, in one sentence, or what was done."""
         if len(self._not_loaded) >= LOADS:
-            return self._not_loaded[-1]
+            return self._not_loaded[-1], None
         try:
             with time_limit(self._plan.minutes):
-                self._evaluate(unit, heard)
+                step = self._evaluated(unit, heard)
         except TimeIsUp as error:
             told = str(error)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
+            if self._screen is not None and (isinstance(error, OSError) or not (self._kept and self._kept.models)):
+                raise
             told = in_one_sentence(error)
-            logger.error("%s", told, exc_info=True)
+            self._keep_traceback(unit, told)
         else:
             self._not_loaded.clear()
-            return None
+            return None, step
         if self._kept is not None and not self._kept.models:
             told = f"{NOT_LOADED}: {told}"
             self._not_loaded.append(told)
         self._kept = None
         self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
-        return told
+        return told, None
 
-    def _evaluate(self, unit: Unit, heard: _Heard) -> None:
-        if self._questions is None:  # seconds: imports the user's modules and builds the index of tasks
-            add_models()
-            for module in self._plan.imports:
-                import_module(module)
-            self._questions = UnitQuestions(self._plan, self._planned, TaskShelf(self._plan.include_paths))
-        loaded, samples = self._questions.of(unit)
-        self._rows = self._questions.data_of(loaded)
-        work = self._folder.work_of(unit)
-        # of an attempt that was killed while it saved them; its kept answers remain
-        for file in [*work.glob(UNIT_FILE), *work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
-            file.unlink()
+    def _keep_traceback(self, unit: Unit, told: str) -> None:
+        if self._screen is None:
+            logger.error("%s", told, exc_info=True)
+        else:
+            with log_to_add_to(self._folder.log_of(unit)) as log:
+                traceback.print_exc(file=log)
+
+    def _evaluated(self, unit: Unit, heard: _Heard) -> PlannedStep:
+        step, job = self._planned(unit)
+        work = self._folder.begun(unit)
+        if job is None:
+            return step
         if self._kept is None:
             refuse_another(self._folder, unit.model, self._who.identity)
             self._kept = self.enter_context(one_loaded_model())
-        seed = None if self._plan.questions is None else self._plan.seed
-        run_saved(self._who, loaded, samples, work, self._kept, heard, seed)
+        if self._screen is not None:
+            heard.also = self._screen.narrate(step, job)
+        run_saved(job.who, job.loaded, job.samples, work, self._kept, heard, job.seed)
+        return step
 
-    # ------------------------------------------------------------------ complete units
+    def _planned(self, unit: Unit) -> StepAndJob:
+        if self._screen is not None and unit in self._screen.planned:
+            return self._screen.planned[unit]
+        if self._planner is None:  # seconds: imports the user's modules and builds the index of tasks
+            add_models()
+            for module in self._plan.imports:
+                import_module(module)
+            self._planner = Planner(self._plan, TaskShelf(self._plan.include_paths))
+        return self._planner.step(unit)
 
     def _was_complete(self, unit: Unit) -> bool:
         """Whether an earlier attempt was killed after its last file was written; then nothing is asked again."""
         told = read_json(self._folder.work_of(unit) / UNIT_FILE)
         is_same = not differs(told.get(IDENTITY_OF_UNIT) or {}, self._who.identity)
-        return is_same and self._published(unit)
-
-    def _publish(self, attempt: Attempt) -> None:
-        """The unit's file is written last: from then on the unit is complete, and its kept answers are not needed."""
-        work = self._folder.work_of(attempt.unit)
-        atomic_write(work / UNIT_FILE, as_json(facts_of(attempt, work, self._rows), indent=1) + "\n")
-        self._published(attempt.unit)
-
-    def _published(self, unit: Unit) -> bool:
-        """A kill may have left a part of the answers that were being removed, which is no file of the unit."""
-        work = self._folder.work_of(unit)
-        atomic_remove(work / ANSWERS)
-        remove_parts(work)
-        return self._folder.publish(unit)
+        return is_same and self._folder.publish(unit)
 
 
 class _Heard:
@@ -199,6 +220,7 @@ class _Heard:
 
     def __init__(self) -> None:
         self.n, self.n_characters = 0, 0
+        self.also: Heard | None = None
         self._some: list[tuple[str, Sequence[Any]]] = []
 
     def __call__(self, method: str, request: Sequence[Any]) -> None:
@@ -206,6 +228,8 @@ class _Heard:
         self.n_characters += n_characters(request)
         if len(self._some) < TOKENISED:
             self._some.append((method, request))
+        if self.also is not None:
+            self.also(method, request)
 
     def n_tokens(self, lm: Any) -> int:
         """In the texts of all requests, by the tokens of some; four bytes for a token without a tokenizer."""
@@ -224,19 +248,21 @@ class InlineEngine:
 
     description = "in this process"
 
-    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
+    def __init__(
+        self, plan: Plan, folder: CampaignFolder, address: str | None = None, screen: OnScreen | None = None
+    ) -> None:
         if (plan.workers or 1) > 1:
             raise ValueError(
                 f"workers is {plan.workers}, but --engine inline is this one process; leave it out, or "
                 "choose another engine"
             )
-        self._plan, self._folder = plan, folder
+        self._plan, self._folder, self._screen = plan, folder, screen
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
         queue = UnitQueue(units, self._plan)
         for model in queue.models_with_work():
             name = f"here-{model}"
-            with UnitWorker(self._plan, model, self._folder, name) as worker:
+            with UnitWorker(self._plan, model, self._folder, name, self._screen) as worker:
                 while (unit := queue.take(model)) is not None:
                     begun(unit, name)
                     attempt = worker.run(unit)

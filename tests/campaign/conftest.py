@@ -12,6 +12,7 @@ from lm_eval.api.registry import model_registry
 from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.jobs import driver
+from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import plan_of
 from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from tests.campaign.campaigns import without_environment
@@ -42,7 +43,7 @@ def settings(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcome]:
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CheckOutcome]:
     """Runs a campaign in this process; returns its outcome."""
     from tests.campaign.scripted_model import NAME, ScriptedModel
 
@@ -52,7 +53,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcom
     monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: InlineEngine(plan, folder))
 
-    def run(settings: dict[str, Any], **given: Any) -> driver.CampaignOutcome:
-        return driver.run_campaign(plan_of(settings | given, "the plan"))
+    def run(settings: dict[str, Any], **given: Any) -> CheckOutcome:
+        return driver.run_plan(plan_of(settings | given, "the plan"))
 
     return run

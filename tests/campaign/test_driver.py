@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.driver import CampaignOutcome
 from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.outcome import TABLE_FILES, CheckOutcome
 from lm_eval_leakage.jobs.plan import Unit
-from lm_eval_leakage.jobs.verify import TABLE_FILES, write_tables
+from tests.campaign.campaigns import written_again
 from tests.campaign.conftest import N
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 
-Run = Callable[..., CampaignOutcome]
+Run = Callable[..., CheckOutcome]
 
 
 def model(settings: dict[str, Any], name: str, further: str = "") -> dict[str, Any]:
@@ -33,7 +33,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def test_a_finished_campaign_asks_nothing_and_shards_give_the_rows_of_the_whole(
     here: Run, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert here(settings).failed == ()
+    assert here(settings).lost == ()
     before = (tmp_path / "out" / "leaderboard.csv").read_text()
     assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(N, N), (N, N)]
     assert len(lines(tmp_path / "counts", LOADED)) == 1
@@ -56,14 +56,16 @@ def test_a_unit_that_fails_leaves_the_rest_finishing_and_a_restart_tries_it_agai
     models = [model(settings, "a", "fails_at=Which of 1-"), model(settings, "b")]
     outcome = here(settings, models=models)
     assert (outcome.n_done, outcome.n_units) == (6, 8)
-    failed = {attempt.unit.id: attempt for attempt in outcome.failed}
+    failed = {attempt.unit.id: attempt for attempt in outcome.lost}
     assert set(failed) == {"a/riddle/run/0of1", "a/riddle/leakage_perm/0of1"}
-    assert {attempt.error for attempt in outcome.failed} == {"RuntimeError: cannot answer Which of 1-"}
+    assert {attempt.error for attempt in outcome.lost} == {"RuntimeError: cannot answer Which of 1-"}
     log = outcome.folder.log_of(Unit.of_id("a/riddle/run/0of1")).read_text()
     assert log.count("Traceback") == 2  # one for each attempt
     assert {(row["model"], row["task"]) for row in rows(tmp_path / "out")} == {
-        *(("a", "quiz"), ("b", "quiz"), ("b", "riddle"))
+        *(("a", "quiz"), ("a", "riddle"), ("b", "quiz"), ("b", "riddle"))
     }
+    (untold,) = [one for one in outcome.verdicts if (one.model, one.task) == ("a", "riddle")]
+    assert untold.reason == "its audit failed: RuntimeError: cannot answer Which of 1-"
     n_asked = len(set(lines(tmp_path / "counts", ASKED)))
     assert here(settings, models=models).n_done == 6
     assert len(set(lines(tmp_path / "counts", ASKED))) == n_asked
@@ -74,8 +76,8 @@ def test_a_unit_that_fails_leaves_the_rest_finishing_and_a_restart_tries_it_agai
 def test_a_model_that_cannot_be_loaded_is_loaded_twice_and_its_units_fail(here: Run, settings: dict[str, Any]) -> None:
     outcome = here(settings, models=[model(settings, "a"), model(settings, "b", "broken=True")])
     assert outcome.n_done == 4
-    assert {attempt.unit.model for attempt in outcome.failed} == {"b"}
-    assert {attempt.error for attempt in outcome.failed} == {
+    assert {attempt.unit.model for attempt in outcome.lost} == {"b"}
+    assert {attempt.error for attempt in outcome.lost} == {
         "the model cannot be loaded: MemoryError: no room for the weights"
     }
     log = outcome.folder.path / "logs" / "b"
@@ -85,17 +87,17 @@ def test_a_model_that_cannot_be_loaded_is_loaded_twice_and_its_units_fail(here: 
 @pytest.mark.model
 def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settings: dict[str, Any]) -> None:
     slow = model(settings, "a", "slow_at=Which of 1-")
-    outcome = here(settings, models=[slow], minutes=0.01, retries=0)
+    outcome = here(settings, models=[slow], minutes=0.1, retries=0)
     assert outcome.n_done == 2
-    assert {attempt.error for attempt in outcome.failed} == {
-        "it took longer than minutes: 0.01 allows; give more, or more shards"
+    assert {attempt.error for attempt in outcome.lost} == {
+        "it took longer than minutes: 0.1 allows; give more, or more shards"
     }
 
 
 @pytest.mark.model
 def test_the_verdicts_of_the_tables_decide_whether_the_command_fails(here: Run, settings: dict[str, Any]) -> None:
     outcome = here(settings, fail_on="none_found")
-    assert (outcome.failed_on, "12 questions" in outcome.unjudged) == ((), True)
+    assert (outcome.failed, "12 questions" in outcome.unjudged) == ((), True)
     assert here(settings, fail_on="evidence", allow_untold=True).unjudged == ""
 
 
@@ -120,9 +122,9 @@ def test_a_folder_that_was_moved_gives_the_same_tables(here: Run, settings: dict
     (log,) = folder.run_of(Unit.of_id("a/quiz/run/0of2")).rglob("samples_*.jsonl")
     assert "problems" in (folder.path / "leaderboard.json").read_text()
     log.write_text(log.read_text() + "{")
-    write_tables(folder, print)
+    written_again(folder)
     assert log.name in (folder.path / "leaderboard.json").read_text()
     before = {name: (folder.path / name).read_text() for name in TABLE_FILES}
     folder.path.rename(tmp_path / "moved")
-    write_tables(CampaignFolder(tmp_path / "moved"), print)
+    written_again(CampaignFolder(tmp_path / "moved"))
     assert {name: (tmp_path / "moved" / name).read_text() for name in TABLE_FILES} == before

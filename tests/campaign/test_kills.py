@@ -17,9 +17,10 @@ import psutil
 import pytest
 
 from lm_eval_leakage.jobs import driver
-from lm_eval_leakage.jobs.driver import CampaignOutcome, run_campaign
+from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import plan_of
 from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.logs import answer_store
@@ -62,8 +63,8 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
 # ---------------------------------------------------------------------- workers as processes of their own
 
 
-def by_processes(settings: dict[str, Any]) -> CampaignOutcome:
-    return run_campaign(plan_of(settings | {"engine": "local"}, "the plan"))
+def by_processes(settings: dict[str, Any]) -> CheckOutcome:
+    return run_plan(plan_of(settings | {"engine": "local"}, "the plan"))
 
 
 @contextmanager
@@ -88,12 +89,12 @@ def test_a_worker_that_is_killed_is_replaced_and_the_rest_is_done(
     monkeypatch.setattr(driver, "engine_of", engine_of)
     dies = model(settings, "a", "dies_at=Which of 1-7,times=1")
     outcome = by_processes(settings | {"models": [dies]})
-    assert (outcome.n_done, outcome.failed) == (4, ())
+    assert (outcome.n_done, outcome.lost) == (4, ())
     (lost,) = [one for one in outcome.folder.attempts() if not one.ok]
     assert lost.lost
     assert lost.error == "its worker was ended by SIGKILL, as the system does when memory is short"
     assert len(lines(tmp_path / "counts", LOADED)) == 2
-    assert len(list(outcome.folder.runs.rglob("results_*.json"))) == 4
+    assert len(list(outcome.folder.path / "runs".rglob("results_*.json"))) == 4
 
 
 def test_a_killed_driver_leaves_no_worker_and_is_continued(
@@ -111,7 +112,7 @@ def test_a_killed_driver_leaves_no_worker_and_is_continued(
     assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "running"
     outcome = here(slow, minutes=0.01, retries=0)
     assert outcome.n_done == 2
-    assert {one.unit.task for one in outcome.failed} == {"riddle"}
+    assert {one.unit.task for one in outcome.lost} == {"riddle"}
 
 
 @pytest.mark.usefixtures("here")

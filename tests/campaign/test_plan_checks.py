@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of, usual_engine
 from lm_eval_leakage.jobs.estimates import checked
 from lm_eval_leakage.jobs.folder import CampaignFolder
@@ -36,7 +37,7 @@ def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(settings: d
 def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]) -> None:
     said = "leakage_perm cannot run: openai-chat-completions gives no .*; choose another model"
     with pytest.raises(ValueError, match=said):
-        checked(plan_of(settings | {"models": [CHAT]}, "the plan"))
+        run_plan(plan_of(settings | {"models": [CHAT], "dry_run": True}, "the plan"))
 
 
 @pytest.mark.usefixtures("here")
@@ -51,7 +52,7 @@ def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]
 )
 def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        checked(plan_of(settings | given, "the plan"))
+        run_plan(plan_of(settings | given | {"dry_run": True}, "the plan"))
 
 
 # ---------------------------------------------------------------------- plans that are another campaign

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.driver import CampaignOutcome
-from lm_eval_leakage.jobs.folder import UNIT_FILE
-from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, REPLACED, UNKNOWN, differs, refuse_another
+from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE
+from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, UNKNOWN, differs, refuse_another
+from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import Unit, plan_of
 from lm_eval_leakage.jobs.verify import verify
 from tests.campaign.scripted_model import ASKED, lines
 
-Run = Callable[..., CampaignOutcome]
+Run = Callable[..., CheckOutcome]
 UNITS = [f"a/{task}/{kind}/0of1" for task in ("quiz", "riddle") for kind in ("run", "leakage_perm")]
 
 
@@ -42,7 +42,7 @@ def n_asked(tmp_path: Path) -> int:
     return len(lines(tmp_path / "counts", ASKED))
 
 
-def told(outcome: CampaignOutcome) -> dict[str, Any]:
+def told(outcome: CheckOutcome) -> dict[str, Any]:
     return outcome.folder.manifest()
 
 
@@ -56,9 +56,9 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     before, n_before, earlier = table(first.folder.path), n_asked(tmp_path), told(first)["models"]["a"]
     weights.write_text("2")
     said: list[str] = []
-    again = driver.run_campaign(plan_of(trained, "the plan"), say=said.append)
+    again = driver.run_plan(plan_of(trained, "the plan"), say=said.append)
     fresh = here(trained | {"output_path": str(tmp_path / "fresh")})
-    assert (again.n_done, again.failed) == (4, ())
+    assert (again.n_done, again.lost) == (4, ())
     assert n_asked(tmp_path) == 3 * n_before
     assert table(again.folder.path) == table(fresh.folder.path) != before
     assert verify(again.folder).found == ()

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.driver import CampaignOutcome
 from lm_eval_leakage.jobs.folder import PLAN, UNIT_FILE, CampaignFolder
-from lm_eval_leakage.jobs.verify import verify, write_tables
+from lm_eval_leakage.jobs.outcome import CheckOutcome
+from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.tables import write
+from tests.campaign.campaigns import written_again
 
 QUIZ, RIDDLE = "a/quiz/run/0of1", "a/riddle/run/0of1"
 GONE, ADDED, CHANGED = "is gone", "was added after the unit was complete", "was changed after the unit was complete"
-FORGED = "is not in the manifest; remove it if this campaign did not make it"
+FORGED = "is not in the manifest; remove it if this plan did not make it"
 Change = Callable[[CampaignFolder], Any]  # returns the places that must be named, with what is said of them
 
 
@@ -28,7 +29,7 @@ def edited(file: Path, old: str, new: str) -> Path:
 
 
 def log(folder: CampaignFolder) -> Any:
-    (file,) = (folder.runs / QUIZ).rglob("samples_*.jsonl")
+    (file,) = (folder.path / "runs" / QUIZ).rglob("samples_*.jsonl")
     first, *others = file.read_text().splitlines()
     line = json.loads(first)
     file.write_text("\n".join([json.dumps(line | {"acc": 1.0 - line["acc"]}), *others, ""]))
@@ -44,7 +45,7 @@ def table(folder: CampaignFolder) -> Any:
 
 
 def renamed(folder: CampaignFolder) -> Any:
-    (results,) = (folder.runs / RIDDLE).rglob("results_*.json")
+    (results,) = (folder.path / "runs" / RIDDLE).rglob("results_*.json")
     other = results.rename(results.with_name("elsewhere.txt"))
     return [(results, GONE), (other, ADDED), (folder.path / "leaderboard.csv", "differs")]
 
@@ -53,21 +54,21 @@ def copied(to: str) -> Change:
     """A unit under the name of another one, as somebody would forge it."""
 
     def copy(folder: CampaignFolder) -> Any:
-        shutil.copytree(folder.runs / QUIZ, folder.runs / to)
-        write_tables(folder, print)
-        return [(folder.runs / to.split("/")[0], FORGED)]
+        shutil.copytree(folder.path / "runs" / QUIZ, folder.path / "runs" / to)
+        written_again(folder)
+        return [(folder.path / "runs" / to.split("/")[0], FORGED)]
 
     return copy
 
 
 def loose(folder: CampaignFolder) -> Any:
-    (file := folder.runs / "a" / "results_2026-01-01T00-00-00.000000.json").write_text("{}")
-    (empty := folder.runs / "a" / "quiz" / "empty").mkdir()
+    (file := folder.path / "runs" / "a" / "results_2026-01-01T00-00-00.000000.json").write_text("{}")
+    (empty := folder.path / "runs" / "a" / "quiz" / "empty").mkdir()
     return [(file, FORGED), (empty, FORGED)]
 
 
 def unit_file(folder: CampaignFolder) -> Any:
-    return [(edited(folder.runs / QUIZ / UNIT_FILE, "{", " {"), CHANGED)]
+    return [(edited(folder.path / "runs" / QUIZ / UNIT_FILE, "{", " {"), CHANGED)]
 
 
 def plan(folder: CampaignFolder) -> Any:
@@ -78,8 +79,8 @@ def unit(folder: CampaignFolder) -> Any:
     manifest = folder.manifest()
     del manifest["units"][QUIZ]
     folder.write_manifest(manifest)
-    shutil.rmtree((folder.runs / QUIZ).parent)
-    write_tables(folder, print)
+    shutil.rmtree((folder.path / "runs" / QUIZ).parent)
+    written_again(folder)
     return [(QUIZ, "is in the plan, but not in the manifest")]
 
 
@@ -103,7 +104,7 @@ CHANGES: tuple[Change, ...] = (
 
 @pytest.mark.model
 def test_whatever_is_changed_in_a_finished_folder_is_named_and_nothing_else(
-    here: Callable[..., CampaignOutcome], settings: dict[str, Any], tmp_path: Path
+    here: Callable[..., CheckOutcome], settings: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = here(settings).folder
     found = verify(folder)
@@ -116,8 +117,8 @@ def test_whatever_is_changed_in_a_finished_folder_is_named_and_nothing_else(
             assert [one for one in told if one.startswith(f"{place}") and said in one], (change, told)
         if all("leaderboard" not in str(place) for place, _ in expected):
             assert len(told) >= len(expected)
-    written = [file for one in annotate([folder.runs]) for file in write(one, "1")]
-    assert any(file.is_relative_to(folder.runs) for file in written)
+    written = [file for one in annotate([folder.path / "runs"]) for file in write(one, "1")]
+    assert any(file.is_relative_to(folder.path / "runs") for file in written)
     assert verify(folder).found == ()  # copies by `annotate` change nothing
 
 

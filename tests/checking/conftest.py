@@ -155,7 +155,7 @@ def checked(folder: Path, file: Path | None = None, out: str = "out", **given: A
 
     file: of questions, `quiz.jsonl` unless given
     """
-    from lm_eval_leakage.jobs.whole_check import check
+    from lm_eval_leakage.jobs.driver import check
 
     arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(file or folder / "quiz.jsonl")}
     return check(**(arguments | {"output_path": folder / out} | given))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.jobs.outcome import LOOKS, CheckedTask, at_their_looks, read_looks
-from lm_eval_leakage.jobs.planning import CheckPlan, PlannedCheck
+from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import EVIDENCE, NONE_FOUND
 from lm_eval_leakage.results.result_types import Provenance
@@ -86,21 +86,20 @@ def test_a_file_of_looks_that_was_changed_is_refused_before_a_model_is_loaded(
 # ---------------------------------------------------------------------- verdicts
 
 
-def planned(*tasks: str, model: str = "m", **benchmarks: dict[str, str]) -> PlannedCheck:
+def planned(*tasks: str, model: str = "m", **benchmarks: dict[str, str]) -> CheckedModel:
     who = NamedModel("hf", {"pretrained": model})
-    return PlannedCheck(
-        CheckPlan(model, "hf", 0, ()), who, tasks, benchmarks={t: {t: "d"} for t in tasks} | benchmarks
-    )
+    return CheckedModel(who, tasks, {t: {t: "d"} for t in tasks} | benchmarks)
 
 
 def asked(n: int, benchmark: str = "mmlu") -> list[Any]:
     return [audited(number, benchmark=benchmark, orders=OrderAnswers((-1.0, -2.0))) for number in range(n)]
 
 
-def looked(folder: Path, plan: PlannedCheck, *rows: Any, n: int = 30) -> list[Any]:
+def looked(folder: Path, plan: CheckedModel, *rows: Any, n: int = 30) -> list[Any]:
     own = [one for task in plan.tasks for name in plan.benchmarks[task] for one in asked(n, name)]
-    (found,) = at_their_looks([annotation(*own, rows=tuple(rows), model=plan.who.name)], plan, folder)
-    return [one.verdict for one in found.rows]
+    asked_so = replace(plan, annotations=(annotation(*own, rows=tuple(rows), model=plan.who.name),))
+    (found,) = at_their_looks([asked_so], folder)
+    return [one.verdict for one in found.annotations[0].rows]
 
 
 def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ def test_questions_of_given_runs_under_another_name_are_told_apart_too(tmp_path:
     one = row(verdict=verdict(0.5), provenance=TOLD)
     for n in (20, 21):
         found = annotation(*asked(n, "other name"), rows=(one,), model="m")
-        at_their_looks([found], planned("mmlu"), tmp_path)
+        at_their_looks([replace(planned("mmlu"), annotations=(found,))], tmp_path)
     assert [look.number for look in read_looks(tmp_path)] == [1, 2]
 
 

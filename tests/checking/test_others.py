@@ -72,7 +72,7 @@ def test_unseen_questions_become_a_calibration(fakes: type[NamedFake], tmp_path:
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, unseen=unseen)
     assert statuses(outcome)["unseen questions: option orders"] == TO_RUN
-    assert list((tmp_path / "out" / "unseen").rglob("calibration.json"))
+    assert list((tmp_path / "out" / "calibrations").glob("m.json"))
     assert not [problem for problem in outcome.problems if problem.startswith("the unseen questions are not used")]
     assert "calibrated" in outcome.page.read_text()
     again = checked(tmp_path, unseen=unseen)

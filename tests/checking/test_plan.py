@@ -38,7 +38,7 @@ def test_values_are_read_as_lm_eval_reads_them() -> None:
 @pytest.mark.parametrize("given", [{"engine": "ray"}, {"gpus": "1"}, {"shards": 2}, {"slurm": {"partition": "gpu"}}])
 def test_whoever_asks_for_workers_gets_them_for_one_model_too(given: dict[str, Any]) -> None:
     found = check_plan(HERE | given)
-    assert (found.is_here, found.models[0].name) == (False, "m")
+    assert (found.is_here, found.models[0].name, found.models[0].key) == (False, "", "m")
     assert not plan_of(MANY, "plan.yaml").is_here
 
 
@@ -137,7 +137,6 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
             {"engine": "ray", "model_args": "tensor_parallel_size=2"},
             "models[0] has tensor_parallel_size=2 and gpus: 0",
         ),
-        ({"engine": "ray", "orders": "random: page 3"}, "orders is for one model in this process; leave it out"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_sentence_with_the_remedy(given: dict[str, Any], sentence: str) -> None:

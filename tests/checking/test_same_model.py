@@ -49,7 +49,7 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
     assert fresh.failed
     assert (again.verdicts, again.failed) == (fresh.verdicts, fresh.failed)
     assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
-    assert any("runs of another model of this name" in problem for problem in again.problems)
+    assert any("since they are of another model (pretrained" in problem for problem in again.problems)
 
 
 def test_a_model_that_is_restored_has_its_own_verdict_and_is_not_asked_again(
@@ -104,10 +104,11 @@ def test_unseen_questions_are_asked_again_of_a_model_that_was_retrained(fakes: t
 
 
 def without_identity(folder: Path) -> None:
-    for file in folder.rglob("results_*.json"):
-        told = json.loads(file.read_text())
-        del told["leakage_identity"]
-        file.write_text(json.dumps(told))
+    for name, key in (("results_*.json", "leakage_identity"), ("unit.json", "identity")):
+        for file in folder.rglob(name):
+            told = json.loads(file.read_text())
+            told.pop(key, None)
+            file.write_text(json.dumps(told))
 
 
 def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
@@ -117,7 +118,7 @@ def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
     without_identity(folder / "out")
     again = checked(folder)
     assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
-    assert any("do not say which weights they are of" in problem for problem in again.problems)
+    assert any("do not say which model answered them" in problem for problem in again.problems)
 
 
 def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[NamedFake], folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lm_eval.api.registry import model_registry
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-from lm_eval_leakage.jobs.whole_check import check
+from lm_eval_leakage.jobs.driver import check
 from tests.checking.conftest import NamedFake, questions, written
 from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, serving
 

@@ -10,8 +10,8 @@ import pytest
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.jobs.driver import check
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN
-from lm_eval_leakage.jobs.whole_check import check
 from tests.checking.conftest import GivenTasksOnly, NamedFake, checked, questions, statuses, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 from tests.fakes import by_hash
@@ -125,7 +125,8 @@ def test_a_run_that_fails_leaves_the_others_finishing_and_is_asked_again(
     with monkeypatch.context() as patch:
         patch.setattr(fakes, "score", staticmethod(fails))
         outcome = checked(tmp_path, file)
-    assert [told for told in outcome.unfinished if f"quiz: {lost}: RuntimeError: out of memory" in told]
+    kind = "run" if lost == "accuracy" else "leakage_perm"
+    assert [told for told in outcome.unfinished if f"m/quiz/{kind}/0of1: RuntimeError: out of memory" in told]
     (one,) = outcome.verdicts
     assert ("its audit failed: RuntimeError" in one.sentence, one.accuracy is None) == (
         lost == "option orders",

@@ -8,8 +8,8 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.preflight import check_given_once, check_model, parsed_args, preflight
+from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.plan import check_plan
-from lm_eval_leakage.jobs.whole_check import run_check
 
 WORDS = "the options are words of the task, the same for every question: yes, no"
 PERM = ("leakage_perm",)
@@ -64,7 +64,7 @@ def test_a_check_of_such_a_task_ends_before_anything_is_loaded(mine: Path, tmp_p
     told = {"tasks": "mine", "include_path": mine, "output_path": tmp_path / "out"}
     settings = check_plan({"model": "hf", "model_args": "pretrained=gpt2", **told})
     with pytest.raises(ValueError, match=f"mine cannot be audited: {WORDS}"):
-        run_check(settings, lambda text: None)
+        run_plan(settings)
     assert not (tmp_path / "out").exists()
 
 
@@ -149,7 +149,7 @@ def test_a_file_of_no_questions_is_refused_instead_of_a_task(tmp_path: Path) -> 
     given = {"model": "hf", "model_args": "pretrained=gpt2", "output_path": tmp_path / "out"}
     for told in ({"tasks": str(file)}, {"tasks": "fresh", "unseen": file}):
         with pytest.raises(ValueError, match="no question can be read .*; give each row the fields question, choices"):
-            run_check(check_plan(given | told), lambda text: None)
+            run_plan(check_plan(given | told))
     assert not (tmp_path / "out").exists()
 
 
