@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,7 +135,15 @@ def only_warnings() -> None:
 def _carry_out(plan: Plan, tflops: float) -> None:
     from lm_eval_leakage.jobs.driver import run_plan  # seconds
 
-    tell = note if not plan.is_here else (_silent if plan.quiet else say)
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if not plan.is_here:
+            note(text)
+        elif not plan.quiet:
+            say(text)
+
     try:
         with _bar(plan.quiet or plan.is_here) as watch:
             outcome = run_plan(plan, say=tell, watch=watch, tflops=tflops)
@@ -146,11 +154,7 @@ def _carry_out(plan: Plan, tflops: float) -> None:
         if outcome.plan is None or plan.quiet:
             say(outcome.plan_text if outcome.plan is None else outcome.plan.as_text)
         return
-    _tell(plan, outcome)
-
-
-def _silent(text: str) -> None:
-    """Prints nothing."""
+    _tell(plan, outcome, [problem for problem in outcome.problems if problem not in said])
 
 
 @contextmanager
@@ -185,13 +189,13 @@ def _rates(progress: Progress) -> str:
     return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])
 
 
-def _tell(plan: Plan, outcome: CheckOutcome) -> None:
+def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
     if not plan.is_here:
         say(f"{outcome.n_done} of {outcome.n_units} units are done")
     say(("" if plan.quiet or not plan.is_here else "\n") + outcome.as_text())
-    for problem in outcome.problems[:NAMED]:
+    for problem in problems[:NAMED]:
         note(f"note: {problem}")
-    if (more := len(outcome.problems) - NAMED) > 0:
+    if (more := len(problems) - NAMED) > 0:
         note(f"note: and {more} more, which the page lists")
     for page in outcome.pages:
         say(f"\npage: {page}") if plan.is_here else note(f"written: {page}")

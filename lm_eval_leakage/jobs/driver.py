@@ -40,7 +40,7 @@ from lm_eval_leakage.jobs.manifest import (
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
-from lm_eval_leakage.jobs.plan import N_QUESTIONS, ROOMS, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import (
     NOT_POSSIBLE,
     ORDERS_RUN,
@@ -185,7 +185,7 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 SECONDS_OF_STATUS = 5.0
 KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
-EDITED = "they are of other questions, of rows that were edited, or their log has lost lines"
+EDITED = "other questions, rows that were edited, or lines that a log has lost"
 TFLOPS = 100.0
 
 Say = Callable[[str], None]
@@ -336,7 +336,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     found = checked(plan)
     if manifest and not plan.is_here and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
-    for one in found.impossible:
+    for one in () if plan.is_here else found.impossible:  # there, a table has them
         say(f"left out: {one.reason}")
     return found
 
@@ -412,32 +412,33 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
 
 
 def check(
-    model: str = "hf",
+    model: str | None = None,
     model_args: str | Mapping[str, Any] | None = None,
     tasks: str | Sequence[str] | None = None,
     *,
     config: str | Path | None = None,
-    runs: str | Path | Sequence[str | Path] = (),
+    runs: str | Path | Sequence[str | Path] | None = None,
     reference: str | Path | Mapping[str, Any] | None = None,
     unseen: str | Path | None = None,
     orders: str | None = None,
-    questions: int | str = N_QUESTIONS,
-    seed: int = 0,
-    output_path: str | Path = "leakage",
+    questions: int | str | None = None,
+    seed: int | None = None,
+    output_path: str | Path | None = None,
     fail_on: str | None = None,
-    allow_untold: bool = False,
+    allow_untold: bool | None = None,
     batch_size: int | str | None = None,
     device: str | None = None,
     include_path: str | Path | None = None,
-    apply_chat_template: bool | str = False,
-    dry_run: bool = False,
+    apply_chat_template: bool | str | None = None,
+    dry_run: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> CheckOutcome:
     """Checks models for leakage of benchmarks: runs what is missing and returns one verdict per model and task.
 
-    Parameters are those of the command `lm-eval-leakage check`: model, model_args, tasks as for `lm_eval run`, where
-    a task may also be a file of plain questions; or `config`, a plan in YAML. Runs, page and verdicts are written into
-    `output_path`; calling it again continues where it was killed.
+    Parameters are those of the command `lm-eval-leakage check`, with its defaults: model, model_args, tasks as for
+    `lm_eval run`, where a task may also be a file of plain questions. `config` is a plan in YAML; what is given beside
+    it has precedence. Runs, page and verdicts are written into `output_path` (`leakage`); calling it again continues
+    where it was killed.
 
     say: called with what the command would print meanwhile, such as `print`; by default nothing is printed
 

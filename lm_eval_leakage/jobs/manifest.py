@@ -50,7 +50,7 @@ HOW_MODELS = (
 HOW_FILES = "BLAKE2b, 32 bytes"
 IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the manifest
 TASK_FILES = "task_files"  # key of the manifest
-UNKNOWN = "they do not say which model answered them"
+UNKNOWN = "no file says which model answered"
 OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
 OF_DATA = ("dataset_path", "dataset_name")
 GONE = ""  # instead of a digest
@@ -206,15 +206,17 @@ def set_apart(
     """Moves the units of other models and of other questions out of their rooms, and says so, a sentence per model and
     difference. What the manifest says of them moves with them: nothing that it attests is rewritten.
 
+    units: of the plan; those of earlier plans that the manifest has are looked at, too
     stale: why further units are moved
     """
     manifest = folder.manifest()
     present = {one.key: named_model(one).identity for one in plan.asked_models}
+    earlier = [unit for unit in map(Unit.of_id, manifest.get("units") or ()) if unit.model in present]
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     changed = {task: brief(", ".join(files)) for task, own in known.items() if (files := changed_files(own))}
     place = folder.path / REPLACED / now().replace(":", "-")
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
-    for unit in units:
+    for unit in dict.fromkeys([*units, *earlier]):
         if unit.task in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
         if not (folder.done(unit) and folder.was_asked(unit)):
@@ -223,7 +225,7 @@ def set_apart(
         if unit.task in changed:
             why = f"{changed[unit.task]} was changed"
         elif why and why != UNKNOWN:
-            why = f"they are of another model ({why})"
+            why = f"another model answered: {why}"
         if why := why or (stale or {}).get(unit, ""):
             published(folder.run_of(unit), place / unit.room / unit.id)
             n_apart[unit.model, why] += 1
@@ -233,7 +235,7 @@ def set_apart(
     newer = {"models": {**told, **present, **kept}, TASK_FILES: digests}
     folder.write_manifest(_without_missing(manifest, folder, place) | newer)
     return [
-        f"{counted(n, 'unit')} of {model} are run again, since {why}; the earlier ones are now in {place}"
+        f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
 

@@ -37,6 +37,8 @@ def test_a_finished_campaign_asks_nothing_and_shards_give_the_rows_of_the_whole(
     before = (tmp_path / "out" / "leaderboard.csv").read_text()
     assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(N, N), (N, N)]
     assert len(lines(tmp_path / "counts", LOADED)) == 1
+    attempts = CampaignFolder(tmp_path / "out").attempts()
+    assert sum(attempt.n_requests for attempt in attempts) == len(lines(tmp_path / "counts", ASKED))
     asked, loaded = (len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED))
     assert here(settings).n_done == 4
     assert [len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED)] == [asked, loaded]

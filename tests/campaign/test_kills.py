@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_rest_is_done(
     assert lost.lost
     assert lost.error == "its worker was ended by SIGKILL, as the system does when memory is short"
     assert len(lines(tmp_path / "counts", LOADED)) == 2
-    assert len(list(outcome.folder.path / "runs".rglob("results_*.json"))) == 4
+    assert len(list((outcome.folder.path / "runs").rglob("results_*.json"))) == 4
 
 
 def test_a_killed_driver_leaves_no_worker_and_is_continued(

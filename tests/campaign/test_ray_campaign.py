@@ -69,7 +69,7 @@ class LosesNodes:
             self._cluster.kill_node(self._nodes.pop(self._rng.randrange(2)))
 
     def _n_done(self) -> int:
-        return len(list(self._folder.path / "runs".glob("*/*/*/*")))
+        return len(list((self._folder.path / "runs").glob("*/*/*/*")))
 
 
 def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     now = {name: one[IDENTITY_OF_UNIT] for name, one in after["units"].items()}
     assert now == dict.fromkeys(UNITS, after["models"]["a"])
     (sentence,) = [one for one in said if "run again" in one]
-    assert sentence.startswith("4 units of a are run again, since they are of another model (weights ")
-    assert f"the earlier ones are now in {trained['output_path']}/{REPLACED}/" in sentence
+    assert sentence.startswith("4 units of a will be run again (another model answered: weights ")
+    assert f"the earlier files are now in {trained['output_path']}/{REPLACED}/" in sentence
     refuse_another(again.folder, "a", after["models"]["a"])
     with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
         refuse_another(again.folder, "a", earlier)

@@ -49,7 +49,7 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
     assert fresh.failed
     assert (again.verdicts, again.failed) == (fresh.verdicts, fresh.failed)
     assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
-    assert any("since they are of another model (pretrained" in problem for problem in again.problems)
+    assert any("another model answered: pretrained" in problem for problem in again.problems)
 
 
 def test_a_model_that_is_restored_has_its_own_verdict_and_is_not_asked_again(
@@ -118,7 +118,7 @@ def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
     without_identity(folder / "out")
     again = checked(folder)
     assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
-    assert any("do not say which model answered them" in problem for problem in again.problems)
+    assert any("no file says which model answered" in problem for problem in again.problems)
 
 
 def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[NamedFake], folder: Path) -> None:

@@ -11,7 +11,8 @@ SHORT = (
     "lm_eval --model fake --model_args pretrained=half --log_samples --tasks short_leakage_perm --include_path tasks"
 )
 BOTH = "--tasks both --include_path tasks"
-RUNS, INPUTS = ("*/runs/*", "*/unseen/*", "*/reference/*"), ("*/tasks/*",)
+RUNS = ("*/runs/*", "*/unseen/*", "*/reference/*", "*/attempts/*", "*/manifest.json", "*/status.json", "*/plan.yaml")
+INPUTS = ("*/tasks/*",)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ CASES = {
         ),
         without=("audits/*", "private/*", "*.py"),
     ),
-    "prevalence": Case((f"{OURS} prevalence leakage/runs/both/half", f"{OURS} prevalence leakage/runs"), "runs"),
+    "prevalence": Case((f"{OURS} prevalence leakage/runs/half", f"{OURS} prevalence leakage/runs"), "runs"),
     "orders": Case(
         (
             f"{OURS} ls quiz.jsonl --orders",

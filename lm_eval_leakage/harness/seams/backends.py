@@ -104,7 +104,8 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
     if before is None or not hasattr(model, "set_cache_hook"):
         yield
         return
-    model.set_cache_hook(_reporting(before, report, to_cache))
+    # by the class's method: a run that hears every answer has changed the instance's, and hears `before` already
+    type(model).set_cache_hook(model, _reporting(before, report, to_cache))
     try:
         yield
     finally:
