@@ -485,6 +485,7 @@ def names_in_file(file: Path) -> dict[str, Any]:
 def as_settings(plan: Plan) -> dict[str, Any]:
     """The plan as names and values, from which `plan_of` makes it again; without what is not set."""
     told = {"questions": ALL_QUESTIONS, **plan.model_dump(mode="json", exclude_none=True)}
+    told["models"] = [{name: own for name, own in one.items() if own != ""} for one in told["models"]]
     return {name: value for name, value in told.items() if name == "audits" or value not in ([], {})}
 
 

@@ -1,0 +1,96 @@
+"""Every plan has given runs, a reference, unseen questions and verdicts, and that of one model in this process also
+status and verification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.jobs.driver import status_as_text
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.outcome import VERDICTS, CheckOutcome
+from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE
+from lm_eval_leakage.jobs.verify import verify
+from tests.campaign.campaigns import benchmark
+from tests.campaign.scripted_model import ASKED, lines
+from tests.checking.conftest import checked, fakes, only_given_tasks, questions, written  # noqa: F401 (fixtures)
+
+pytestmark = pytest.mark.model
+Run = Callable[..., CheckOutcome]
+PERM = "leakage_perm"
+
+
+@pytest.fixture
+def several(settings: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    """Two models on 30 questions."""
+    benchmark(tmp_path / "own", "trivia", n=30)
+    arguments = settings["models"][0]["model_args"]
+    models = [{"name": name, "model": "scripted", "model_args": f"{arguments},seed={name}"} for name in ("a", "b")]
+    return settings | {"models": models, "tasks": ["trivia"], "include_path": str(tmp_path / "own")}
+
+
+def asked(tmp_path: Path) -> int:
+    return len(lines(tmp_path / "counts", ASKED))
+
+
+def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each(
+    here: Run, several: dict[str, Any], tmp_path: Path
+) -> None:
+    unseen = written(tmp_path, questions(60, seed=5), "private.jsonl")
+    outcome = here(several, reference=f"pretrained=r,counts={tmp_path / 'counts'}", unseen=str(unseen))
+    assert (outcome.lost, outcome.n_done) == ((), outcome.n_units)
+    assert [one.basis for one in outcome.verdicts] == ["reference", "reference"]
+    found = [file.parent.parent for file in (tmp_path / "out").rglob("results_*.json")]
+    ids = sorted(file.relative_to(tmp_path / "out").as_posix() for file in found)
+    assert ids == [
+        f"reference/r/trivia/reference_{PERM}/0of1",
+        *(f"runs/{name}/trivia/{kind}/0of1" for name in ("a", "b") for kind in (PERM, "run")),
+        *(f"unseen/{name}/trivia/unseen_{PERM}/0of1" for name in ("a", "b")),
+    ]
+    tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen_leakage_tokens", 0, 1))
+    assert (tokens.status, "next-token distribution" in tokens.note) == (NOT_POSSIBLE, True)
+    assert sorted(file.name for file in (tmp_path / "out" / "calibrations").iterdir()) == ["a.json", "b.json"]
+    assert verify(outcome.folder).found == ()
+
+
+def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
+    here: Run, several: dict[str, Any], tmp_path: Path
+) -> None:
+    first = here(several)
+    n_asked = asked(tmp_path)
+    again = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
+    assert asked(tmp_path) == n_asked
+    assert again.verdicts == first.verdicts
+    assert {again.folder.step_of(Unit(name, "trivia", PERM, 0, 1)).status for name in ("a", "b")} == {THERE}
+    assert here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again")).n_done == 4
+
+
+def test_verdicts_of_several_models_are_at_their_looks_and_the_same_questions_are_the_same_look(
+    here: Run, several: dict[str, Any]
+) -> None:
+    first, again = here(several), here(several)
+    assert [one.look for one in first.verdicts] == [1, 1]
+    assert again.verdicts == first.verdicts
+    assert len(json.loads((first.folder.path / VERDICTS).read_text())["verdicts"]) == 2
+
+
+@pytest.mark.usefixtures("fakes", "only_given_tasks")
+def test_the_folder_of_one_model_can_be_asked_for_its_status_and_verified(tmp_path: Path) -> None:
+    file = written(tmp_path, questions(30))
+    checked(tmp_path, file)
+    folder = CampaignFolder(tmp_path / "out")
+    assert "units: 4 of 4 done, 0 in progress, 0 failed" in status_as_text(folder)
+    assert verify(folder).found == ()
+    for name, words in ((VERDICTS, "its verdict on m, quiz"), ("plan.yaml", "is not the plan of the manifest")):
+        text = (folder.path / name).read_text()
+        (folder.path / name).write_text(text.replace("none found", "evidence").replace("seed: 0", "seed: 1"))
+        assert [told for told in verify(folder).found if words in told]
+        (folder.path / name).write_text(text)
+    (log,) = (folder.path / "runs").rglob("samples_*_leakage_perm_*.jsonl")
+    log.write_text(log.read_text().replace("-", "", 1))
+    assert [told for told in verify(folder).found if f"{log} was changed" in told]
