@@ -23,11 +23,18 @@ from lm_eval_leakage.results.answered import (
     outer_first,
     outermost,
 )
-from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS, recorded, values_of
+from lm_eval_leakage.results.columns import (
+    AUDIT_COLUMNS,
+    IS_AUDITED,
+    RUN_COLUMNS,
+    Entry,
+    Measured,
+    recorded,
+    values_of,
+)
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, data_verdict
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.identify import is_part
-from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level

@@ -13,7 +13,17 @@ from typing import TypeVar
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
-from lm_eval_leakage.results.columns import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE, VERDICT
+from lm_eval_leakage.results.columns import (
+    ALL_TESTED,
+    CALIBRATED,
+    FLAGGED,
+    FLAGGED_UNGUARDED,
+    NULL_RATE,
+    PREVALENCE,
+    VERDICT,
+    Flags,
+    flags_of,
+)
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
 from lm_eval_leakage.results.formatting import (
     DASH,
@@ -26,7 +36,6 @@ from lm_eval_leakage.results.formatting import (
     value_in_interval,
 )
 from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
-from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import audited_questions
