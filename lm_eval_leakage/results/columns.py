@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.records import ARMS
-from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict, detectable_if_seen
+from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
 from lm_eval_leakage.results.formatting import (
     BOUND_OF_PVALUE,
     COUNT,
@@ -169,7 +169,9 @@ def log_evalue(found: DataVerdict) -> float:
 
 def _detectable(count: int) -> Column[Row]:
     meaning = f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}"
-    return Column("", NUMBER, lambda row: detectable_if_seen(row.verdict, count), meaning, f"detectable_seen_{count}")
+    return Column(
+        "", NUMBER, lambda row: dict(row.verdict.detectable).get(count, NAN), meaning, f"detectable_seen_{count}"
+    )
 
 
 OF_VERDICT += map(_detectable, SEEN_TIMES)

@@ -33,7 +33,6 @@ from lm_eval_leakage.results.data_verdict import (
     at_its_level,
     data_verdict,
     details,
-    detectable_if_seen,
     natural_part,
 )
 from lm_eval_leakage.results.published_orders import (
@@ -344,7 +343,7 @@ def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: s
         for count, words in ((1, "once"), (3, "three times")):
             assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
             assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
-            assert detectable_if_seen(found, count) == pytest.approx(told.get(count, math.nan), nan_ok=True)
+            assert dict(found.detectable).get(count, math.nan) == pytest.approx(told.get(count, math.nan), nan_ok=True)
         assert ("too few to find even a benchmark that was seen as a whole" in found.sentence) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
