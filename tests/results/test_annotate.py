@@ -110,6 +110,9 @@ def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_t
     assert any(other in str(problem) for problem in found.problems)
     (found,) = annotate([tmp_path], detector=other)
     assert rows_of(found)["bench", "acc,none"].n_tested == 1
+    write_run(tmp_path, "m", {"bench_leakage_perm_r": [audited(row(i), True, detector=other) for i in range(3)]})
+    (found,) = annotate([tmp_path])
+    assert found.detector == DETECTOR  # of as many questions, that with the default parameters
 
 
 def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> None:
