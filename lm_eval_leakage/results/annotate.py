@@ -19,6 +19,8 @@ from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, An
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
+MOST_NAMED = 20  # questions that could not be joined
+
 
 def annotate(
     runs: Sequence[Path],
@@ -238,6 +240,6 @@ class Joining:
         ]
 
 
-def _some(names: Sequence[object], at_most: int = 20) -> str:
-    shown = ", ".join(map(str, names[:at_most]))
-    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"
+def _some(names: Sequence[object]) -> str:
+    shown = ", ".join(map(str, names[:MOST_NAMED]))
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
