@@ -4,13 +4,10 @@ import pytest
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results.data_verdict import BY_ORDERS, BY_REFERENCE, NO_VERDICT, not_judged
-from lm_eval_leakage.results.leaderboard import as_page, leaderboard
-from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import sentence_to_copy
-from tests.report.made import UNDECIDED, annotation, row, verdict
-from tests.report.parsed import Parsed
+from tests.report.made import UNDECIDED, row, verdict
 
 MADE = Provenance("org/m", "revision 93efa2f", "hf, dtype=bfloat16", 7, "0.4.13", "2026-11-23")
 BEGINNING = (
@@ -52,12 +49,3 @@ def test_what_nobody_wrote_down_is_said_or_left_out_and_without_a_verdict_there_
         f"lm_eval_leakage {__version__}: the verdict is "
     )
     assert sentence_to_copy(row(verdict=NO_VERDICT, provenance=MADE)) == ""
-
-
-@pytest.mark.parametrize("page", [render, lambda made: as_page(leaderboard(made))])
-def test_every_page_has_the_sentence_and_the_table_of_what_was_checked(page) -> None:
-    own = row(verdict=NONE, provenance=MADE)
-    parsed = Parsed(page([annotation(rows=(own,))]))
-    for told in (sentence_to_copy(own), "revision 93efa2f", "hf, dtype=bfloat16", "drawn with seed 7", "2026-11-23"):
-        assert told in parsed.text
-    assert {"which model", "asked as", "questions", "date", "lm_eval"} <= set(parsed.heads())

@@ -129,16 +129,6 @@ def test_an_audit_without_option_orders_has_no_verdict(tmp_path: Path) -> None:
     assert 'class="badge' not in page.render(found)
 
 
-def test_on_a_board_the_most_suspicious_verdict_comes_first_whatever_the_flags(tmp_path: Path) -> None:
-    write_run(tmp_path, "natural", {"bench_leakage_perm": asked(0, "written", control=True, natural=3.0)})
-    write_run(tmp_path, "seen", {"bench_leakage_perm": asked(16)})
-    (board,) = leaderboard(annotate([tmp_path])).boards
-    assert [standing.row.model for standing in board.standings] == ["seen", "natural"]
-    assert [sum(standing.row.flags.values()) for standing in board.standings] == sorted(
-        sum(standing.row.flags.values()) for standing in board.standings
-    )
-
-
 def test_questions_of_two_options_are_on_the_leaderboard_by_their_verdict_without_a_rank(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     values = {"n_orders": 2, "null_rate": 0.5, "pvalue": 0.5, "published_orders": "drawn"}
