@@ -63,11 +63,6 @@ def told(folder: Path) -> list[str]:
     return by_annotate
 
 
-def test_a_whole_audit_is_complete(tmp_path) -> None:
-    audit(tmp_path)
-    assert told(tmp_path) == []
-
-
 def test_a_line_that_stands_twice_does_not_make_up_for_one_that_is_gone(tmp_path) -> None:
     log = audit(tmp_path)
     lines = log.read_text().splitlines(keepends=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 
-from lm_eval_leakage.results.page import LONGEST_QUESTION, as_json, listed, n_bytes
+from lm_eval_leakage.results.page import LONGEST_QUESTION, listed, n_bytes
 from tests.report.made import annotation, answered, audited, row
 
 PLENTY = 10**6
@@ -56,5 +56,6 @@ def test_one_huge_question_does_not_keep_out_the_others() -> None:
 
 def test_nothing_in_the_data_can_end_the_script() -> None:
     text = "</script><!--\u2028\u2029&<script>"
-    assert not set(as_json([text])) & set("<>&\u2028\u2029")
-    assert json.loads(as_json([text])) == [text]
+    found = listed(annotation(audited(question=text)), PLENTY)
+    assert not set(found.data) & set("<>&")
+    assert json.loads(found.data)[0]["q"] == text

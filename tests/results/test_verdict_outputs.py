@@ -88,19 +88,6 @@ def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspi
     assert "none found bench No significantly stronger preference for" in Parsed(page.render(found)).text
 
 
-def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_path: Path) -> None:
-    write_run(tmp_path, "m0", {"bench_leakage_perm": of_word("evidence")})
-    (alone,) = annotate([tmp_path])
-    assert alone.rows[0].verdict.word == "evidence"
-    others = int(0.01 / alone.rows[0].verdict.pvalue) + 1
-    for i in range(1, others + 1):
-        write_run(tmp_path, f"m{i}", {"bench_leakage_perm": of_word("none found")})
-    together = annotate([tmp_path])
-    assert {one.rows[0].verdict.word for one in together} == {"none found"}
-    assert together[0].rows[0].verdict.pvalue == alone.rows[0].verdict.pvalue
-    assert "evidence for" not in as_markdown(leaderboard(together))
-
-
 def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(
     tmp_path: Path,
 ) -> None:
