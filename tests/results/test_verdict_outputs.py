@@ -48,14 +48,11 @@ def asked(n_seen: int, orders: str | None = "drawn", *, control: bool = False, n
     return lines
 
 
-def of_word(word: str) -> list[Any]:
-    return asked(N_SEEN[word], "written" if word == "cannot be told" else "drawn")
-
-
 @pytest.mark.parametrize("word", WORDS)
 def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": of_word(word)})
+    lines = asked(N_SEEN[word], "written" if word == "cannot be told" else "drawn")
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     found = annotate([tmp_path])
     (judged,) = found[0].rows
     assert judged.verdict.word == word
