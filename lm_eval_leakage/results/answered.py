@@ -288,6 +288,7 @@ def _weighted_error(errors: Sequence[float], sizes: Sequence[int]) -> float:
 
 
 def _plain_mean(values: Sequence[float], sizes: Sequence[int] = ()) -> float:
+    """Whatever the sizes; also the mean of a task's own questions."""
     return sum(values) / len(values)
 
 
