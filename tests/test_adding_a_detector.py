@@ -170,32 +170,20 @@ def test_both_have_a_line_per_question_in_the_log(run) -> None:
     assert all(line["flagged"] is None for line in likelihood)
 
 
-def annotated(out: Path, capsys, monkeypatch) -> dict:
-    """The task's row of `annotate --format json`."""
+def test_annotate_and_the_page_show_both_next_to_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
+    _, samples, out = run
     monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", "annotate", str(out), "--format", "json", "--dry_run"])
     cli.main()
     rows = json.loads(capsys.readouterr().out)
     (row,) = [row for row in rows if (row["task"], row["metric"]) == ("colours", "acc,none")]
-    return row
-
-
-def test_annotate_puts_the_evidence_next_to_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
-    _, samples, out = run
-    row = annotated(out, capsys, monkeypatch)
     assert row["flagged_rate"] == mean(flags(samples))
-    assert row["null_rate"] == 1 / 4
-    assert row["n_tested"] == len(DOCS)
+    assert (row["null_rate"], row["n_tested"]) == (1 / 4, len(DOCS))
+    told = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
+    assert pytest.approx(mean(map(value, DOCS))) in told.values()
     (annotation,) = annotate([out])
     assert annotation.detector == "published_rotation"
     assert {one.benchmark for one in annotation.audited_questions} == {"colours"}
-
-
-def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, monkeypatch) -> None:
-    _, _, out = run
-    row = annotated(out, capsys, monkeypatch)
-    told = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
-    assert pytest.approx(mean(map(value, DOCS))) in told.values()
-    assert "nats_per_character" in render(annotate([out])).replace("<wbr>", "")
+    assert "nats_per_character" in render([annotation]).replace("<wbr>", "")
 
 
 # ---------------------------------------------------------------------- a simulation

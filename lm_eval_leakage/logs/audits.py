@@ -43,21 +43,14 @@ def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tu
 Places = Path | Sequence[Path]  # a folder, or files of runs
 
 
-def lines_of_one_model(
-    folder: Places, problems: list[Problem], model: str | None = None
-) -> Iterator[tuple[str, AuditLine]]:
-    """The same for the one model whose audits a folder holds, or for `model` if a name is given.
-
-    Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
-    """
-    _, lines = audits_of_one_model(folder, problems, model)
-    return lines
-
-
 def audits_of_one_model(
     folder: Places, problems: list[Problem], model: str | None = None
 ) -> tuple[str, Iterator[tuple[str, AuditLine]]]:
-    """The model's name, without a revision, and the same lines."""
+    """The name, without a revision, of the one model whose audits a folder holds, or of `model`, and the lines of its
+    audits as above.
+
+    Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
+    """
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder] if isinstance(folder, Path) else folder, problems):
         if audit_logs_of(run):

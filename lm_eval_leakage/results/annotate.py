@@ -14,10 +14,12 @@ import numpy as np
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards
+from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards, shown_metrics
 from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
+
+MOST_NAMED = 20  # questions that could not be joined
 
 
 def annotate(
@@ -119,9 +121,9 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
         )
         problems.append(Problem(what, shards.results_file, incomplete=True))
     metrics = metrics_of_shards(one.task, shards, found)
-    if metrics.withheld:
+    if withheld := [key for key in shown_metrics(metrics) if not metrics[key]]:
         what = (
-            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' values "
+            f"{one.task}: no value of {', '.join(withheld)}, which is not the mean of the questions' values "
             "in each shard; only a run without shards has it"
         )
         problems.append(Problem(what, shards.results_file))
@@ -238,6 +240,6 @@ class Joining:
         ]
 
 
-def _some(names: Sequence[object], at_most: int = 20) -> str:
-    shown = ", ".join(map(str, names[:at_most]))
-    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"
+def _some(names: Sequence[object]) -> str:
+    shown = ", ".join(map(str, names[:MOST_NAMED]))
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"

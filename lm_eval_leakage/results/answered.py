@@ -9,15 +9,15 @@ value is, to the last digit. Other metrics, such as F1 of all questions together
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import Any, TypeGuard
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
@@ -128,7 +128,7 @@ def answers(
     for number, sample in lines:
         try:
             doc = sample["doc"]
-            key = int(sample["doc_id"]), str(sample.get("doc_hash") or _hash(doc))
+            key = int(sample["doc_id"]), str(sample["doc_hash"])
             if key not in found:
                 read, content = content_of(doc)
                 length = sum(map(len, _texts(doc)))
@@ -146,8 +146,8 @@ def answers(
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The numeric metrics of a line; older versions of the harness do not list their names."""
-    for name in sample.get("metrics") or ACCURACIES:
+    """The numeric metrics of a line."""
+    for name in sample["metrics"]:
         value = sample.get(name)
         if isinstance(value, (int, float)):
             yield f"{name},{sample.get('filter', 'none')}", float(value)
@@ -174,58 +174,58 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(part)
 
 
-def _hash(doc: Mapping[str, Any]) -> str:
-    """The hash of a row as the harness computes it."""
-    text = json.dumps(doc, indent=2, ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+# ---------------------------------------------------------------------- metrics
 
 
-Mean = Callable[[Sequence[float], Sequence[int]], float]  # of tasks' values, with their numbers of questions
+def told_metrics(run: Run, name: str) -> dict[str, Estimate]:
+    """What the harness reports of a task or group, by "metric,filter"; nothing for a run that was done in shards."""
+    row = {**(run.results.get("groups") or {}).get(name, {}), **run.results.get("results", {}).get(name, {})}
+    found = {}
+    for key, value in row.items():
+        metric, comma, pipeline = key.partition(",")
+        if comma and not metric.endswith("_stderr") and _is_number(value):
+            stderr = row.get(f"{metric}_stderr,{pipeline}")
+            found[key] = normal(float(value), float(stderr) if _is_number(stderr) else NAN)
+    return found
 
 
-@dataclass(frozen=True)
-class PooledMetrics:
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and abs(value) < sys.float_info.max
+
+
+def shown_metrics(keys: Iterable[str]) -> list[str]:
+    """Those that have rows: accuracies, else the first one."""
+    every = list(keys)
+    return [key for key in every if key.split(",")[0] in ACCURACIES] or every[:1]
+
+
+def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQuestion]) -> dict[str, Estimate]:
     """A task's metrics over the questions of all shards; UNKNOWN for those that are withheld.
 
-    n: number of questions
+    answers: of all shards, in the order of the questions
     """
-
-    told: Mapping[str, Estimate]
-    n: int
-
-    @property
-    def withheld(self) -> list[str]:
-        """Of those that a row shows: accuracies, else the first metric."""
-        shown = [key for key in self.told if key.split(",")[0] in ACCURACIES] or list(self.told)[:1]
-        return [key for key in shown if not self.told[key]]
-
-
-def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQuestion]) -> PooledMetrics:
-    """answers: of all shards, in the order of the questions"""
     by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
     for answer in answers:
         by_log[answer.log].append(answer)
     asked = [one for one in shards.found.values() if n_told(one, task)]
-    keys = dict.fromkeys(key for one in asked for key in _metrics(_row(one, task)))
-    held = [(one, by_log[str(one.logs.get(task))]) for one in asked]
+    told = [(told_metrics(one, task), by_log[str(one.logs.get(task))], n_told(one, task)) for one in asked]
     # those that lost answers say nothing about the rule
-    whole = [(_row(one, task), own) for one, own in held if len(own) == n_told(one, task)]
-    return PooledMetrics({key: _pooled(key, answers, whole) for key in keys}, shards.n_asked)
+    whole = [(metrics, own) for metrics, own, n in told if len(own) == n]
+    return {key: _pooled(key, answers, whole) for key in dict.fromkeys(key for metrics, *_ in told for key in metrics)}
 
 
 def _pooled(
     key: str,
     answers: Sequence[AnnotatedQuestion],
-    parts: Sequence[tuple[Mapping[str, Any], Sequence[AnnotatedQuestion]]],
+    parts: Sequence[tuple[Mapping[str, Estimate], Sequence[AnnotatedQuestion]]],
 ) -> Estimate:
-    """parts: of each shard, the task's row in its results file, and its answers"""
+    """parts: of each shard, the task's metrics in its results file, and its answers"""
     values = _values(key, answers)
-    told = [(row, own) for row, answered in parts if (own := _values(key, answered))]
-    if not told or any(row.get(key) != _mean(own) for row, own in told):
+    told = [(metrics.get(key, UNKNOWN), own) for metrics, answered in parts if (own := _values(key, answered))]
+    if not told or any(one.value != _plain_mean(own) for one, own in told):
         return UNKNOWN
-    errors = [(row.get(_stderr_of(key)), own) for row, own in told if len(own) > 1]
-    is_known = len(values) > 1 and all(error == _stderr(own) for error, own in errors)
-    return normal(_mean(values), _stderr(values) if is_known else NAN)
+    is_known = len(values) > 1 and all(one.stderr == _stderr(own) for one, own in told if len(own) > 1)
+    return normal(_plain_mean(values), _stderr(values) if is_known else NAN)
 
 
 def _values(key: str, answers: Iterable[AnnotatedQuestion]) -> list[float]:
@@ -233,48 +233,46 @@ def _values(key: str, answers: Iterable[AnnotatedQuestion]) -> list[float]:
 
 
 def metrics_of_group(
-    group: str, members: Sequence[tuple[str, PooledMetrics]], shards: Mapping[str, ShardSet]
+    group: str, members: Mapping[str, Mapping[str, Estimate]], shards: Mapping[str, ShardSet]
 ) -> dict[str, Estimate]:
     """Of a group whose members were done in shards: means over the tasks, weighted by their numbers of questions or
     not, as in each shard."""
-    tasks = [task for task, _ in members]
-    found = {id(one.results): one for task in tasks for one in shards[task].found.values()}
-    shown = [one for one in found.values() if _row(one, group)]
+    runs = {id(one.results): one for task in members for one in shards[task].found.values()}
+    shown = [(metrics, one) for one in runs.values() if (metrics := told_metrics(one, group))]
 
-    def agree(key: str, mean: Mean) -> bool:
+    def agree(key: str, mean: Mean, part: Callable[[Estimate], float]) -> bool:
         """Whether the group's value in each shard, if it has one, is this mean of its tasks' values."""
-        for one in shown:
-            rows = [(_row(one, task).get(key), n_told(one, task) or 0) for task in tasks]
-            values = [(value, n) for value, n in rows if isinstance(value, (int, float))]
-            told = _row(one, group).get(key)
-            if isinstance(told, (int, float)) and values and told != mean(*zip(*values, strict=True)):
+        for metrics, one in shown:
+            rows = [(part(told_metrics(one, task).get(key, UNKNOWN)), n_told(one, task) or 0) for task in members]
+            values = [(value, n) for value, n in rows if not math.isnan(value)]
+            told = part(metrics.get(key, UNKNOWN))
+            if not math.isnan(told) and values and told != mean(*zip(*values, strict=True)):
                 return False
         return True
 
     def pooled(key: str) -> Estimate:
-        own = [(one.told[key], one.n) for _, one in members if key in one.told]
+        own = [(metrics[key], shards[task].n_asked) for task, metrics in members.items() if key in metrics]
         if not own or not all(estimate for estimate, _ in own):
             return UNKNOWN
         values, errors, sizes = zip(*((estimate.value, estimate.stderr, n) for estimate, n in own), strict=True)
-        fitting = [(mean, error) for mean, error in MEANS if agree(key, mean)]
-        known = [(mean, error) for mean, error in fitting if agree(_stderr_of(key), error)]
+        fitting = [(mean, error) for mean, error in MEANS if agree(key, mean, attrgetter("value"))]
+        known = [(mean, error) for mean, error in fitting if agree(key, error, attrgetter("stderr"))]
         if known:
             mean, error = known[0]
             return normal(mean(values, sizes), error(errors, sizes))
         return normal(fitting[0][0](values, sizes), NAN) if fitting else UNKNOWN
 
-    return {key: pooled(key) for key in dict.fromkeys(key for one in shown for key in _metrics(_row(one, group)))}
+    return {key: pooled(key) for key in dict.fromkeys(key for metrics, _ in shown for key in metrics)}
 
 
 # ---------------------------------------------------------------------- in the harness's order of operations
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+Mean = Callable[[Sequence[float], Sequence[int]], float]  # of tasks' values, with their numbers of questions
 
 
 def _stderr(values: Sequence[float]) -> float:
-    mean = _mean(values)
+    mean = _plain_mean(values)
     return math.sqrt(sum([(value - mean) ** 2 for value in values]) / (len(values) - 1)) / math.sqrt(len(values))
 
 
@@ -289,7 +287,8 @@ def _weighted_error(errors: Sequence[float], sizes: Sequence[int]) -> float:
     return math.sqrt(squares / (sum(sizes) - len(sizes)) / sum(sizes))
 
 
-def _plain_mean(values: Sequence[float], sizes: Sequence[int]) -> float:
+def _plain_mean(values: Sequence[float], sizes: Sequence[int] = ()) -> float:
+    """Whatever the sizes; also the mean of a task's own questions."""
     return sum(values) / len(values)
 
 
@@ -298,24 +297,3 @@ def _plain_error(errors: Sequence[float], sizes: Sequence[int]) -> float:
 
 
 MEANS: tuple[tuple[Mean, Mean], ...] = ((_weighted_mean, _weighted_error), (_plain_mean, _plain_error))
-
-
-# ---------------------------------------------------------------------- in a results file
-
-
-def _row(shard: Run, name: str) -> Mapping[str, Any]:
-    found = shard.results["results"].get(name, {})
-    return found if isinstance(found, Mapping) else {}
-
-
-def _metrics(row: Mapping[str, Any]) -> Iterator[str]:
-    """The names of metrics, each with its filter, that have a number."""
-    for key, value in row.items():
-        name, comma, _ = key.partition(",")
-        if comma and not name.endswith("_stderr") and isinstance(value, (int, float)):
-            yield key
-
-
-def _stderr_of(key: str) -> str:
-    name, _, pipeline = key.partition(",")
-    return f"{name}_stderr,{pipeline}"

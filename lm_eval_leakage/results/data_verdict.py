@@ -188,11 +188,6 @@ def not_judged(reason: str) -> DataVerdict:
     return DataVerdict(BY_NOTHING, doubt=reason)
 
 
-def detectable_if_seen(verdict: DataVerdict, count: int) -> float:
-    """Smallest share of questions, seen `count` times, that would have been found; NaN if unknown or none."""
-    return dict(verdict.detectable).get(count, NAN)
-
-
 def data_verdict(questions: Iterable[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict:
     """The verdict on the questions together; NO_VERDICT if no orders were asked.
 

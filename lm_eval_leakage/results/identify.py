@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.logs.audits import lines_of_one_model
+from lm_eval_leakage.logs.audits import audits_of_one_model
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import described, left_out_in_words
 from lm_eval_leakage.records import Described
@@ -147,7 +147,8 @@ def _parts(
 
 def questions_of_model(folder: Path, calibration: Calibration, problems: list[Problem]) -> list[AskedOnce]:
     """The questions of a folder. Raises ValueError for a run of another model."""
-    return asked_once(line for _, line in lines_of_one_model(folder, problems, calibration.model))
+    _, lines = audits_of_one_model(folder, problems, calibration.model)
+    return asked_once(line for _, line in lines)
 
 
 def pvalues_of(

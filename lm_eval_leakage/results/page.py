@@ -6,7 +6,6 @@ What `load_run` returns: a record per question, and their verdicts as a table fo
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
@@ -142,8 +142,6 @@ CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
 # ---------------------------------------------------------------------- flagged questions
 
 LONGEST_QUESTION = 100_000  # bytes; one huge question must not crowd out all others
-# `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
-ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,8 @@ def listed(annotation: Annotation, budget: int) -> Listed:
     lines: list[str] = []
     used = 2
     for audited in flagged:
-        line = as_json(_entry(audited, answers.get(audited.doc_hash, ())))
+        entry = _entry(audited, answers.get(audited.doc_hash, ()))
+        line = htmlsafe_json_dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         size = n_bytes(line) + 1
         if size > LONGEST_QUESTION:
             continue
@@ -177,11 +176,6 @@ def listed(annotation: Annotation, budget: int) -> Listed:
         lines.append(line)
         used += size
     return Listed(Markup(f"[{','.join(lines)}]"), len(lines), len(flagged))
-
-
-def as_json(value: object) -> str:
-    """Compact JSON without characters that could end a script element."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
 
 
 def _by_score(audited: AuditedQuestion) -> tuple[float, str]:

@@ -6,32 +6,38 @@ Rows and questions as flat mappings, for tables, JSON, data frames and condition
 from __future__ import annotations
 
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, n_told
 from lm_eval_leakage.results.answered import (
-    ACCURACIES,
-    PooledMetrics,
     TaskRun,
     leaves,
     metrics_of_group,
     outer_first,
     outermost,
+    shown_metrics,
+    told_metrics,
 )
-from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS, recorded, values_of
+from lm_eval_leakage.results.columns import (
+    AUDIT_COLUMNS,
+    IS_AUDITED,
+    RUN_COLUMNS,
+    Entry,
+    Measured,
+    recorded,
+    values_of,
+)
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, data_verdict
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.identify import is_part
-from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
-from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal, share
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 
 Asked = TypeVar("Asked", AnnotatedQuestion, AuditedQuestion)
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
@@ -46,7 +52,7 @@ class Part:
 
     answered: TaskRun
     questions: Sequence[AnnotatedQuestion]
-    pooled: PooledMetrics | None = None
+    pooled: Mapping[str, Estimate] | None = None
 
 
 # A row without values, its metrics as the harness reported them, and its questions.
@@ -86,9 +92,9 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            own = [(task, same[task].pooled) for task in tasks if task in same and same[task].answered.run is run]
-            pooled_tasks = [(task, metrics) for task, metrics in own if metrics]
-            told = metrics_of_group(group, pooled_tasks, run.shards) if run.shards else _told(run, group)
+            own = {task: same[task].pooled for task in tasks if task in same and same[task].answered.run is run}
+            in_shards = {task: metrics for task, metrics in own.items() if metrics is not None}
+            told = metrics_of_group(group, in_shards, run.shards) if run.shards else told_metrics(run, group)
             yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told, pooled
 
 
@@ -96,7 +102,7 @@ def _tasks(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        told = _told(run, task) if part.pooled is None else part.pooled.told
+        told = told_metrics(run, task) if part.pooled is None else part.pooled
         yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told, part.questions
         for subject, found in _by_subject(task, part.questions):
             yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found
@@ -124,8 +130,7 @@ def _of_metrics(
     ease: Mapping[str, float],
 ) -> Iterator[Row]:
     """A row per accuracy; for the first metric if there is no accuracy."""
-    metrics = list(told) or list(dict.fromkeys(key for question in questions for key in question.scores))
-    for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
+    for metric in shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores)):
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])
         accuracy = told.get(metric, pooled)
@@ -165,21 +170,6 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
     ]
 
 
-def _told(run: Run, name: str) -> dict[str, Estimate]:
-    row = {**(run.results.get("groups") or {}).get(name, {}), **run.results.get("results", {}).get(name, {})}
-    found = {}
-    for key, value in row.items():
-        metric, comma, pipeline = key.partition(",")
-        if comma and not metric.endswith("_stderr") and _is_number(value):
-            stderr = row.get(f"{metric}_stderr,{pipeline}")
-            found[key] = normal(float(value), float(stderr) if _is_number(stderr) else NAN)
-    return found
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and abs(value) < sys.float_info.max
-
-
 def _of_audits(
     model: str,
     unanswered: Mapping[str, Sequence[AuditedQuestion]],
@@ -209,17 +199,18 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
             families[_family(row)][row.model, row.task] = row.verdict.looked_pvalue  # the same for each metric
-    adjusted = {
-        family: dict(zip(own, adjusted_by_holm([*own.values()]), strict=True)) for family, own in families.items()
-    }
-    levels = {family: holm_level([*own.values()], EVIDENCE_LEVEL) for family, own in families.items()}
+    adjusted = {}
+    for family, own in families.items():
+        pvalues = [*own.values()]
+        level, n = holm_level(pvalues, EVIDENCE_LEVEL), len(own)
+        for name, pvalue in zip(own, adjusted_by_holm(pvalues), strict=True):
+            adjusted[family, name] = pvalue, n, level
     found = []
     for row in rows:
-        family = _family(row)
-        pvalue = adjusted.get(family, {}).get((row.model, row.task))
-        if pvalue is not None:
-            level, n = levels[family] * row.verdict.spent, len(adjusted[family])
-            row = replace(row, verdict=replace(row.verdict, adjusted=pvalue, n_together=n, level=level))
+        if told := adjusted.get((_family(row), (row.model, row.task))):
+            pvalue, n, level = told
+            verdict = replace(row.verdict, adjusted=pvalue, n_together=n, level=level * row.verdict.spent)
+            row = replace(row, verdict=verdict)
         found.append(row)
     return found
 

@@ -10,10 +10,20 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TypeVar
 
-from lm_eval_leakage.logs.audits import lines_of_one_model
+from lm_eval_leakage.logs.audits import audits_of_one_model
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
-from lm_eval_leakage.results.columns import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE, VERDICT
+from lm_eval_leakage.results.columns import (
+    ALL_TESTED,
+    CALIBRATED,
+    FLAGGED,
+    FLAGGED_UNGUARDED,
+    NULL_RATE,
+    PREVALENCE,
+    VERDICT,
+    Flags,
+    flags_of,
+)
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
 from lm_eval_leakage.results.formatting import (
     DASH,
@@ -26,7 +36,6 @@ from lm_eval_leakage.results.formatting import (
     value_in_interval,
 )
 from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
-from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import audited_questions
@@ -75,7 +84,8 @@ class SubjectShare:
 def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
     """By every statistic with a null hypothesis, where it holds: where the published orders were drawn. Its power is
     unknown, so that the share has only a lower bound."""
-    lines = list(lines_of_one_model(folder, problems))
+    _, found = audits_of_one_model(folder, problems)
+    lines = list(found)
     known = (line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None)
     detectors = list(dict.fromkeys(known))
     if not detectors:

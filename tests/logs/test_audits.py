@@ -63,11 +63,6 @@ def told(folder: Path) -> list[str]:
     return by_annotate
 
 
-def test_a_whole_audit_is_complete(tmp_path) -> None:
-    audit(tmp_path)
-    assert told(tmp_path) == []
-
-
 def test_a_line_that_stands_twice_does_not_make_up_for_one_that_is_gone(tmp_path) -> None:
     log = audit(tmp_path)
     lines = log.read_text().splitlines(keepends=True)
@@ -180,11 +175,6 @@ def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, 
 # ---------------------------------------------------------------------- which tasks are audits, and of what
 
 
-def of_any_name(doc, task: str) -> dict:
-    """A line of an audit of any name."""
-    return audited(doc, True) | {"benchmark": task}
-
-
 def configured(folder: Path, configs: dict) -> None:
     (file,) = folder.rglob("results_*")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"configs": configs}))
@@ -214,7 +204,7 @@ def test_a_configuration_of_another_shape_says_nothing(tmp_path, config) -> None
 
 
 def test_a_group_of_audits_is_the_group_that_was_audited(tmp_path) -> None:
-    members = {f"sideways_{part}": [of_any_name(row(i), part)] for i, part in enumerate(("a", "b"))}
+    members = {f"sideways_{part}": [audited(row(i), True, benchmark=part)] for i, part in enumerate(("a", "b"))}
     write_run(tmp_path, "m", members, groups={"bench_upside": ["bench_a_upside", "bench_b_upside", "odd"]})
     configured(tmp_path, {"bench_a_upside": {"metadata": {"audit_of": "bench_a"}}})
     (run,) = find_runs([tmp_path], [])

@@ -6,24 +6,19 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import get_origin
 
 import pytest
 
 from lm_eval_leakage.detectors import probes, statistics
-from lm_eval_leakage.logs.audit_line import (
-    CORE,
-    OF_HARNESS,
-    Arms,
-    read_line,
-    written_line,
-)
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, OF_ORDERS, SHARED_TEXTS, Arms, read_line, written_line
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.records import Described, Evidence, Measurement
+from lm_eval_leakage.records import DeclaredRow, Described, Evidence, Measurement, OrderAnswers
 from lm_eval_leakage.registry import detector_id
+from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, Calibration, KnownScores
 from tests.logs.kinds import DOC, KINDS, Kind
@@ -33,11 +28,35 @@ LINES = (GOLDEN / "lines.jsonl").read_text(encoding="utf-8").splitlines()
 every_kind = pytest.mark.parametrize(("kind", "line"), list(zip(KINDS.values(), LINES, strict=True)), ids=KINDS)
 
 
+class OfOrders(Kind):
+    """A kind in an audit whose task has the rows of the verdict on the data set."""
+
+    @property
+    def rows(self) -> dict[str, DeclaredRow]:
+        return {row.name: row for row in VERDICT_ROWS} | super().rows
+
+
+ORDER_LINES = (GOLDEN / "order_audits.jsonl").read_text(encoding="utf-8").splitlines()
+OWN, CONTROL, REFERENCE = (-20.5, -21.0), (-10.25, -9.75, -11.5, -12.0), (-24.125, -23.5)
+PLAIN, GUARDED, AGAINST = (KINDS[f"max_order{of}"] for of in ("_calibrated", "", "_with_reference"))
+AUDITS = {
+    "drawn": (OfOrders(**vars(PLAIN)), OrderAnswers(OWN, "drawn")),
+    "with control": (
+        OfOrders(**vars(GUARDED) | {"answers": OWN + CONTROL}),
+        OrderAnswers(OWN, "written", True, CONTROL, compared=(0, 1)),
+    ),
+    "with reference": (OfOrders(**vars(AGAINST)), OrderAnswers(OWN, "too few to say", False, (), REFERENCE)),
+    "with nothing else": (OfOrders(**vars(GUARDED)), OrderAnswers(OWN, "written", True)),
+}
+OF_ORDERS_AND_LINES = [(*audit, line) for audit, line in zip(AUDITS.values(), ORDER_LINES, strict=True)]
+OF_OTHERS = [(kind, None, line) for kind, line in zip(KINDS.values(), LINES, strict=True)]
+
+
 def id_of_kind(kind: Kind) -> str:
     return detector_id(probes.get(kind.probe)(), statistics.get(kind.statistic)(), kind.reference)
 
 
-def written(kind: Kind) -> dict:
+def written(kind: Kind, orders: OrderAnswers | None = None) -> dict:
     return written_line(
         kind.verdict,
         benchmark="bench",
@@ -45,15 +64,16 @@ def written(kind: Kind) -> dict:
         guards=kind.guards,
         contributions=kind.contributions,
         calibrated=kind.calibrated,
+        orders=orders,
     )
 
 
 # ---------------------------------------------------------------------- lines
 
 
-@every_kind
-def test_a_line_is_written_as_it_always_was(kind: Kind, line: str) -> None:
-    assert json.dumps(kind.of_harness | written(kind)) == line
+@pytest.mark.parametrize(("kind", "orders", "line"), OF_OTHERS + OF_ORDERS_AND_LINES, ids=[*KINDS, *AUDITS])
+def test_a_line_is_written_as_it_always_was(kind: Kind, orders: OrderAnswers | None, line: str) -> None:
+    assert json.dumps(kind.of_harness | written(kind, orders)) == line
 
 
 @every_kind
@@ -68,17 +88,8 @@ def test_a_line_begins_with_the_keys_that_every_line_has(kind: Kind, line: str) 
 def test_a_line_is_read_into_its_fields(kind: Kind, line: str) -> None:
     sample = json.loads(line)
     read = read_line(sample, "another_name")
-    for key in (
-        "benchmark",
-        "filter",
-        "doc",
-        "doc_id",
-        "flagged",
-        "null_rate",
-        "pvalue",
-        "reason",
-        "calibrated_flagged",
-    ):
+    same = ("benchmark", "filter", "doc", "doc_id", "flagged", "null_rate", "pvalue", "reason", "calibrated_flagged")
+    for key in same:
         assert getattr(read, key) == sample[key], key
     assert (read.question, read.detector, read.subject) == (sample["doc_hash"], id_of_kind(kind), "chemistry")
     assert (read.guards, read.read, read.row_names) == (kind.guards, question_from_doc(DOC), tuple(kind.rows))
@@ -120,6 +131,50 @@ def test_a_line_without_what_it_is_known_by_is_refused(key: str) -> None:
     line = {name: value for name, value in json.loads(LINES[0]).items() if name != key}
     with pytest.raises(KeyError, match=key):
         read_line(line, "bench_leakage_perm")
+
+
+# ---------------------------------------------------------------------- of option orders
+
+
+@pytest.mark.parametrize(("kind", "orders", "line"), OF_ORDERS_AND_LINES, ids=AUDITS)
+def test_a_line_is_read_as_the_answers_that_it_was_written_from(kind: Kind, orders: OrderAnswers, line: str) -> None:
+    read = read_line(json.loads(line), "bench_leakage_perm")
+    assert read.orders == orders  # the numbers are exact in single precision
+    assert not set(OF_ORDERS) & set(read.values)
+
+
+def test_what_a_question_shares_is_read_as_written_whatever_the_row_holds() -> None:
+    own = written(PLAIN, replace(AUDITS["drawn"][1], shared=("0a", "1b")))
+    line = PLAIN.of_harness | own | {"doc": {"text": "of no known layout"}}
+    read = read_line(line, "bench_leakage_perm")
+    assert line[SHARED_TEXTS] == "0a 1b"
+    assert read.orders is not None
+    assert read.orders.shared == ("0a", "1b")
+    assert SHARED_TEXTS not in read.values
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"reference_loglikelihoods": "-1.0"}, "reference_loglikelihoods has 1 numbers for 2 orders"),
+        ({"reference_loglikelihoods": "-1.0,x"}, "could not convert string to float"),
+        ({"reference_loglikelihoods": [-1.0, -2.0]}, "reference_loglikelihoods is"),
+        ({"published_orders": 3}, "published_orders is 3"),
+        ({"compared_orders": "0,2"}, "compared_orders is .*, which are not places among 2 orders, 0 first"),
+        ({"compared_orders": "1,0"}, "compared_orders is .*, which are not places among 2 orders, 0 first"),
+        ({"right_places": "0"}, "right_places is .*, which are not the places of the right option in 2 orders"),
+    ],
+)
+def test_a_broken_value_is_named(change: dict, error: str) -> None:
+    line = json.loads(ORDER_LINES[list(AUDITS).index("with reference")])
+    with pytest.raises((ValueError, TypeError), match=error):
+        read_line(line | change, "bench_leakage_perm")
+
+
+@pytest.mark.parametrize("n_answers", [0, 1, 3, 4, 5])
+def test_a_number_of_answers_that_fits_no_number_of_orders_is_no_answer_to_them(n_answers) -> None:
+    line = json.loads(ORDER_LINES[1]) | {"resps": [[["-1.0", "False"]]] * n_answers}
+    assert read_line(line, "bench_leakage_perm").orders is None
 
 
 # ---------------------------------------------------------------------- calibrations

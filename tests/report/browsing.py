@@ -6,7 +6,6 @@ Needs Chromium and its driver, of the system: `apt-get install chromium chromium
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 DRIVER = shutil.which("chromedriver")
 MISSING = "needs a browser: apt-get install chromium chromium-driver"
 needs_browser = [pytest.mark.model, pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)]
-
-
-def started() -> Iterator[Any]:
-    """The driver of a headless Chromium; skips the test where selenium is missing."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_script_timeout(300)  # seconds; axe is slow on a busy machine
-    yield driver
-    driver.quit()
 
 
 def written(folder: Path, text: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from lm_eval_leakage.results import page
 from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, DetectorValue
 from lm_eval_leakage.stats.pooling import Estimate
-from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
+from tests.report.browsing import needs_browser, open_all_details, scheme_is, width_is, written
 from tests.report.made import HALF, OF_WORD, annotation, answered, audited, row
 
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python, which carries axe-core, is not installed")
@@ -25,11 +23,6 @@ pytestmark = needs_browser
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 RUN = "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"
 LONG = "organisation/" + "a-very-long-name-" * 4
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from started()
 
 
 def two_models() -> list[Annotation]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lm_eval_leakage.results import page
 from lm_eval_leakage.stats.pooling import Estimate
-from tests.report.browsing import needs_browser, open_all_details, started, width_is, written
+from tests.report.browsing import needs_browser, open_all_details, width_is, written
 from tests.report.made import OF_WORD, annotation, answered, audited, row
 
 pytest.importorskip("selenium", reason="selenium is not installed")
@@ -23,11 +22,6 @@ NAMES = ["m", "m_a", "m_b", "m_c"]
 RATES = [0.3, 0.5, float("nan"), 0.1]
 
 pytestmark = needs_browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from started()
 
 
 @pytest.fixture(scope="module")

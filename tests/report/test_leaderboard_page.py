@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.data_verdict import BY_REFERENCE
 from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing, as_page
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import UNDECIDED, row, verdict
@@ -16,9 +15,6 @@ from tests.report.parsed import Parsed
 def standing(model: str, rate: float, first: int, last: int | None = None, **changes) -> Standing:
     flagged = Estimate(rate, 0.02, rate - 0.04, rate + 0.04)
     return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), first, last or first)
-
-
-BY_ANOTHER = verdict(0.2, basis=BY_REFERENCE)
 
 
 def judged(*pvalues: float) -> Board:
@@ -36,14 +32,6 @@ def test_each_verdict_is_a_badge_before_its_models_the_most_suspicious_first() -
     first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without flagged", "rank by flags"]
     assert parsed.heads()[:8] == ["model", *first]
     assert "M0 mmlu strong evidence 10 % 10 of 100 4 % p = 2e-05 " in parsed.text
-
-
-def test_preferences_are_compared_where_all_verdicts_rest_on_the_same() -> None:
-    parsed = Parsed(as_page(Leaderboard((judged(2e-5, 0.2),))))
-    names = [attributes["aria-label"] for tag, attributes in parsed.elements if tag == "svg" and "role" in attributes]
-    assert [name.partition(";")[0] for name in names] == ["Preference for the published orders", "mmlu"]
-    other = replace(judged(0.2), standings=(*judged(0.2).standings, standing("R", 0.1, 1, verdict=BY_ANOTHER)))
-    assert "Preference for the published orders" not in Parsed(as_page(Leaderboard((other,)))).text
 
 
 def test_a_model_without_flags_has_a_verdict_and_no_rank() -> None:

@@ -108,11 +108,9 @@ def write_run(
     groups: Mapping[str, Sequence[str]] | None = None,
     n_shot: int = 0,
     arguments: Mapping[str, Any] | str | None = None,
-    at: str | None = None,
 ) -> Path:
     """One call of the harness; the folder of its model."""
-    at = at or time()
-    place = folder / model.replace("/", "__")
+    at, place = time(), folder / model.replace("/", "__")
     place.mkdir(parents=True, exist_ok=True)
     for task, lines in logs.items():
         text = "".join(json.dumps(of_task(line, task)) + "\n" for line in numbered(lines))

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -28,7 +27,6 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, 
 
 RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}
 VERDICTS = st.sampled_from([True, False, None])
-NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["C", "Z"]), min_size=1)
 
 
 def audited(doc_hash: str, flagged: bool | None, content: str = "") -> AuditedQuestion:
@@ -209,16 +207,3 @@ def test_the_harness_reads_a_task_of_models_with_any_characters(tmp_path_factory
     assert load_yaml(file, resolve_func=False)["metadata"]["base"] == whole
     atomic_write(file, render_group(name, [name], [name], name))
     assert load_yaml(file, resolve_func=False)["task"] == [whole]
-
-
-@given(members=st.lists(NAMES, min_size=1, unique=True))
-def test_a_groups_accuracy_is_weighted_by_the_number_of_questions(members) -> None:
-    assert yaml.safe_load(render_group("g", members, ["acc", "acc_norm"], 2)) == {
-        "group": "g",
-        "task": members,
-        "aggregate_metric_list": [
-            {"metric": "acc", "aggregation": "mean", "weight_by_size": True},
-            {"metric": "acc_norm", "aggregation": "mean", "weight_by_size": True},
-        ],
-        "metadata": {"version": 2},
-    }

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.results import columns as registry
-from lm_eval_leakage.results import measured
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.formatting import NUMBER, WITH_ERROR, Column
-from lm_eval_leakage.results.measured import COMPUTED
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
@@ -99,21 +97,20 @@ def runs(tmp_path) -> Path:
 
 
 def test_a_column_is_added_by_one_property(runs, monkeypatch) -> None:
-    monkeypatch.setattr(registry, "COMPUTED", added := [*COMPUTED])
-    monkeypatch.setattr(measured, "COMPUTED", added)
+    monkeypatch.setattr(registry, "COMPUTED", [*registry.COMPUTED])
 
-    @measured.computed("long", WITH_ERROR, harness="long_rate")
-    def long_rate(of: measured.Measured) -> Estimate:
+    @registry.computed("long", WITH_ERROR, harness="long_rate")
+    def long_rate(of: registry.Measured) -> Estimate:
         """has a long text"""
         return share([True, False])
 
-    @measured.computed("margin", NUMBER)
-    def mean_margin(of: measured.Measured) -> float:
+    @registry.computed("margin", NUMBER)
+    def mean_margin(of: registry.Measured) -> float:
         """in nats"""
         return sum(one.margin for one in of.joined) / 8
 
-    @measured.computed("", NUMBER)
-    def hidden(of: measured.Measured) -> float:
+    @registry.computed("", NUMBER)
+    def hidden(of: registry.Measured) -> float:
         """for programs"""
         return 0.125
 

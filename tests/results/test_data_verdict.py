@@ -33,7 +33,6 @@ from lm_eval_leakage.results.data_verdict import (
     at_its_level,
     data_verdict,
     details,
-    detectable_if_seen,
     natural_part,
 )
 from lm_eval_leakage.results.published_orders import (
@@ -344,7 +343,7 @@ def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: s
         for count, words in ((1, "once"), (3, "three times")):
             assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
             assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
-            assert detectable_if_seen(found, count) == pytest.approx(told.get(count, math.nan), nan_ok=True)
+            assert dict(found.detectable).get(count, math.nan) == pytest.approx(told.get(count, math.nan), nan_ok=True)
         assert ("too few to find even a benchmark that was seen as a whole" in found.sentence) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
@@ -479,16 +478,6 @@ def test_the_pvalue_is_the_larger_of_those_against_each_form() -> None:
     assert found.pvalue == pytest.approx(max(test.pvalue for test in shared), abs=0.02)  # other draws
 
 
-def test_no_more_false_alarms_than_claimed_where_one_form_lacks_what_is_natural() -> None:
-    alarms = sum(
-        data_verdict(in_forms(60, 1.5, *forms, seed=n)).pvalue <= 0.05 for n in range(100) for forms in ORDERS
-    )
-    assert binomtest(alarms, 200, 0.05, alternative="greater").pvalue > 0.01
-
-
-ORDERS = ((1.5, 0.0), (0.0, 1.5))
-
-
 def test_only_the_compared_orders_count() -> None:
     """What the model makes of orders that were not asked in the control forms changes nothing."""
     found = in_forms(50, 1, 0, 0)
@@ -541,11 +530,6 @@ def test_without_its_places_such_a_liking_would_be_evidence() -> None:
     assert data_verdict(found).word == STRONG_EVIDENCE
 
 
-def test_the_places_of_the_right_option_raise_no_more_false_alarms_than_claimed() -> None:
-    alarms = sum(data_verdict(with_right(60, [0, 1, 1, 3], likes=2, seed=n)).pvalue <= 0.05 for n in range(150))
-    assert binomtest(alarms, 150, 0.05, alternative="greater").pvalue > 0.01
-
-
 def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() -> None:
     found = data_verdict(with_right(100, [0, 1], memory=3, n_options=2))
     assert (found.word, found.n) == (STRONG_EVIDENCE, 100)
@@ -595,13 +579,25 @@ def test_unseen_questions_of_an_exact_benchmark_change_nothing() -> None:
     assert data_verdict(asked, NaturalPart(60, (0.5, 0.5), (0.05, 0.05))) == data_verdict(asked)
 
 
-def test_no_more_false_alarms_than_claimed_where_unseen_questions_follow_the_same_pattern() -> None:
-    alarms = 0
-    for n in range(120):
-        unseen = natural_part(in_forms(60, 1, 0.6, 0.6, seed=2 * n))
-        asked = [replace(one, orders=PATTERNED_ORDERS) for one in in_forms(60, 1, 0.6, 0.6, seed=2 * n + 1)]
-        alarms += data_verdict(asked, unseen).tested.pvalue <= 0.05
-    assert binomtest(alarms, 120, 0.05, alternative="greater").pvalue > 0.01
+def patterned(seed: int) -> tuple[list[OrderAnswers], NaturalPart | None]:
+    """Questions that follow a pattern, and what unseen ones of the same pattern show."""
+    unseen = natural_part(in_forms(60, 1, 0.6, 0.6, seed=2 * seed))
+    asked = in_forms(60, 1, 0.6, 0.6, seed=2 * seed + 1)
+    return [replace(one, orders=PATTERNED_ORDERS) for one in asked], unseen
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        lambda seed: (in_forms(60, 1.5, *((1.5, 0.0), (0.0, 1.5))[seed % 2], seed=seed), None),
+        lambda seed: (with_right(60, [0, 1, 1, 3], likes=2, seed=seed), None),
+        patterned,
+    ],
+    ids=["one form lacks what is natural", "places of the right option", "a pattern, with unseen questions"],
+)
+def test_there_are_no_more_false_alarms_than_claimed(drawn) -> None:
+    alarms = sum(data_verdict(*drawn(seed)).tested.pvalue <= 0.05 for seed in range(150))
+    assert binomtest(alarms, 150, 0.05, alternative="greater").pvalue > 0.01
 
 
 def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:

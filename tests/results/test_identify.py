@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.results.identify import as_lines, identify, summary
 from lm_eval_leakage.stats.combined import fit
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
@@ -21,11 +20,9 @@ UNSEEN = {name: rng.normal(size=200).tolist() for name in (A, B)}
 SEEN = {name: (np.array(values) + 4).tolist() for name, values in UNSEEN.items()}
 
 
-def line(question: int, detector: str, score: float | None, **more: object) -> str:
-    reason = {"reason": "too long", "ranks_by": ""} if score is None else {"reason": None, "ranks_by": "statistic"}
-    own = {VERSION_KEY: LINE_VERSION, "benchmark": "x", "filter": detector, "doc_hash": f"h{question}"}
-    own |= {"doc": {"question": f"Q{question}"}, "detector": detector, "guards": ""}
-    return json.dumps(own | reason | ({} if score is None else {"statistic": score}) | more)
+def line(question: int, detector: str, score: float, **more: object) -> str:
+    own = {"benchmark": "x", "filter": detector, "detector": detector, "doc_hash": f"h{question}", "statistic": score}
+    return json.dumps(audited({"question": f"Q{question}"}, True) | own | more)
 
 
 def log(folder: Path, lines: list[str], name: str = "samples_x_2026-01-01T00-00-00.jsonl") -> Path:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lm_eval_leakage.logs.run import Run
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun
@@ -20,25 +22,23 @@ def task(name: str = "mmlu_history", log: Path | None = None) -> TaskRun:
     return TaskRun(name, "5", Run("m", "2026-01-01"), log, 2)
 
 
-def partners(joining: Joining, *answers: AnnotatedQuestion) -> list[str | None]:
-    joined = joining.join(task(), answers)
-    return [None if one.audited is None else one.audited.doc_hash for one in joined]
-
-
-def test_a_question_of_another_row_with_the_same_words_is_joined() -> None:
-    joining = Joining([audited("audited", "words"), audited("other", "other words")])
-    assert partners(joining, answer(0, "another field", "words"), answer(1, "new", "new words")) == ["audited", None]
-
-
-def test_rows_whose_words_could_not_be_read_are_not_taken_for_each_other() -> None:
-    joining = Joining([audited("audited", "")])
-    assert partners(joining, answer(0, "another", ""), answer(1, "audited", "")) == [None, "audited"]
-
-
-def test_of_two_audited_rows_with_the_same_words_an_answer_finds_the_one_with_its_own_hash() -> None:
-    joining = Joining([audited("first", "words"), audited("second", "words")])
-    assert partners(joining, answer(0, "first", "words"), answer(1, "second", "words")) == ["first", "second"]
-    assert joining.problems() == []
+@pytest.mark.parametrize(
+    ("known", "answers", "partners"),
+    [
+        (
+            [("audited", "words"), ("other", "other words")],
+            [("field", "words"), ("new", "new words")],
+            ["audited", None],
+        ),
+        ([("audited", "")], [("another", ""), ("audited", "")], [None, "audited"]),
+        ([("first", "words"), ("second", "words")], [("first", "words"), ("second", "words")], ["first", "second"]),
+    ],
+    ids=["another row with the same words", "words that could not be read", "two rows with the same words"],
+)
+def test_an_answer_is_joined_by_the_hash_of_its_row_else_by_its_words(known, answers, partners) -> None:
+    joining = Joining([audited(*one) for one in known])
+    joined = joining.join(task(), [answer(place, *one) for place, one in enumerate(answers)])
+    assert [one.audited and one.audited.doc_hash for one in joined] == partners
 
 
 def test_what_several_tasks_answer_is_added_up() -> None:

@@ -86,6 +86,13 @@ def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> 
     assert found.pvalue == pytest.approx(
         1 - binom.pmf(0, 2, 0.5) * binom.cdf(1, 2, 0.25) - binom.pmf(1, 2, 0.5) * binom.pmf(0, 2, 0.25)
     )
+    (alone,) = detector_values([two] * 4)
+    assert (alone.key, alone.n, bool(alone.estimate), alone.pvalue) == (
+        "pairs.flagged_rate",
+        4,
+        False,
+        pytest.approx(1 / 16),
+    )
 
 
 def test_the_docs_have_the_table_of_a_questions_columns() -> None:
@@ -98,15 +105,6 @@ def named(number: int, detector: str, pipeline: str, flagged: bool) -> dict:
     return audited(DOCS[number], flagged) | {"filter": pipeline, "detector": detector}
 
 
-def test_of_two_detectors_of_one_statistic_the_one_with_default_parameters_is_shown(tmp_path: Path) -> None:
-    few = [named(number, "max_order:orders=12", "max_order", True) for number in range(N)]
-    whole = [named(number, "max_order", "max_order", False) for number in range(N)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": whole, "bench_leakage_perm_r": few})
-    (annotation,) = annotate([tmp_path])
-    assert annotation.detector == "max_order"
-    assert flat_row(annotation.rows[0])["flagged_rate"] == 0
-
-
 def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_path: Path) -> None:
     lines = [named(number, "max_order:orders=12", "strict", number < SEEN) for number in range(N)]
     others = [named(number, "rotation", "outlier", True) for number in range(N)]
@@ -115,10 +113,3 @@ def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_pa
         (annotation,) = annotate([tmp_path], detector=wanted)
         assert annotation.detector == "max_order:orders=12"
         assert flat_row(annotation.rows[0])["outlier_rate"] is None
-
-
-def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:
-    found = detector_values([{"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}] * 4)
-    assert [(one.key, one.n, bool(one.estimate), one.pvalue) for one in found] == [
-        ("pairs.flagged_rate", 4, False, pytest.approx(1 / 16))
-    ]

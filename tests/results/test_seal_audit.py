@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_page, leaderboard
-from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.seal_audit import evalue, remarks, seal_audit
 from lm_eval_leakage.seal.looks_file import add_looks, head_text
 from lm_eval_leakage.stats.looks import Look
@@ -270,12 +267,3 @@ def test_an_audit_that_was_run_without_the_seal_is_read_too(place) -> None:
 @pytest.mark.parametrize(("log", "shown"), [(0.0, "1"), (30.0, "1.1e+13"), (2000.0, "1e+869"), (math.nan, "–")])
 def test_an_evalue_of_any_size_can_be_shown(log, shown) -> None:
     assert evalue(log) == shown
-
-
-def test_other_commands_read_the_logs_and_show_that_the_orders_are_sealed(place) -> None:
-    annotations = annotate([place.runs])
-    verdicts = {one.model: one.rows[0].verdict for one in annotations}
-    assert {verdict.orders for verdict in verdicts.values()} == {"sealed"}
-    assert (verdicts[SEEN].word, verdicts[CLEAN].word) == ("strong evidence", "none found")
-    assert "orders drawn with a secret key" in render(annotations)
-    assert SEEN in as_page(leaderboard(annotations))

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null, notes
@@ -25,27 +24,20 @@ RANDOM = {
 }
 
 
-def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
-    doc = {"question": f"Q{number}", "choices": ["a", "b", "c", "d"], "answer": 0, "subject": subject}
-    found = {"flagged": flagged, "null_rate": 1 / 24, "statistic": statistic, "ranks_by": "statistic", "reason": None}
-    own = {
-        VERSION_KEY: LINE_VERSION,
-        "benchmark": "b",
-        "doc_hash": f"h{number}",
-        "doc": doc,
-        "detector": TEST,
-        "filter": TEST,
-    } | RANDOM
-    return json.dumps(own | {"guards": ""} | found)
+def line(number: int, subject: str, flagged: bool, statistic: float = 0.0, **more: Any) -> dict[str, Any]:
+    return audited(row(number, subject), flagged, **RANDOM, statistic=statistic, **more)
+
+
+def seen_by_half() -> list[dict[str, Any]]:
+    """40 questions of a subject that was seen by half, 60 of one that was not."""
+    rng = np.random.default_rng(5)
+    rows = [("seen", i % 2 == 0, 4.0 * (i % 2 == 0)) for i in range(40)] + [("clean", i == 0, 0.0) for i in range(60)]
+    return [line(i, name, flag, float(rng.normal() + shift)) for i, (name, flag, shift) in enumerate(rows)]
 
 
 @pytest.fixture
 def run(tmp_path):
-    """40 questions of a subject that was seen by half, 60 of one that was not."""
-    rng = np.random.default_rng(5)
-    rows = [("seen", i % 2 == 0, 4.0 * (i % 2 == 0)) for i in range(40)] + [("clean", i == 0, 0.0) for i in range(60)]
-    lines = [line(i, name, flag, float(rng.normal() + shift)) for i, (name, flag, shift) in enumerate(rows)]
-    (tmp_path / "samples_x_leakage_perm_2026-01-01T00-00-00.jsonl").write_text("\n".join([*lines, ""]))
+    write_run(tmp_path, "M", {"b_leakage_perm": seen_by_half()})
     return tmp_path
 
 
@@ -77,11 +69,7 @@ def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
 
 def test_a_question_counts_once_and_one_with_a_natural_order_not_for_the_share(run) -> None:
     before = {row.subject: row for row in by_null(run, [])}
-    (log,) = run.glob("samples_*.jsonl")
-    lines = log.read_text().splitlines()
-    (run / "samples_x_again_2026-01-02T00-00-00.jsonl").write_text("\n".join(lines))
-    guarded = json.loads(line(1000, "seen", True)) | {"guards": "in_order"}
-    log.write_text("\n".join([*lines, json.dumps(guarded), ""]))
+    write_run(run, "M", {"b_leakage_perm": [*seen_by_half(), line(1000, "seen", True, guards="in_order")]})
     after = {row.subject: row for row in by_null(run, [])}
     assert after["clean"] == replace(before["clean"], adjusted=after["clean"].adjusted)
     assert after["seen"].unguarded == before["seen"].unguarded
@@ -119,9 +107,8 @@ def test_on_written_orders_flags_have_no_pvalue_and_no_share_but_a_verdict(tmp_p
 
 
 def test_a_run_of_another_model_is_refused(run) -> None:
-    (run / "results_2026-01-01T00-00-00.json").write_text('{"model_name": "N", "results": {}}')
-    with pytest.raises(ValueError, match="holds audits of 'N', but the calibration is of 'M'"):
-        by_calibration(run, calibration(), TEST, 0.05, [])
+    with pytest.raises(ValueError, match="holds audits of 'M', but the calibration is of 'N'"):
+        by_calibration(run, replace(calibration(), model="N"), TEST, 0.05, [])
 
 
 def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None:

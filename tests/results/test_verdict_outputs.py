@@ -48,14 +48,11 @@ def asked(n_seen: int, orders: str | None = "drawn", *, control: bool = False, n
     return lines
 
 
-def of_word(word: str) -> list[Any]:
-    return asked(N_SEEN[word], "written" if word == "cannot be told" else "drawn")
-
-
 @pytest.mark.parametrize("word", WORDS)
 def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": of_word(word)})
+    lines = asked(N_SEEN[word], "written" if word == "cannot be told" else "drawn")
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     found = annotate([tmp_path])
     (judged,) = found[0].rows
     assert judged.verdict.word == word
@@ -88,19 +85,6 @@ def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspi
     assert "none found bench No significantly stronger preference for" in Parsed(page.render(found)).text
 
 
-def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_path: Path) -> None:
-    write_run(tmp_path, "m0", {"bench_leakage_perm": of_word("evidence")})
-    (alone,) = annotate([tmp_path])
-    assert alone.rows[0].verdict.word == "evidence"
-    others = int(0.01 / alone.rows[0].verdict.pvalue) + 1
-    for i in range(1, others + 1):
-        write_run(tmp_path, f"m{i}", {"bench_leakage_perm": of_word("none found")})
-    together = annotate([tmp_path])
-    assert {one.rows[0].verdict.word for one in together} == {"none found"}
-    assert together[0].rows[0].verdict.pvalue == alone.rows[0].verdict.pvalue
-    assert "evidence for" not in as_markdown(leaderboard(together))
-
-
 def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(
     tmp_path: Path,
 ) -> None:
@@ -127,16 +111,6 @@ def test_an_audit_without_option_orders_has_no_verdict(tmp_path: Path) -> None:
     for text in (as_text(found[0].rows, "table"), *map(str, Parsed(page.render(found)).heads())):
         assert "verdict" not in text
     assert 'class="badge' not in page.render(found)
-
-
-def test_on_a_board_the_most_suspicious_verdict_comes_first_whatever_the_flags(tmp_path: Path) -> None:
-    write_run(tmp_path, "natural", {"bench_leakage_perm": asked(0, "written", control=True, natural=3.0)})
-    write_run(tmp_path, "seen", {"bench_leakage_perm": asked(16)})
-    (board,) = leaderboard(annotate([tmp_path])).boards
-    assert [standing.row.model for standing in board.standings] == ["seen", "natural"]
-    assert [sum(standing.row.flags.values()) for standing in board.standings] == sorted(
-        sum(standing.row.flags.values()) for standing in board.standings
-    )
 
 
 def test_questions_of_two_options_are_on_the_leaderboard_by_their_verdict_without_a_rank(tmp_path: Path) -> None:

@@ -15,14 +15,18 @@ import pytest
 
 from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.harness.tasks.task import drawn
+from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.registry import spelled
 from lm_eval_leakage.results import sealed_logs as log_tests
 from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_table, remarks, seal_audit
-from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLogs
+from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLogs, ceiling_tests
 from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
 from lm_eval_leakage.stats.looks import as_ranges
 from lm_eval_leakage.stats.order_sum import version_sum
+from lm_eval_leakage.stats.sealed import SealedTest, together
 from tests.fakes import Score, by_hash
+from tests.results.harness_files import answered, write_run
 from tests.sealed import SealedFolder, looks_in, rows, run_sealed, sealed_folder
 
 N = 40
@@ -273,3 +277,60 @@ def test_runs_with_reference_log_are_read_as_the_models_own_answers_and_that_is_
     assert "trees_leakage_wording was run with reference_log, which its table and its flags subtract; here" in told(
         both
     )
+
+
+# ---------------------------------------------------------------------- the ceiling
+
+N_ASKED = 12
+
+
+def sealed(number: int) -> SealedQuestion:
+    """Every third question has two equally right options."""
+    right = (0, 2) if number % 3 == 0 else (0,)
+    return SealedQuestion(str(number), (f"Question {number}?", "private"), ("a", "b", "c"), 0, right, True)
+
+
+SEAL_OF_ASKED = Seal("bench", "a tool", tuple(map(sealed, range(N_ASKED))), bytes(32), "00")
+
+
+def line(number: int, right: bool, stem: str = "Question") -> dict[str, object]:
+    doc = {"question": f"{stem} {number}?", "choices": ["a", "b", "c"], "answer": 0}
+    return answered(number, doc, right)
+
+
+def found_by(folder: Path, seal: Seal) -> list[SealedTest]:
+    problems: list[Problem] = []
+    return ceiling_tests(SealedLogs(seal, "m", {}, find_runs([folder], problems)))
+
+
+def test_every_ordinary_run_of_the_benchmark_is_tested_and_none_is_combined(tmp_path: Path) -> None:
+    write_run(
+        tmp_path, "m", {"bench": [line(number, True) for number in range(N_ASKED)], "other": [line(0, True, "Not")]}
+    )
+    (one,) = found_by(tmp_path, SEAL_OF_ASKED)
+    assert (one.name, one.n, one.pvalue) == ("ceiling", 4, pytest.approx(1 / 16))
+    assert (one.effect, one.effect_error) == (0.5, pytest.approx(0.25))
+    assert together([one]).names == ()
+    write_run(tmp_path, "m", {"bench": [line(number, False) for number in range(N_ASKED)]}, n_shot=5)
+    names = {test.name: test.pvalue for test in found_by(tmp_path, SEAL_OF_ASKED)}
+    assert names == {"ceiling (bench, 0 shots)": pytest.approx(1 / 16), "ceiling (bench, 5 shots)": pytest.approx(1)}
+
+
+def test_without_several_right_options_there_is_no_ceiling(tmp_path: Path) -> None:
+    write_run(tmp_path, "m", {"bench": [line(number, True) for number in range(N_ASKED)]})
+    plain = replace(
+        SEAL_OF_ASKED, questions=tuple(replace(one, equally_right=(0,)) for one in SEAL_OF_ASKED.questions)
+    )
+    assert found_by(tmp_path, plain) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "n"),
+    [
+        ([line(number, True) for number in range(6)] + [line(7, True, "Another"), line(9, True, "private")], 2),
+        ([line(number, True) | {"metrics": ["perplexity"], "perplexity": 3.5} for number in range(N_ASKED)], 0),
+    ],
+)
+def test_only_answers_to_published_questions_with_a_score_count(tmp_path: Path, lines, n: int) -> None:
+    write_run(tmp_path, "m", {"bench": lines})
+    assert sum(test.n for test in found_by(tmp_path, SEAL_OF_ASKED)) == n
