@@ -39,7 +39,7 @@ def test_a_usual_value_is_shown_as_python_writes_it(value: object) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_text_that_can_be_written_stays_itself(text: str) -> None:
-    assert well_formed(text) is text
+    assert well_formed(text) == text
 
 
 def test_only_a_surrogate_without_its_other_half_is_replaced() -> None:
@@ -47,9 +47,7 @@ def test_only_a_surrogate_without_its_other_half_is_replaced() -> None:
     assert well_formed("\ud83d\ude00") == "\U0001f600"
 
 
-def test_a_row_is_copied_only_if_something_has_to_be_replaced() -> None:
-    whole = {"question": "é", "choices": ["a", ("b", 1)]}
-    assert well_formed_parts(whole) is whole
+def test_in_a_row_it_is_replaced_wherever_it_is() -> None:
     assert well_formed_parts({"\ud800": ["\ud800", ("x", "\ud800")]}) == {"\ufffd": ["\ufffd", ("x", "\ufffd")]}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from lm_eval_leakage.detectors import check_choice
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question
 
@@ -31,9 +32,8 @@ class ExposureText:
     header: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("order", self.order, EXPOSED_ORDERS), ("layout", self.layout, EXPOSED_LAYOUTS)):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}; choose one of: {', '.join(known)}")
+        check_choice("order", self.order, EXPOSED_ORDERS)
+        check_choice("layout", self.layout, EXPOSED_LAYOUTS)
 
     def write(self, question: Question) -> str:
         options, right = question.options, question.answer

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lm_eval_leakage.detectors import check_choice
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
@@ -92,8 +93,7 @@ class Simulation:
     include_path: str | None = None
 
     def __post_init__(self) -> None:
-        if self.select not in SELECTIONS:
-            raise ValueError(f"select is {self.select!r}; choose one of: {', '.join(SELECTIONS)}")
+        check_choice("select", self.select, SELECTIONS)
         if not self.epochs or any(isinstance(e, bool) or not isinstance(e, int) or e < 1 for e in self.epochs):
             raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
         for name, value in (("model_args", self.model_args), ("reference", self.reference)):

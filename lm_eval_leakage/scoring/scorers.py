@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError, index_tensor
-from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, Texts, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, rows_at_once, vocabulary_size
 
 logger = logging.getLogger(__name__)
@@ -166,14 +166,6 @@ class Scorer(ABC):
         return chain.from_iterable(self.batches(texts))
 
 
-class TextsOfTree(Texts):
-    """Texts whose tree is built in advance."""
-
-    def __init__(self, texts: Texts) -> None:
-        super().__init__(texts.flat, texts.lengths, texts.n_scored)
-        self.tree = prefix_tree(self)
-
-
 class TreeScorer(Scorer):
     """Computes every shared prefix once, by tree attention."""
 
@@ -185,7 +177,7 @@ class TreeScorer(Scorer):
         self.budget = budget
 
     def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
-        tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
+        tree = prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
             try:
