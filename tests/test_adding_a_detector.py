@@ -179,7 +179,7 @@ def annotated(out: Path, capsys, monkeypatch) -> dict:
     return row
 
 
-def test_annotate_puts_the_evidence_next_to_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
+def test_annotate_and_the_page_put_what_was_found_next_to_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
     _, samples, out = run
     row = annotated(out, capsys, monkeypatch)
     assert row["flagged_rate"] == mean(flags(samples))
@@ -188,11 +188,6 @@ def test_annotate_puts_the_evidence_next_to_the_tasks_accuracy(run, capsys, monk
     (annotation,) = annotate([out])
     assert annotation.detector == "published_rotation"
     assert {one.benchmark for one in annotation.audited_questions} == {"colours"}
-
-
-def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, monkeypatch) -> None:
-    _, _, out = run
-    row = annotated(out, capsys, monkeypatch)
     told = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
     assert pytest.approx(mean(map(value, DOCS))) in told.values()
     assert "nats_per_character" in render(annotate([out])).replace("<wbr>", "")
