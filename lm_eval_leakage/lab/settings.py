@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lm_eval_leakage.detectors import check_choice
+from lm_eval_leakage.detectors import check_choice, is_count
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
@@ -87,7 +87,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         check_choice("select", self.select, SELECTIONS)
-        if not self.epochs or any(isinstance(e, bool) or not isinstance(e, int) or e < 1 for e in self.epochs):
+        if not self.epochs or not all(is_count(epoch, 1) for epoch in self.epochs):
             raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
         for name, value in (("model_args", self.model_args), ("reference", self.reference)):
             if value is not None and "pretrained=" not in value:
