@@ -90,6 +90,9 @@ def test_a_level_out_of_range_is_named(level: float) -> None:
         from_pvalues(np.array([0.5]), level)
 
 
+# ---------------------------------------------------------------------- false discoveries
+
+
 def arrangements(n_null: int, n_known: int):
     """P-values of the exchangeable questions for every, equally likely, order of distinct scores."""
     for places in combinations(range(n_null + n_known), n_null):
@@ -187,6 +190,8 @@ def test_nothing_can_be_said_with_certainty() -> None:
     pvalues = np.full(10, 1 / 20)
     assert alone(pvalues, 19, 0.9999).tolist() == [10] * 10  # fewer draws than the level needs
 
+
+# ---------------------------------------------------------------------- kept questions
 
 N_QUESTIONS, N_KNOWN = 300, 100
 

@@ -267,6 +267,8 @@ def test_the_evalue_of_a_family_has_mean_one_whatever_its_members_share() -> Non
     assert total == pytest.approx(1)
 
 
+# ---------------------------------------------------------------------- power
+
 SEEN = (0.5, 0.2, 0.1, 0.08, 0.06, 0.06)  # of sixths of the orders, the most likely ones first
 UNSEEN = (1.0,) * 6
 
@@ -333,6 +335,9 @@ def test_parts_that_do_not_fit_the_number_of_orders_are_divided_between_neighbou
     halves = (sum(SEEN[:3]), sum(SEEN[3:]))
     assert detectable_share(weights, critical, SEEN) == pytest.approx(detectable_share(weights, critical, halves))
     assert abs(found_at(detectable_share(weights, critical, SEEN), weights, critical, halves) - FOUND_WITH) < 0.06
+
+
+# ---------------------------------------------------------------------- within questions
 
 
 @pytest.mark.parametrize("n_options", [1, 2, 3, 4, 5])

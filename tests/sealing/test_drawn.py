@@ -93,6 +93,9 @@ def test_content_does_not_depend_on_order_but_on_what_is_a_wording_and_what_an_o
     assert content_of(["ab"], ["c"]) != content_of(["a"], ["bc"])
 
 
+# ---------------------------------------------------------------------- the published version
+
+
 def rearranged(one: Original, by: Random) -> Original:
     """The same question, as an author who wrote its parts in another order would give it."""
     wordings, choices = [one.question, *one.wordings], list(one.choices)
@@ -167,6 +170,8 @@ def test_a_printed_seal_does_not_show_its_key() -> None:
     assert KEY.hex() not in repr(seal)
 
 
+# ---------------------------------------------------------------------- the commitment
+
 ORIGINALS = [*numbered(3), original(wordings=("Another?", "A third?"), answers=(0, 1), subject="maths")]
 
 
@@ -212,6 +217,8 @@ def test_the_public_digest_is_of_the_rows_not_of_their_file() -> None:
     assert digest_of_public(rows) == digest_of_public([dict(reversed(row.items())) for row in rows])
     assert digest_of_public(rows) != digest_of_public(rows[::-1])
 
+
+# ---------------------------------------------------------------------- what depends on order
 
 PLAIN = ("2", "3", "5", "7")
 

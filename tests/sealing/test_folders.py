@@ -92,6 +92,8 @@ def test_a_later_format_names_the_version_that_wrote_it(tmp_path: Path) -> None:
         read_seal(tmp_path)
 
 
+# ---------------------------------------------------------------------- the public folder
+
 ORIGINALS = [
     *numbered(30),
     *(
@@ -178,6 +180,8 @@ def test_the_parquet_file_has_one_row_group_no_statistics_and_no_metadata() -> N
     assert file.metadata.metadata is None
     assert set(file.metadata.created_by.split()[:2]) == {"parquet-cpp-arrow", "version"}
 
+
+# ---------------------------------------------------------------------- changes
 
 SEAL = seal_of([*numbered(5, subject="maths"), original("One wording?", wordings=("Another wording?",))])
 ROWS = [Question("", one.wordings[0], one.options, one.answer, subject=one.subject) for one in SEAL.questions]
