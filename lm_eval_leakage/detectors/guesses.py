@@ -35,7 +35,7 @@ from lm_eval_leakage.detectors import (
     refuse_few_options,
     statistics,
 )
-from lm_eval_leakage.questions.rendering import context_and_block, context_and_markers, named, plain, whole_text
+from lm_eval_leakage.questions.rendering import context_and_block, frame_of, named, plain, up_to_label, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
@@ -90,14 +90,14 @@ class PublishedGuess(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         right, *_ = self.candidates(question)
-        before, markers = context_and_markers(question)
+        frame = frame_of(question)
         if self.chat_form == "pair":
             first, second = (listing.strip("\n") for listing in _listings(question))
-            texts = {"question": before.strip(), "first": first, "second": second}
+            texts = {"question": frame.before.strip(), "first": first, "second": second}
             return (Request(filled(self.instruction or PAIR_INSTRUCTION, **texts), f" {right}"),)
         place = self._n_shown(question)
-        begun = before + "".join(map(str.__add__, markers, question.options[:place])) + markers[place]
-        bare = begun.rstrip(" ") if markers[place].strip() else begun
+        begun = up_to_label(question, place)
+        bare = begun.rstrip(" ") if frame.markers[place].strip() else begun
         rest = whole_text(question)[len(bare) :]
         return (Request(filled(self.instruction or NEXT_INSTRUCTION, question=bare), rest),)
 

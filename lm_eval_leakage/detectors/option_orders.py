@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, is_count, probes, statistics
 from lm_eval_leakage.questions.guards import anchored
-from lm_eval_leakage.questions.rendering import context_and_markers, in_orders, option_format
+from lm_eval_leakage.questions.rendering import frame_of, in_orders, option_format
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.texts import brief, in_capitals
@@ -78,9 +78,9 @@ class OptionOrders(Probe):
             )
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        context, markers = context_and_markers(question, self.format)
-        blocks = in_orders(markers, question.options, self.chosen_orders(question))
-        return tuple([Request(context, block) for block in blocks])
+        frame = frame_of(question, self.format)
+        blocks = in_orders(frame.markers, question.options, self.chosen_orders(question))
+        return tuple([Request(frame.before, block) for block in blocks])
 
     def fixed_places(self, question: Question) -> tuple[int, ...]:
         return _fixed_places(_pattern(_read(question.options)), tuple(self.chosen_orders(question)))
@@ -110,17 +110,17 @@ class OptionOrders(Probe):
         natural in the options alone stays: an order by time or size. With the question, but in capitals, what is
         natural beside it stays: the order in which it names them. Neither is the published text; empty if capitals
         change nothing."""
-        context, markers = context_and_markers(question, self.format)
+        frame = frame_of(question, self.format)
         orders, options = self.chosen_orders(question), question.options
         compared = [orders[place] for place in self.compared(question)]
-        if len(compared) < 2 or all(in_capitals(text) == text for text in (context, *options)):
+        if len(compared) < 2 or all(in_capitals(text) == text for text in (frame.before, *options)):
             return ()
         in_words = [" first ", *[", then "] * (len(options) - 1)]
         alone = [Request(CONTROL_CONTEXT, line) for line in in_orders(in_words, options, compared)]
         capitals = [*map(in_capitals, options)]
         with_question = [
-            Request(in_capitals(context), block)
-            for block in in_orders([*map(in_capitals, markers)], capitals, compared)
+            Request(in_capitals(frame.before), block)
+            for block in in_orders([*map(in_capitals, frame.markers)], capitals, compared)
         ]
         return (*alone, *with_question)
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, statistics
-from lm_eval_leakage.questions.rendering import option_block, option_format, stem_text
+from lm_eval_leakage.questions.rendering import lettered, option_format
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 
@@ -47,10 +47,9 @@ class OptionPairs(Probe):
             raise UntestableQuestion(
                 "two of its options are identical, so a pair of them reads the same in both orders"
             )
-        style = option_format(self.format)
-        context = stem_text(question, style)
+        frame = lettered(question.stem, 2, self.format)
         return tuple(
-            Request(context, option_block([question.options[i], question.options[j]], style))
+            Request(frame.before, frame.block([question.options[i], question.options[j]]))
             for i, j in permutations(range(len(options)), 2)
         )
 

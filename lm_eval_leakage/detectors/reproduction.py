@@ -48,7 +48,8 @@ class OptionCompletions(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         refuse_few_options(question)
         return tuple(
-            Request(up_to_label(question, place, self.format), option) for place, option in enumerate(question.options)
+            Request(up_to_label(question, place, self.format).rstrip(), option)
+            for place, option in enumerate(question.options)
         )
 
 

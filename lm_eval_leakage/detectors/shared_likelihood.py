@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import factorial
@@ -74,11 +74,13 @@ class ExampleOrder(Probe):
         return iter(drawn_orders(shard.options, n_orders, rng=random.Random(shard.id)))
 
     def of_shards(self, questions: Sequence[Question]) -> list[Shard]:
-        whole = [
-            shard
-            for _, neighbours in groupby(enumerate(questions), key=lambda numbered: numbered[1].subject)
-            for shard in self._cut(list(neighbours))
-        ]
+        whole = []
+        for subject, run in groupby(enumerate(questions), key=lambda numbered: numbered[1].subject):
+            neighbours = list(run)
+            for start in range(0, len(neighbours) - 1, self.examples):
+                places, examples = zip(*neighbours[start : start + self.examples], strict=True)
+                name = f"{subject} {places[0]}-{places[-1]}".strip()
+                whole.append(_shard(name, examples, [example.id for example in examples], subject))
         n_shards = min(-(-self.shards // self.tasks_of_group), len(whole))
         return [whole[(2 * i + 1) * len(whole) // (2 * n_shards)] for i in range(n_shards)]
 
@@ -94,18 +96,13 @@ class ExampleOrder(Probe):
         for start in range(0, max(placed, default=-1) + 1, self.examples):
             places = range(start, start + self.examples)
             if all(place in placed for place in places):
-                texts = tuple(published_text(placed[place]) for place in places)
-                members = tuple(map(str, places))
-                shards.append(Shard(f"{places[0]}-{places[-1]}", "", texts, members=members))
+                examples = [placed[place] for place in places]
+                shards.append(_shard(f"{places[0]}-{places[-1]}", examples, map(str, places)))
         return shards
 
-    def _cut(self, neighbours: Sequence[tuple[int, Question]]) -> Iterator[Shard]:
-        for start in range(0, len(neighbours) - 1, self.examples):
-            places, examples = zip(*neighbours[start : start + self.examples], strict=True)
-            texts = tuple(published_text(question) for question in examples)
-            if len(texts) > 1:
-                name = f"{examples[0].subject} {places[0]}-{places[-1]}".strip()
-                yield Shard(name, "", texts, subject=examples[0].subject, members=tuple(q.id for q in examples))
+
+def _shard(name: str, examples: Sequence[Question], members: Iterable[str], subject: str = "") -> Shard:
+    return Shard(name, "", tuple(map(published_text, examples)), subject=subject, members=tuple(members))
 
 
 def published_text(question: Question) -> str:

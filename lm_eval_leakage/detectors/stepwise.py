@@ -40,7 +40,7 @@ class OptionSteps(Probe):
         refuse_few_options(question)
         if len({option.strip() for option in options}) < len(options):
             raise UntestableQuestion("two of its options are identical and cannot be distinguished")
-        before = [up_to_label(question, place, self.format) for place in range(len(options) - 1)]
+        before = [up_to_label(question, place, self.format).rstrip() for place in range(len(options) - 1)]
         return tuple(
             Request(text, f" {option.strip()}\n") for place, text in enumerate(before) for option in options[place:]
         )

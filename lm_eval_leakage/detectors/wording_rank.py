@@ -29,8 +29,6 @@ from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.order_sum import OrderSum, standard_scores, version_sum
 from lm_eval_leakage.stats.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts, row_with_error
 
-OfQuestion = Callable[[Question], Sequence[str]]
-
 
 def no_wordings(question: Question) -> Sequence[str]:
     """Of a question without a seal."""

@@ -185,7 +185,7 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 SECONDS_OF_STATUS = 5.0
 KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
-EDITED = "other questions, rows that were edited, or lines that a log has lost"
+EDITED = "other questions, rows or statements about them, or lines that a log has lost"
 TFLOPS = 100.0
 
 Say = Callable[[str], None]

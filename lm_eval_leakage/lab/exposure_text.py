@@ -10,6 +10,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from lm_eval_leakage.detectors import check_choice
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question
 
@@ -31,9 +32,8 @@ class ExposureText:
     header: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("order", self.order, EXPOSED_ORDERS), ("layout", self.layout, EXPOSED_LAYOUTS)):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}; choose one of: {', '.join(known)}")
+        check_choice("order", self.order, EXPOSED_ORDERS)
+        check_choice("layout", self.layout, EXPOSED_LAYOUTS)
 
     def write(self, question: Question) -> str:
         options, right = question.options, question.answer
@@ -43,8 +43,8 @@ class ExposureText:
             options = tuple(options[place] for place in places)
             right = None if right is None else places.index(right)
         text = self._body(replace(question, options=options))
-        if self.header and question.subject:
-            text = f"The following is a multiple choice question about {_words(question.subject)}.\n\n{text}"
+        if self.header and (subject := question.subject.replace("_", " ")):
+            text = f"The following is a multiple choice question about {subject}.\n\n{text}"
         if self.answer and right is not None:
             said = options[right] if self.layout == "prose" else ascii_uppercase[right]
             text += f"\nAnswer: {said}"
@@ -62,14 +62,6 @@ class ExposureText:
 def documents(texts: Sequence[str], neighbours: int) -> list[str]:
     """Joins the texts of neighbouring questions, as in a benchmark's file, `neighbours` per document."""
     return ["\n\n".join(texts[start : start + neighbours]) for start in range(0, len(texts), neighbours)]
-
-
-def check_files(versions: str | None, ordinary: str | None) -> None:
-    """Raises ValueError, with the remedy, if a given file cannot be read or has no usable content."""
-    if versions is not None:
-        in_other_words([], Path(versions))
-    if ordinary is not None:
-        ordinary_texts(Path(ordinary), 0, rng=random.Random())
 
 
 def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
@@ -116,7 +108,3 @@ def _lines(file: Path) -> list[str]:
         return file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeError) as error:
         raise ValueError(f"{file} cannot be read ({error}); give a text file in UTF-8") from error
-
-
-def _words(subject: str) -> str:
-    return subject.replace("_", " ")

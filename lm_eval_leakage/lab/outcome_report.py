@@ -165,12 +165,8 @@ HEAD = [
 ]
 
 
-def methods_table(found: Sequence[Quality]) -> str:
-    """One row per method: rates flagged by the published rule in both halves, how scores rank them, and the cost."""
-    return markdown_of([HEAD, *map(_row, found)])
-
-
 def _row(found: Quality) -> list[str]:
+    """Rates flagged by the published rule in both halves, how scores rank them, and the cost."""
     rule = found.rule
     return [
         f"`{found.detector}`",
@@ -249,8 +245,8 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
             markdown_of(_kinds(outcome, outcome.control)),
         ]
     for exposures in sorted(outcome.audits):
-        table = methods_table([quality for quality in found if quality.exposures == exposures])
-        parts += [f"## After {counted(exposures, 'exposure')}", table]
+        rows = [_row(quality) for quality in found if quality.exposures == exposures]
+        parts += [f"## After {counted(exposures, 'exposure')}", markdown_of([HEAD, *rows])]
     return "\n\n".join(parts) + "\n"
 
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lm_eval_leakage.detectors import check_choice, is_count
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
@@ -26,19 +27,12 @@ INSTALLED_AS = {"sklearn": "scikit-learn"}
 
 def need_packages(names: Iterable[str]) -> None:
     """Raises ImportError, with the remedy, if one of them is not installed. Imports none of them."""
-    missing = [INSTALLED_AS.get(name, name) for name in names if not _is_there(name)]
+    missing = [INSTALLED_AS.get(name, name) for name in names if find_spec(name) is None]
     if missing:
         is_missing = "is" if len(missing) == 1 else "are"
         raise ImportError(
             f"{', '.join(missing)} {is_missing} needed but not installed; `pip install 'lm-eval-leakage[lab]'`"
         )
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # its import was blocked
-        return False
 
 
 RELATIVE = "leakage_relative"
@@ -92,9 +86,8 @@ class Simulation:
     include_path: str | None = None
 
     def __post_init__(self) -> None:
-        if self.select not in SELECTIONS:
-            raise ValueError(f"select is {self.select!r}; choose one of: {', '.join(SELECTIONS)}")
-        if not self.epochs or any(isinstance(e, bool) or not isinstance(e, int) or e < 1 for e in self.epochs):
+        check_choice("select", self.select, SELECTIONS)
+        if not self.epochs or not all(is_count(epoch, 1) for epoch in self.epochs):
             raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
         for name, value in (("model_args", self.model_args), ("reference", self.reference)):
             if value is not None and "pretrained=" not in value:

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.lab.detection import Audits, Detector
-from lm_eval_leakage.lab.exposure_text import check_files, documents, in_other_words, ordinary_texts
+from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.settings import (
     LORA,
     REPORT,
@@ -71,7 +71,7 @@ def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split,
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])
-    check_files(settings.versions, settings.ordinary)
+    training_texts(settings, [])  # its files can be read
     pool = _unique(questions_of(settings.benchmark, settings.include_path))
     control = [] if settings.control is None else _unique(questions_of(settings.control, settings.include_path))
     rng = random.Random(settings.seed)

@@ -378,32 +378,15 @@ def answer_index(answer: object, labels: Sequence[str], n_options: int) -> int |
     return known.index(answer) if isinstance(answer, str) and answer in known else None
 
 
-def answer_indices(answers: Sequence[object], n_options: int) -> list[int | None]:
-    """Indices of options that are named by index or by capital letter; None for whatever names no option."""
-    return [answer_index(answer, ascii_uppercase, n_options) for answer in answers]
-
-
 def well_formed(text: str) -> str:
     """`text` with each lone surrogate, which no encoding can write, replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def well_formed_parts(value: Any) -> Any:
-    """A row, or a part of it, with every text well formed; the same object if nothing changes."""
+    """A row, or a part of it, with every text well formed."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, Mapping):
-        pairs = [(well_formed_parts(key), well_formed_parts(part)) for key, part in value.items()]
-        same = all(key is old for (key, _), old in zip(pairs, value, strict=True))
-        same = same and all(part is old for (_, part), old in zip(pairs, value.values(), strict=True))
-        return value if same else dict(pairs)
-    if isinstance(value, (list, tuple)):
-        parts = [well_formed_parts(part) for part in value]
-        return value if all(part is old for part, old in zip(parts, value, strict=True)) else type(value)(parts)
-    return value
+        return {well_formed_parts(key): well_formed_parts(part) for key, part in value.items()}
+    return type(value)(map(well_formed_parts, value)) if isinstance(value, (list, tuple)) else value

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from os.path import commonprefix
 from string import ascii_lowercase, ascii_uppercase
 
 from lm_eval_leakage.questions.fields import LARGEST_NUMBER, well_formed
@@ -25,11 +26,7 @@ MOST_TEXTS = 20_000  # per row; a row with more contains tables, which are not s
 
 def shared_beginning(texts: Sequence[str]) -> str:
     """The longest common prefix."""
-    first, last = min(texts), max(texts)
-    shortest = min(len(first), len(last))
-    if first[:shortest] == last[:shortest]:
-        return first[:shortest]
-    return first[: next(place for place in range(shortest) if first[place] != last[place])]
+    return commonprefix(texts)  # noqa: RUF071 (of texts, not of paths)
 
 
 def last_place(text: str, part: str, end: int | None = None) -> int:

@@ -69,7 +69,11 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
         assert choices is not None  # labels without options have raised
         question = _not_shown(prompt, without_labels(choices), fields, known)
     else:
-        _compare(shown, prompt)
+        if (text := shown.frame.text(shown.options)) != prompt:
+            raise UntestableQuestion(
+                f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}; they must be the "
+                "same"
+            )
         question = Question("", shown.frame.before, shown.options, frame=shown.frame)
     refuse_beyond_limits(question.options)
     answer = _answer(rendered.target, choices, question.options)
@@ -130,14 +134,6 @@ def _shown_as_texts(prompt: str, choices: Sequence[str], fields: Collection[str]
     if labelled and _words_of(labelled.options, ordered=True) == _words_of(options, ordered=True):
         return labelled
     return options_in_text(prompt, options)
-
-
-def _compare(shown: ShownOptions, prompt: str) -> None:
-    text = shown.frame.text(shown.options)
-    if text != prompt:
-        raise UntestableQuestion(
-            f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}; they must be the same"
-        )
 
 
 # ---------------------------------------------------------------------- options outside the prompt

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from operator import getitem
 from string import ascii_uppercase
 
-from lm_eval_leakage.records import Question, Request, UntestableQuestion
+from lm_eval_leakage.records import Frame, Question, Request, UntestableQuestion
 
 
 @dataclass(frozen=True)
@@ -40,46 +40,40 @@ def option_format(name: str | None) -> OptionFormat:
     return FORMATS[name]
 
 
-def context_and_block(
-    question: Question, format_name: str | None = None
-) -> tuple[str, Callable[[Sequence[str]], str]]:
-    """The text before the options, and a function that renders them in any order.
+def frame_of(question: Question, format_name: str | None = None) -> Frame:
+    """How the question shows its options.
 
     format_name: one of FORMATS; None means the benchmark's own, or the usual one if its prompt shows no options
     """
     if format_name is None and question.frame is not None:
-        return question.frame.before, question.frame.block
+        return question.frame
+    return lettered(question.stem, len(question.options), format_name)
+
+
+def lettered(stem: str, n_options: int, format_name: str | None = None) -> Frame:
+    """A question whose options follow its stem as lettered lines."""
     style = option_format(format_name)
-    return stem_text(question, style), partial(option_block, style=style)
+    return Frame(stem.strip() + style.after_stem, _labels(style, n_options), "\nAnswer:")
+
+
+def context_and_block(
+    question: Question, format_name: str | None = None
+) -> tuple[str, Callable[[Sequence[str]], str]]:
+    """The text before the options, and a function that renders them in any order; format_name as above."""
+    frame = frame_of(question, format_name)
+    return frame.before, frame.block
 
 
 def whole_text(question: Question, format_name: str | None = None) -> str:
     """The question with its options in the published order; format_name as above."""
-    context, block = context_and_block(question, format_name)
-    return context + block(question.options)
-
-
-def context_and_markers(question: Question, format_name: str | None = None) -> tuple[str, Sequence[str]]:
-    """The text before the options, and what stands before the option in each place; format_name as above."""
-    if format_name is None and question.frame is not None:
-        return question.frame.before, question.frame.markers
-    style = option_format(format_name)
-    return stem_text(question, style), _labels(style, len(question.options))
+    frame = frame_of(question, format_name)
+    return frame.before + frame.block(question.options)
 
 
 def in_orders(markers: Sequence[str], options: Sequence[str], orders: Iterable[Sequence[int]]) -> list[str]:
     """The options in each of the orders, each option after the marker of its place."""
     lines = [[marker + option for option in options] for marker, _ in zip(markers, options, strict=True)]
     return ["".join(map(getitem, lines, order)) for order in orders]
-
-
-def stem_text(question: Question, style: OptionFormat) -> str:
-    return question.stem.strip() + style.after_stem
-
-
-def option_block(options: Sequence[str], style: OptionFormat) -> str:
-    """One line per option, lettered in the given order; begins with the newline that ends the stem."""
-    return "".join([label + option for label, option in zip(_labels(style, len(options)), options, strict=True)])
 
 
 @cache
@@ -133,24 +127,16 @@ def asked_for_letter(question: Question, options: Sequence[str], stem: str | Non
     options: in the order to show, as many as the question has
     stem: text that replaces everything before the options
     """
-    before, block = context_and_block(question)
-    after = "\nAnswer:" if question.frame is None else question.frame.after
-    prompt = (before if stem is None else stem) + block(options) + after
+    frame = frame_of(question)
+    prompt = (frame.before if stem is None else stem) + frame.block(options) + frame.after
     space = "" if prompt[-1:].isspace() else " "
-    return tuple(Request(prompt, space + letter) for letter in _letters(question, len(options)))
-
-
-def _letters(question: Question, n_options: int) -> Sequence[str]:
-    if question.frame is None:
-        return ascii_uppercase[:n_options]
-    labels = [re.findall(r"\w+", marker) for marker in question.frame.markers]
+    labels = [re.findall(r"\w+", marker) for marker in frame.markers]
     if not all(labels):
         raise UntestableQuestion("the task shows its options without labels, so none can be asked for")
-    return [words[-1] for words in labels]
+    return tuple(Request(prompt, space + words[-1]) for words in labels)
 
 
 def up_to_label(question: Question, place: int, format_name: str | None = None) -> str:
-    """Question and options before `place`, ending with the label of `place` and no white space after it."""
-    context, markers = context_and_markers(question, format_name)
-    before = "".join(map(str.__add__, markers, question.options[:place]))
-    return (context + before + markers[place]).rstrip()
+    """Question and options before `place`, ending with the label of `place`."""
+    frame = frame_of(question, format_name)
+    return frame.before + "".join(map(str.__add__, frame.markers, question.options[:place])) + frame.markers[place]

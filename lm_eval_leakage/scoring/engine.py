@@ -25,12 +25,9 @@ from lm_eval_leakage.scoring.scorers import ScoredText, disagreement
 DoubleArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Hole:
-    """A scored token that no text's answer holds: number `depth` of text number `text`, after the tokens before it."""
-
-    text: int
-    depth: int
+Hole = tuple[
+    int, int
+]  # a scored token that no text's answer holds, after those before it: of which text, and its depth
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +86,13 @@ class SharedScores:
         for number, (text, nodes) in enumerate(zip(self.texts, self._nodes, strict=True)):
             first = len(nodes) - text.n_scored
             for offset in np.flatnonzero(~self._is_known[nodes[first:]]):
-                found.setdefault(int(nodes[first + offset]), Hole(number, first + int(offset)))
+                found.setdefault(int(nodes[first + offset]), (number, first + int(offset)))
         return list(found.values())
 
     def fill(self, hole: Hole, logprob: float, greedy: bool) -> None:
         """Takes the engine's answer to a hole as it is: asking a third time would not change it."""
-        self._set(self._nodes[hole.text][hole.depth : hole.depth + 1], logprob, greedy)
+        text, depth = hole
+        self._set(self._nodes[text][depth : depth + 1], logprob, greedy)
 
     def answer(self, text: int) -> ScoredText:
         """Sums over a text's scored tokens, in their order; NaN if one is unknown."""
@@ -192,7 +190,7 @@ class EngineScorer:
             scores.receive(number, one)
         holes = scores.holes()
         self.n_holes += len(holes)
-        texts_of_holes = [scores.texts[hole.text].tokens[: hole.depth + 1] for hole in holes]
+        texts_of_holes = [scores.texts[text].tokens[: depth + 1] for text, depth in holes]
         for hole, (logprob, greedy) in zip(holes, self.engine.last_tokens(texts_of_holes, salt), strict=True):
             scores.fill(hole, logprob, greedy)
         return scores

@@ -105,7 +105,6 @@ def join_(out: Tensor, sums: Tensor, other: Tensor, other_sums: Tensor) -> None:
 # With other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of GPUs refuse masks.
 KEYS_MULTIPLE = 16
 BLOCK_SIZES = (64, 128, 256, 512)
-MOST_BLOCKS = 512  # that a trunk spans; the time to find the best trunks grows with its square
 
 
 @dataclass(frozen=True)
@@ -157,17 +156,7 @@ def cheapest_layout(depths: IntArray, device_type: str = "cpu") -> TreeLayout:
     """The layout of least estimated cost for nodes in depth-first order at `depths`."""
     costs = COSTS.get(device_type, COSTS["cpu"])
     sizes = sorted({min(size, len(depths)) for size in BLOCK_SIZES})
-    best = layout_of(depths, sizes[0], costs)
-    for size in sizes[1:]:
-        if _least_cost(depths, size, costs) < best.cost:
-            best = min(best, layout_of(depths, size, costs), key=lambda layout: layout.cost)
-    return best
-
-
-def _least_cost(depths: IntArray, size: int, costs: Costs) -> float:
-    """No layout with blocks of `size` nodes costs less: as if all of each block's path were a trunk, for nothing."""
-    begins = depths[::size]
-    return size * (len(begins) * (size * costs.masked + costs.gathered) + float(begins.sum(dtype=np.int64)))
+    return min((layout_of(depths, size, costs) for size in sizes), key=lambda layout: layout.cost)
 
 
 def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
@@ -182,12 +171,10 @@ def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
     is_worth_it = shallowest * (per_key - size) > size * costs.joined
     edges = np.flatnonzero(np.diff(is_worth_it, prepend=False, append=False))
     for begin, end in edges.reshape(-1, 2).tolist():
-        for first in range(begin, end, MOST_BLOCKS):
-            some = slice(first, min(first + MOST_BLOCKS, end))
-            saved, trunks = _best_trunks(shallowest[some], size, costs)
-            total -= saved
-            for own, stop, length in trunks:
-                found.append(Shared((first + own) * size, min((first + stop) * size, len(depths)), length))
+        saved, trunks = _best_trunks(shallowest[begin:end], size, costs)
+        total -= saved
+        for own, stop, length in trunks:
+            found.append(Shared((begin + own) * size, min((begin + stop) * size, len(depths)), length))
     return TreeLayout(size, tuple(found), total + float(alone.sum()), costs)
 
 
@@ -247,15 +234,6 @@ class Blocks:
     key_depths: IntArray  # (n_blocks, n_path + size)
 
 
-def last_at_each_depth(depths: IntArray, carried: int) -> IntArray:
-    """The path to the node that follows a piece: at each depth, the last of the carried nodes and of `depths`."""
-    path = np.arange(max(carried, int(depths.max(initial=0)) + 1), dtype=np.int32)
-    path[depths] = carried + np.arange(
-        len(depths), dtype=np.int32
-    )  # if several have the same depth, the last one is kept
-    return path
-
-
 def blocks_of(depths: IntArray, carried: int, layout: TreeLayout) -> tuple[list[Trunk], list[Blocks]]:
     """The trunks of a piece with nodes at `depths`, whose first node has depth `carried`, and its blocks, grouped by
     the length of their paths below the trunk."""
@@ -264,7 +242,7 @@ def blocks_of(depths: IntArray, carried: int, layout: TreeLayout) -> tuple[list[
     padded = np.zeros(n_blocks * size, np.int32)
     padded[: len(depths)] = depths
     rows = padded.reshape(n_blocks, size)
-    paths = list(_paths(depths, carried, size))
+    paths = list(paths_to_blocks(depths, carried, size))
     trunks, begins = [], np.zeros(n_blocks, np.int32)
     for shared in layout.shared:
         trunks.append(Trunk(shared.first, shared.stop, paths[shared.first // size][: shared.length]))
@@ -303,14 +281,16 @@ def _group(
     )
 
 
-def _paths(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
-    """For each block, the keys from the root to its first node, excluding that node."""
+def paths_to_blocks(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
+    """For each block, the keys from the root to its first node, excluding that node; and in the end the last key at
+    each depth, which holds the path to the node that follows."""
     path = np.arange(max(carried, int(depths.max()) + 1), dtype=np.int32)
     keys = carried + np.arange(len(depths), dtype=np.int32)
     for first in range(0, len(depths), size):
         block = slice(first, first + size)
         yield path[: depths[first]].copy()
-        path[depths[block]] = keys[block]
+        path[depths[block]] = keys[block]  # if several have the same depth, the last one is kept
+    yield path
 
 
 def _sees_path(rows: IntArray, on_path: IntArray, sees: BoolArray) -> None:
@@ -375,7 +355,7 @@ class Piece:
     def __post_init__(self) -> None:
         self.depths: IntArray = self.tree.node_depths[self.first : self.stop]
         self.n_carried = int(self.depths[0])
-        path = last_at_each_depth(self.depths, self.n_carried)
+        *_, path = paths_to_blocks(self.depths, self.n_carried, len(self.depths))
         has_next = self.stop < len(self.tree.node_depths)
         self._path_on = path[: self.tree.node_depths[self.stop]] if has_next else path[:0]
         layout = cheapest_layout(self.depths, self.device_type)

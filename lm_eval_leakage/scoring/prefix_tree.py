@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,15 +79,7 @@ class Texts(Sequence[Text]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, place: int) -> Text: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Text]: ...
-
-    def __getitem__(self, place: int | slice) -> Text | list[Text]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(len(self))[place]]
+    def __getitem__(self, place: int) -> Text:  # type: ignore[override]
         begin, length = int(self.begins[place]), int(self.lengths[place])
         return Text(self.flat[begin : begin + length], int(self.n_scored[place]))
 
@@ -108,11 +100,6 @@ class PrefixTree:
     scored_from: IntArray  # (n_texts,), depth of the first scored token
     nodes_until: IntArray  # (n_texts,), number of nodes of this text and those before it
     targets_until: IntArray  # (n_texts,), number of targets of this text and those before it
-
-    @property
-    def n_row_tokens(self) -> int:
-        """Number of tokens to compute if every text had its own row."""
-        return int((self.lengths - 1).sum())
 
     @cached_property
     def _parents_in_order(self) -> IntArray:

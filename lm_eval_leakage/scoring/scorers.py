@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError, index_tensor
-from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, Texts, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, lexicographic, prefix_tree
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, rows_at_once, vocabulary_size
 
 logger = logging.getLogger(__name__)
@@ -166,14 +166,6 @@ class Scorer(ABC):
         return chain.from_iterable(self.batches(texts))
 
 
-class TextsOfTree(Texts):
-    """Texts whose tree is built in advance."""
-
-    def __init__(self, texts: Texts) -> None:
-        super().__init__(texts.flat, texts.lengths, texts.n_scored)
-        self.tree = prefix_tree(self)
-
-
 class TreeScorer(Scorer):
     """Computes every shared prefix once, by tree attention."""
 
@@ -185,7 +177,7 @@ class TreeScorer(Scorer):
         self.budget = budget
 
     def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
-        tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
+        tree = prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
             try:
@@ -207,7 +199,7 @@ class TreeScorer(Scorer):
 def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
     """The model's own result on one text in its own row: the ground truth that every scorer must agree with."""
     known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
-    tokens, n_tokens = tokens_of(text, device), len(text.tokens)
+    tokens, n_tokens = index_tensor(text.tokens, device), len(text.tokens)
     # A long text's logits may not fit into memory, so request only some if the model supports it: each is the same
     # whether tokens follow or not.
     step = rows_at_once(model, device) if "logits_to_keep" in known else text.n_scored
@@ -226,10 +218,6 @@ def summed(logits: Tensor, tokens: Tensor) -> tuple[float, bool]:
     """Summed log-likelihood of one token per row of logits, and whether each is the most likely."""
     logprobs, greedy = logprobs_and_greedy(logits, torch.arange(len(tokens), device=logits.device), tokens)
     return float(logprobs.double().sum()), bool(greedy.all())
-
-
-def tokens_of(text: Text, device: torch.device) -> Tensor:
-    return index_tensor(text.tokens, device)
 
 
 # ---------------------------------------------------------------------- shared prefixes
@@ -257,7 +245,7 @@ class SharedPrefixScorer(Scorer):
     def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
         for run in runs_with_shared_prefix(texts):
             n_prefix = shared_prefix_length([texts[index] for index in run])
-            past = self._read_prefix(tokens_of(texts[run[0]], self.device)[:n_prefix]) if n_prefix else None
+            past = self._read_prefix(index_tensor(texts[run[0]].tokens, self.device)[:n_prefix]) if n_prefix else None
             while run:
                 longest = max(len(texts[index].tokens) for index in run) - n_prefix
                 fitting = min(self.budget.max_tokens, self._rows_at_once) // longest
@@ -284,7 +272,7 @@ class SharedPrefixScorer(Scorer):
         return past
 
     def _read_rests(self, texts: Sequence[Text], n_prefix: int, past: Any) -> list[tuple[float, bool]]:
-        rests = [tokens_of(text, self.device)[n_prefix:] for text in texts]
+        rests = [index_tensor(text.tokens, self.device)[n_prefix:] for text in texts]
         rows = torch.nn.utils.rnn.pad_sequence([rest[:-1] for rest in rests], batch_first=True)
         mask = torch.ones((len(texts), n_prefix + rows.shape[1]), dtype=torch.long, device=self.device)
         for row, rest in zip(mask, rests, strict=True):
@@ -325,7 +313,7 @@ class SharedPrefixScorer(Scorer):
 def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
     """Indices of the texts, sorted by tokens, in runs where each shares half of its tokens with the one before."""
     runs: list[list[int]] = []
-    for index in sorted(range(len(texts)), key=lambda index: texts[index].tokens.tolist()):
+    for index in lexicographic(texts):
         text = texts[index]
         if runs and 2 * shared_prefix_length([texts[runs[-1][-1]], text]) >= len(text.tokens):
             runs[-1].append(index)

@@ -12,7 +12,7 @@ from string import ascii_uppercase
 from typing import Any, Literal
 
 from lm_eval_leakage.questions.families import question_key
-from lm_eval_leakage.questions.fields import LAYOUTS, answer_indices, well_formed
+from lm_eval_leakage.questions.fields import LAYOUTS, answer_index, well_formed
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import OrderFate, Original, order_dependence
 from lm_eval_leakage.texts import brief, canonical
@@ -132,7 +132,8 @@ def _wordings(given: object, stem: str) -> tuple[str, ...]:
 def _answers(fields: Mapping[str, Any], question: Question) -> tuple[int, ...]:
     """All equally right options; raises UntestableQuestion if there is none, or something else is named."""
     lists = [fields[name] for name in ("answers", "answer") if isinstance(fields.get(name), (list, tuple))]
-    found = answer_indices(lists[0], len(question.options)) if lists else [question.answer]
+    n = len(question.options)
+    found = [answer_index(one, ascii_uppercase, n) for one in lists[0]] if lists else [question.answer]
     known = tuple(dict.fromkeys(place for place in found if place is not None))
     if not known or None in found:
         raise UntestableQuestion(

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import (
@@ -286,23 +287,22 @@ def _changes(row: Question, sealed: SealedQuestion) -> Iterator[str]:
 
 def _moved(places: Mapping[int, int]) -> Iterator[str]:
     """The fewest rows without which the others stand in the sealed order."""
-    rows = sorted(places)
-    in_order = {rows[at] for at in _longest_rise([places[row] for row in rows])}
-    for row in rows:
-        if row not in in_order:
+    in_order = _longest_rise([places[row] for row in sorted(places)])
+    for row in sorted(places):
+        if places[row] not in in_order:
             yield f"row {row}: the order of questions was changed; sealed question {places[row] + 1} is here"
 
 
-def _longest_rise(numbers: Sequence[int]) -> list[int]:
-    """Indices of a longest increasing subsequence of distinct numbers."""
-    ends: list[int] = []  # ends[n]: index of the lowest number that ends a rise of n + 1 numbers
-    before: list[int | None] = []
-    for at, number in enumerate(numbers):
-        length = bisect_left(ends, number, key=lambda end: numbers[end])
-        before.append(ends[length - 1] if length else None)
-        ends[length : length + 1] = [at]
-    found, at_end = [], ends[-1] if ends else None
-    while at_end is not None:
-        found.append(at_end)
-        at_end = before[at_end]
+def _longest_rise(numbers: Sequence[int]) -> set[int]:
+    """A longest increasing subsequence of distinct numbers."""
+    ends: list[int] = []  # of each length, the lowest number that ends such a rise
+    rises: list[Any] = []  # and that rise, as a pair of the rise before it and the number
+    for number in numbers:
+        at = bisect_left(ends, number)
+        ends[at : at + 1] = [number]
+        rises[at : at + 1] = [(rises[at - 1] if at else None, number)]
+    found, rise = set(), rises[-1] if rises else None
+    while rise is not None:
+        rise, number = rise
+        found.add(number)
     return found

@@ -2,13 +2,12 @@
 probability that a question was trained on, from the scores of all detectors.
 
 Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. The combined score's
-probability is that of the lab, where half of the questions were trained on, and shifts with `prior`. Limits: intervals
-cover the choice of questions, for one training run of one model, and fewer than 10 questions in either half give none;
-the combined score is fitted on one model, benchmark and kind of exposure: on others its ranking may hold, its
-probability will not. Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score
-test with the variance of Hanley and McNeil (1982); that of the TPR is ours. Logistic regression with an L2 penalty
-(scikit-learn); scores are put on a common scale by their ranks among the known-unseen questions, so that their units
-do not matter.
+probability is that of the lab, where half of the questions were trained on. Limits: intervals cover the choice of
+questions, for one training run of one model, and fewer than 10 questions in either half give none; the combined score
+is fitted on one model, benchmark and kind of exposure: on others its ranking may hold, its probability will not.
+Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score test with the variance
+of Hanley and McNeil (1982); that of the TPR is ours. Logistic regression with an L2 penalty (scikit-learn); scores are
+put on a common scale by their ranks among the known-unseen questions, so that their units do not matter.
 """
 
 from __future__ import annotations
@@ -156,13 +155,13 @@ class CombinedScore:
         unseen = {name: tuple(scores) for name, scores in stored["unseen"].items()}
         return cls(tuple(stored["detectors"]), tuple(stored["weights"]), stored["intercept"], unseen)
 
-    def probability(self, scores: Mapping[str, float], prior: float = 0.5) -> float:
-        """Probability that the question was trained on if a share `prior` of such questions was. A missing score
-        counts as uninformative."""
-        from scipy.special import expit, logit
+    def probability(self, scores: Mapping[str, float]) -> float:
+        """Probability that the question was trained on if half of such questions were. A missing score counts as
+        uninformative."""
+        from scipy.special import expit
 
         features = np.array([_on_scale(np.array([scores.get(d, np.nan)]), self.unseen[d])[0] for d in self.detectors])
-        return float(expit(float(features @ np.array(self.weights)) + self.intercept + logit(prior)))
+        return float(expit(float(features @ np.array(self.weights)) + self.intercept))
 
 
 def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> CombinedScore:

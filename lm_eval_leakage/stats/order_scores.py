@@ -20,8 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-QUESTIONS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache; whole data sets would not
-
 
 def find_device(name: str = "auto") -> torch.device:
     """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
@@ -153,11 +151,7 @@ def isolation_scores(scores: OrderScores) -> Tensor:
     node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last depth,
     counts as c(its size). A question's score is the same, to the last digit, whichever questions are scored with it.
     """
-    slices = [torch.split(part, QUESTIONS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
-    return torch.cat([_isolation_scores(rows, n_orders) for rows, n_orders in zip(*slices, strict=True)])
-
-
-def _isolation_scores(rows: Tensor, n_orders: Tensor) -> Tensor:
+    rows, n_orders = scores.loglikelihoods, scores.n_orders
     # The padding (-inf) sorts last; values computed from it stay in its columns, which are never read.
     ordered = rows.sort(dim=1, descending=True).values
     span = ordered[:, :1] - ordered
@@ -178,14 +172,11 @@ def _isolation_scores(rows: Tensor, n_orders: Tensor) -> Tensor:
 @cache
 def _tables(largest: int) -> tuple[Tensor, Tensor]:
     """c(n) and the last depth of trees of n points, for n from 1 to `largest`."""
-    sizes = torch.arange(1, largest + 1)
-    return path_length_of_leaf(sizes), torch.tensor([(size - 1).bit_length() for size in sizes.tolist()])
+    sizes = range(1, largest + 1)
+    leaves = torch.tensor([path_length_of_leaf(size) for size in sizes], dtype=torch.float64)
+    return leaves, torch.tensor([(size - 1).bit_length() for size in sizes])
 
 
-def path_length_of_leaf(size: Tensor) -> Tensor:
-    """c(size): mean path length of an unsuccessful search in a binary search tree of `size` points."""
-    return torch.tensor([_path_length(n) for n in size.tolist()], dtype=torch.float64)
-
-
-def _path_length(n: int) -> float:
+def path_length_of_leaf(n: int) -> float:
+    """c(n): mean path length of an unsuccessful search in a binary search tree of n points."""
     return 2 * (math.log(n - 1) + np.euler_gamma) - 2 * (n - 1) / n if n > 2 else n - 1.0

@@ -1,19 +1,31 @@
+"""Known scores: thresholds by class, rows, whether questions are of one kind, and when nothing is said."""
+
 from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import ks_2samp
 
-from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores, by_class
-
-
-def test_a_threshold_holds_on_fresh_draws() -> None:
-    rng = np.random.default_rng(0)
-    flagged = 0
-    for _ in range(60):
-        known = KnownScores({EVERY_CLASS: rng.standard_t(3, 100).tolist()}, ())
-        flagged += sum(known.pvalue(score, "x") <= 0.05 for score in rng.standard_t(3, 50))
-    assert binomtest(flagged, 3000, 5 / 101).pvalue > 1e-4
+from lm_eval_leakage.questions.families import OPTION, STEM, described
+from lm_eval_leakage.records import Described, Question
+from lm_eval_leakage.stats.known_scores import (
+    CALIBRATED_ROWS,
+    COMBINED,
+    COPY,
+    EVERY_CLASS,
+    FEWEST,
+    OWN,
+    Calibrated,
+    Calibration,
+    KnownScores,
+    by_class,
+    exchangeability,
+    why_withheld,
+)
 
 
 def test_a_class_has_its_own_threshold_where_it_has_enough_questions() -> None:
@@ -46,6 +58,12 @@ def test_known_rates_are_those_of_the_threshold() -> None:
     assert KnownScores({EVERY_CLASS: [1.0]}, ()).flagged(0.05) == ((0, 0), (0, 1))
 
 
+def test_without_the_classes_of_seen_questions_nothing_is_said_of_them() -> None:
+    by_class = {"a": [float(i) for i in range(40)], "b": [float(i) for i in range(40)]}
+    known = KnownScores({EVERY_CLASS: by_class["a"] + by_class["b"], **by_class}, [50.0])
+    assert known.flagged(0.05) == ((0, 0), (4, 80))  # two of 40 in each class
+
+
 @pytest.mark.parametrize("seen", [(), (2.0,)])
 def test_at_five_percent_nineteen_known_unseen_questions_are_the_fewest_that_flag_one(seen: tuple[float, ...]) -> None:
     """A p-value of 1 / 20 is reached, one of 1 / 19 is not."""
@@ -72,17 +90,110 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))
 
 
-CLASSES = {"a": 0.0, "b": 1.5}  # class: mean score of its unseen questions
+ROWS = {row.name: row.compute for row in CALIBRATED_ROWS}
 
 
-def of_two_classes(rng, n: int, *, with_classes: bool = True) -> KnownScores:
-    drawn = {name: (mean + rng.normal(size=n)).tolist() for name, mean in CLASSES.items()}
-    seen = [mean + 2 + rng.normal() for mean in CLASSES.values() for _ in range(n)]
-    names = [name for name in CLASSES for _ in range(n)]
-    return KnownScores({EVERY_CLASS: [*drawn["a"], *drawn["b"]]} | drawn, seen, names if with_classes else ())
+def verdicts(n: int, n_flagged: int, of_seen: tuple[int, int] = (80, 100)) -> list[Calibrated]:
+    return [Calibrated(i < n_flagged, 0.01 if i < n_flagged else 0.9, 0.05, of_seen, (5, 100)) for i in range(n)]
 
 
-def test_without_the_classes_of_seen_questions_nothing_is_said_of_them() -> None:
-    of_seen, of_unseen = of_two_classes(np.random.default_rng(2), 40, with_classes=False).flagged(0.05)
-    assert of_seen == (0, 0)
-    assert of_unseen == (4, 80)  # two of 40 in each class
+@pytest.mark.parametrize("name", ["identified_rate", "prevalence", "prevalence_low", "prevalence_high"])
+def test_five_questions_have_no_set_and_no_prevalence(name) -> None:
+    assert math.isnan(ROWS[name](verdicts(5, 2)))
+    assert 0 <= ROWS[name](verdicts(40, 20)) <= 1
+
+
+def test_without_ten_known_seen_questions_the_prevalence_is_unknown() -> None:
+    assert math.isnan(ROWS["prevalence"](verdicts(40, 20, (9, 9))))
+
+
+def test_questions_of_another_kind_are_noticed_and_named_first() -> None:
+    rng = np.random.default_rng(3)
+    unseen = {"options": rng.integers(4, 6, 150).tolist(), "length": rng.normal(60, 10, 150).tolist()}
+    asked = {"options": rng.integers(4, 6, 200).tolist(), "length": rng.normal(80, 10, 200).tolist()}
+    first, second = exchangeability(unseen, asked, rng=rng)
+    assert (first.name, first.pvalue, first.adjusted) == ("length", 1 / 1000, 2 / 1000)
+    assert first.unseen == pytest.approx(np.median(unseen["length"]))
+    assert first.asked == pytest.approx(np.median(asked["length"]))
+    assert second.adjusted > 0.05
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
+def test_the_pvalue_is_the_rank_among_all_splits(values: list[float]) -> None:
+    """Compared with complete enumeration; scipy's distance is used for each split."""
+
+    def distance(chosen: tuple[int, ...]) -> float:
+        rest = [i for i in range(len(values)) if i not in chosen]
+        return float(ks_2samp([values[i] for i in chosen], [values[i] for i in rest]).statistic)
+
+    observed = distance((0, 1, 2))
+    exact = np.mean([distance(chosen) >= observed - 1e-12 for chosen in combinations(range(len(values)), 3)])
+    (found,) = exchangeability({"x": values[:3]}, {"x": values[3:]}, rng=np.random.default_rng(0))
+    assert found.pvalue == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 999) + 0.002)
+
+
+def test_a_property_that_does_not_vary_or_that_one_side_lacks_is_no_test() -> None:
+    unseen = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15, "by a reference": [1.0, 2.0] * 15}
+    asked = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15}
+    assert [one.name for one in exchangeability(unseen, asked, rng=np.random.default_rng(0))] == ["length"]
+
+
+def questions(numbers: range, text: str = "What is the value of {}?", guarded: bool = False) -> Described:
+    made = [Question(str(i), text.format(i), (f"{i}1", f"{i}2", f"{i}3")) for i in numbers]
+    return described((one, guarded) for one in made)
+
+
+ASKED = questions(range(1000, 1100))
+KNOWN = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, [200.0] * 30 + [0.0] * 20)
+MADE = Calibration(
+    "org/m", "mmlu", OWN, "40 private questions", {"max_order": KNOWN}, unseen=questions(range(2000, 2040))
+)
+
+
+def test_own_scores_of_questions_of_the_same_kind_speak() -> None:
+    assert why_withheld(MADE, ASKED) is None
+
+
+def test_scores_of_a_copy_say_what_would_be_found() -> None:
+    of_copy = replace(MADE, whose=COPY, origin="held-out questions after 3 exposures to 50 others")
+    said = str(why_withheld(of_copy, ASKED))
+    assert "holds scores of a copy of 'org/m' that was trained on the benchmark (held-out questions after 3" in said
+    assert "what would be found (30 of 50 trained questions by max_order, at a false-positive rate of 5%)" in said
+    assert "not what was found; make one of the model's own scores" in said
+    assert "lm-eval-leakage calibrate" in said
+    combined = replace(of_copy, detectors={"max_order": KNOWN, COMBINED: replace(KNOWN, seen=[200.0] * 9)})
+    assert "(9 of 9 trained questions by combined" in str(why_withheld(combined, ASKED))
+    by_class = replace(KNOWN, unseen={EVERY_CLASS: KNOWN.unseen[EVERY_CLASS], "a": KNOWN.unseen[EVERY_CLASS]})
+    for unknown in ({}, {"max_order": by_class}, {"max_order": replace(KNOWN, seen=[])}):
+        assert "what would be found, not what" in str(why_withheld(replace(of_copy, detectors=unknown), ASKED))
+
+
+def test_a_calibration_that_does_not_say_what_its_questions_are_like_is_silent() -> None:
+    assert "does not say what its unseen questions are like" in str(why_withheld(replace(MADE, unseen=None), ASKED))
+
+
+def test_unseen_questions_that_are_in_the_benchmark_are_counted_with_an_example() -> None:
+    partly = replace(MADE, unseen=questions(range(1098, 1140), "what is  the VALUE of {}"))
+    said = str(why_withheld(partly, ASKED))
+    assert said.startswith(
+        "2 of the 42 questions that the model is said not to have seen are in the benchmark, such as "
+    )
+    assert "'What is the value of 1098?'" in said
+
+
+@pytest.mark.parametrize(
+    ("n_unseen", "n_asked", "said"), [(19, 100, "19 unseen"), (40, 5, "5 asked"), (0, 100, "0 un")]
+)
+def test_too_few_of_either_are_not_compared(n_unseen: int, n_asked: int, said: str) -> None:
+    few = replace(MADE, unseen=questions(range(2000, 2000 + n_unseen)))
+    reason = str(why_withheld(few, questions(range(1000, 1000 + n_asked))))
+    assert reason.startswith(said)
+    assert f"at least {FEWEST} are needed of either kind" in reason
+
+
+def test_the_property_that_differs_is_named_with_both_medians_and_a_remedy() -> None:
+    longer = replace(MADE, unseen=questions(range(2000, 2040), "Consider this: what is the value of {}?"))
+    said = str(why_withheld(longer, ASKED))
+    assert f"of another kind than those that were asked: {STEM} 41 instead of 26 (p = 0.00" in said
+    assert OPTION not in said
+    assert "choose or write unseen questions like those of the benchmark" in said

@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, norm
 
 from lm_eval_leakage.stats.looks import (
-    STRONGER,
     USUAL_ALPHA,
     Look,
     accumulated,
@@ -35,21 +32,6 @@ def test_what_all_looks_spend_sums_to_alpha_however_many_are_told_together():
     assert math.fsum(single) == pytest.approx(0.01 * (1 - 1 / 1_001))
     assert share_of(2, 3, 0.01) == pytest.approx(math.fsum(single[1:3]))
     assert share_of(1, 1_000, 0.01) == pytest.approx(math.fsum(single))
-
-
-@pytest.mark.parametrize("alpha", [0.01, 0.2])
-@pytest.mark.parametrize("together", [1, 40])
-def test_over_a_thousand_clean_models_any_claim_is_as_rare_as_alpha(alpha, together):
-    """With independent p-values, and with the same one for all models, as of copies of one model; told one by one, or
-    40 at a time."""
-    rng, runs, n = np.random.default_rng(5), 2_000, 1_000
-    firsts = range(1, n + 1, together)
-    pvalues = rng.random((runs, n))
-    for drawn in (pvalues, np.repeat(pvalues[:, :1], n, axis=1)):
-        least = np.array([drawn[:, first - 1 : first - 1 + together].min(axis=1) for first in firsts]).T
-        levels = [share_of(first, first + together - 1, alpha) / together for first in firsts]  # Holm's first step
-        n_false = int((least <= levels).any(axis=1).sum())
-        assert binomtest(n_false, runs, alpha, alternative="greater").pvalue > 0.001
 
 
 def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():
@@ -81,18 +63,6 @@ def test_looks_at_one_benchmark_are_numbered_apart_from_others_and_the_same_ques
         assert own.number == number
         looks += [own] if is_new else []
     assert len(looks) == 3
-
-
-def test_nested_looks_at_100_300_and_1000_questions_of_a_clean_model_alarm_in_at_most_1_percent():
-    """By sums of the same questions, as T is; each look tested at .01 anew alarms 2.5 times as often."""
-    rng, runs, sizes = np.random.default_rng(7), 40_000, np.array([100, 300, 1_000])
-    sums = np.cumsum(rng.normal(size=(runs, 3)) * np.sqrt(np.diff(sizes, prepend=0)), axis=1)
-    pvalues = norm.sf(sums / np.sqrt(sizes))
-    shares = np.array([share_of(first, last, 0.01) for first, last in ((1, 3), (4, 8), (9, 15))])
-    for stronger in (1, STRONGER):
-        n_false = int((pvalues <= shares / stronger).any(axis=1).sum())
-        assert binomtest(n_false, runs, 0.01 / stronger, alternative="greater").pvalue > 0.001
-    assert (pvalues <= 0.01).any(axis=1).mean() > 0.02
 
 
 def test_evalues_are_multiplied_over_looks_at_different_questions_of_one_model():

@@ -1,28 +1,39 @@
-"""The data-set test of option orders against exact enumeration, theory and simulation."""
+"""The data-set test of option orders, its power, and permutation tests within questions."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from itertools import permutations, product
+from math import factorial, sqrt
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, norm
+from scipy.stats import binom, binomtest, chi2, norm
 
 from lm_eval_leakage.stats import order_sum as order_sum_module
+from lm_eval_leakage.stats.order_power import FOUND_WITH, OrderPower
 from lm_eval_leakage.stats.order_sum import (
+    DRAWN_ORDERS,
     SUM_DRAWS,
+    adjusted_by_holm,
     as_units,
     base_of,
     bases_of,
+    both_tails,
     chernoff_bound,
     critical_sum,
+    holm_level,
     log_evalue,
+    monte_carlo_error,
     order_ratio,
     order_sum,
+    orders_of,
+    place_test,
     standard_scores,
+    sum_test,
 )
 
 
@@ -102,13 +113,6 @@ def test_the_evalue_has_mean_one_over_all_published_orders(seed):
         assert mean == pytest.approx(1)
 
 
-def test_a_far_tail_is_bounded_instead_of_ending_at_the_number_of_draws():
-    found = order_sum(questions_of(200, shift=2.0), generator())
-    assert found.is_bound
-    assert found.pvalue < 1e-20
-    assert found.log_evalue > 20
-
-
 def test_a_preference_that_the_control_shares_is_subtracted():
     scores = generator().normal(size=24)
     assert standard_scores(scores, 3 * scores - 7) == pytest.approx(np.zeros(24))
@@ -163,13 +167,6 @@ def test_orders_that_could_not_be_published_are_never_drawn_however_far_their_sc
     assert (found.pvalue, found.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
 
 
-def test_no_number_of_questions_finds_a_preference_within_the_spread():
-    for n in (200, 5000):
-        rows = questions_of(n, shift=0.1, seed=n)
-        assert order_sum(rows, generator(), weigh=np.positive, spread=0.1).pvalue > 0.01
-    assert order_sum(rows, generator(), weigh=np.positive).pvalue < 1e-4
-
-
 @pytest.mark.parametrize("level", [0.01, 1e-5])
 def test_with_a_spread_too_the_test_rejects_from_the_critical_sum_on(level):
     rows = questions_of(80)
@@ -207,8 +204,9 @@ def test_over_all_keys_no_level_is_reached_more_often_than_it_says(rows, monkeyp
 
 
 def test_the_bound_replaces_only_the_lowest_monte_carlo_pvalue():
-    found = [order_sum(questions_of(40, 6, shift=shift), generator()) for shift in (0.0, 0.5, 0.8, 1.0, 1.5)]
+    found = [order_sum(questions_of(40, 6, shift=shift), generator()) for shift in (0.0, 0.5, 0.8, 1.0, 1.5, 9.0)]
     assert {one.is_bound for one in found} == {False, True}
+    assert found[-1].pvalue < 1e-20  # a far tail does not end at the number of draws
     for one in found:
         assert one.pvalue < 1 / (SUM_DRAWS + 1) if one.is_bound else one.pvalue >= 1 / (SUM_DRAWS + 1)
 
@@ -250,25 +248,6 @@ def test_a_unit_adds_what_stands_at_the_same_quantile() -> None:
     assert base == pytest.approx([1 / 3, 1 / 6, 1 / 6, 1 / 3])
 
 
-@pytest.mark.parametrize("size", [2, 5])
-def test_one_draw_for_a_family_raises_no_more_false_alarms_than_claimed(size) -> None:
-    """Questions with the same options, whose one order was drawn for all of them; a model's scores differ a little."""
-    rng, together, alone, n_runs = np.random.default_rng(size), 0, 0, 200
-    for _ in range(n_runs):
-        questions, numbers = [], []
-        for family in range(20):
-            shared, at = rng.normal(size=24), int(rng.integers(24))
-            for _ in range(size):
-                own = standard_scores(np.roll(shared + 0.3 * rng.normal(size=24), at))
-                assert own is not None
-                questions.append(own)
-                numbers.append(family)
-        together += order_sum(questions, generator(), families=numbers).pvalue <= 0.05
-        alone += order_sum(questions, generator()).pvalue <= 0.05
-    assert binomtest(together, n_runs, 0.05, alternative="greater").pvalue > 0.01
-    assert binomtest(alone, n_runs, 0.05, alternative="greater").pvalue < 0.01
-
-
 def test_copies_of_a_question_in_a_family_are_one_unit() -> None:
     """The p-value of equal questions is that of one, and the error of the mean that of n families."""
     scores = questions_of(25, 6, shift=0.5)
@@ -286,3 +265,149 @@ def test_the_evalue_of_a_family_has_mean_one_whatever_its_members_share() -> Non
         rolled = [np.exp(np.roll(own, -at)) for own in scores]
         total += math.exp(log_evalue(rolled, bases, [0, 0])) / 6
     assert total == pytest.approx(1)
+
+
+# ---------------------------------------------------------------------- power
+
+SEEN = (0.5, 0.2, 0.1, 0.08, 0.06, 0.06)  # of sixths of the orders, the most likely ones first
+UNSEEN = (1.0,) * 6
+
+
+def scores_of(sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [standard_scores(rng.normal(size=size)) for size in sizes]
+
+
+def detectable_share(weights, critical, ranks):
+    ((_, share),) = OrderPower(weights, ranks={1: ranks}).beyond(critical)
+    return share
+
+
+def weights_and_critical(sizes, seed=0):
+    scores = scores_of(sizes, seed)
+    return [np.exp(own) for own in scores], order_sum(scores, np.random.default_rng(seed)).critical
+
+
+def found_at(share, weights, critical, ranks, n_runs=2000):
+    """How often the test rejects if each question was seen with probability `share`."""
+    rng = np.random.default_rng(1)
+    sums = np.zeros(n_runs)
+    for own in weights:
+        ordered, width = np.sort(own)[::-1], len(own) // len(ranks)
+        assert width * len(ranks) == len(own)
+        seen = ordered[rng.choice(len(ranks), n_runs, p=ranks) * width + rng.integers(width, size=n_runs)]
+        sums += np.where(rng.random(n_runs) < share, seen, rng.choice(own, n_runs))
+    return float((sums >= critical).mean())
+
+
+@pytest.mark.parametrize("sizes", [[24] * 200, [24, 120] * 60, [6] * 400], ids=["24", "24 and 120", "6"])
+def test_at_the_share_that_it_returns_the_test_rejects_with_the_stated_probability(sizes) -> None:
+    weights, critical = weights_and_critical(sizes)
+    share = detectable_share(weights, critical, SEEN)
+    assert 0 < share < 1
+    error = math.sqrt(FOUND_WITH * (1 - FOUND_WITH) / 2000)
+    normal_error = 0.02  # the sum of so many questions is not quite normal
+    assert abs(found_at(share, weights, critical, SEEN) - FOUND_WITH) < 4 * error + normal_error
+    assert found_at(share / 2, weights, critical, SEEN) < FOUND_WITH - 0.1
+
+
+@given(st.integers(0, 1000), st.floats(0, 1))
+@settings(max_examples=25)
+def test_of_better_remembered_questions_a_smaller_share_is_found(seed: int, mixed: float) -> None:
+    weights, critical = weights_and_critical([24] * 60, seed)
+    weaker = tuple(mixed * seen + (1 - mixed) / len(SEEN) for seen in SEEN)
+    strong, weak = (detectable_share(weights, critical, ranks) for ranks in (SEEN, weaker))
+    assert 0 < strong <= 1
+    assert math.isnan(weak) or weak >= strong - 1e-9
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(300, UNSEEN), (1, SEEN), (3, SEEN)], ids=["no memory", "1", "3"])
+def test_it_is_undefined_where_not_even_a_benchmark_seen_as_a_whole_is_found(n: int, ranks) -> None:
+    weights, critical = weights_and_critical([24] * n)
+    assert math.isnan(detectable_share(weights, critical, ranks))
+    if n > 1:
+        assert found_at(1.0, weights, critical, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
+
+
+def test_parts_that_do_not_fit_the_number_of_orders_are_divided_between_neighbouring_orders() -> None:
+    """Two orders: the more likely one gets the first three of six parts."""
+    weights, critical = weights_and_critical([2] * 200)
+    halves = (sum(SEEN[:3]), sum(SEEN[3:]))
+    assert detectable_share(weights, critical, SEEN) == pytest.approx(detectable_share(weights, critical, halves))
+    assert abs(found_at(detectable_share(weights, critical, SEEN), weights, critical, halves) - FOUND_WITH) < 0.06
+
+
+# ---------------------------------------------------------------------- within questions
+
+
+@pytest.mark.parametrize("n_options", [1, 2, 3, 4, 5])
+def test_up_to_five_options_every_order_is_listed_once_and_the_published_one_first(n_options) -> None:
+    orders = orders_of(n_options, generator())
+    assert tuple(orders[0]) == tuple(range(n_options))
+    assert len({*map(tuple, orders)}) == len(orders) == factorial(n_options)
+
+
+def test_of_more_options_some_orders_are_drawn() -> None:
+    orders = orders_of(7, generator())
+    assert orders.shape == (1 + DRAWN_ORDERS, 7)
+    assert tuple(orders[0]) == tuple(range(7))
+    assert all(sorted(order) == list(range(7)) for order in orders)
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 3, 1e9 / 7])
+def test_equal_values_cannot_be_standardised(value) -> None:
+    assert standard_scores(np.full(6, value)) is None
+    assert standard_scores(np.full(6, value) + np.array([0, 0, 0, 0, 0, 1e-12 * value])) is None
+
+
+def test_the_pvalue_of_a_sum_is_that_of_all_combinations() -> None:
+    lengths = [(1, 2, 4), (1, 5, 6), (7, 2, 3), (0, 0, 1)]
+    values = [
+        standard_scores(np.array([own[b] + 2 * own[c] for _, b, c in permutations(range(3))])) for own in lengths
+    ]
+    published = sum(own[0] for own in values)
+    sums = np.array([sum(chosen) for chosen in product(*values)])
+    exact = np.mean(abs(sums) >= abs(published) - 1e-9)
+    z, pvalue = sum_test(values, generator())
+    assert z == pytest.approx(published / sqrt(4))
+    assert pvalue == pytest.approx(exact, abs=4 * monte_carlo_error(exact) + 1 / SUM_DRAWS)
+
+
+def test_ties_with_the_published_sum_count_against_it() -> None:
+    _, pvalue = sum_test([np.array([1.0, -1.0])] * 2, generator())
+    assert pvalue == pytest.approx(0.5, abs=0.03)  # both or neither: 2 of 4
+    assert sum_test([np.array([1.0, -1.0])], generator())[1] == 1.0
+
+
+def test_places_have_the_chi_square_of_arithmetic_and_its_distribution() -> None:
+    places = [(place, 4) for place, n in enumerate((30, 20, 25, 25)) for _ in range(n)]
+    places += [(place, 2) for place, n in enumerate((60, 40)) for _ in range(n)]
+    found, freedom, pvalue = place_test(places, generator())
+    assert (found, freedom) == (pytest.approx((25 + 25) / 25 + (100 + 100) / 50), 4)
+    assert pvalue == pytest.approx(chi2.sf(6, 4), abs=0.02)
+
+
+@pytest.mark.parametrize("n_found", [0, 3, 5, 10])
+def test_tails_of_equal_rates_are_binomial(n_found) -> None:
+    above, below = binom.sf(n_found - 1, 10, 0.3), binom.cdf(n_found, 10, 0.3)
+    assert both_tails(n_found, [0.3] * 10) == pytest.approx(min(1, 2 * min(above, below)))
+
+
+def test_holm_multiplies_the_smallest_by_the_number_and_never_decreases() -> None:
+    assert adjusted_by_holm([0.01, 0.04, 0.03, 0.9]) == pytest.approx([0.04, 0.09, 0.09, 0.9])
+    assert adjusted_by_holm([0.5, 0.5]) == [1.0, 1.0]
+    assert adjusted_by_holm([]) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_the_level_of_holms_method_rejects_what_the_adjusted_pvalues_reject(n) -> None:
+    """And another p-value in the place of one that is not rejected would be, at this level and not above."""
+    rng = np.random.default_rng(n)
+    for pvalues in rng.beta(0.3, 1, (300, n)):
+        level = holm_level(list(pvalues), 0.1)
+        rejected = [one <= 0.1 for one in adjusted_by_holm(list(pvalues))]
+        assert [pvalue <= level for pvalue in pvalues] == rejected
+        for place in [place for place in range(n) if not rejected[place]]:
+            for changed, expected in ((level * 0.999, True), (level * 1.001, False)):
+                others = [*pvalues[:place], changed, *pvalues[place + 1 :]]
+                assert (adjusted_by_holm(others)[place] <= 0.1) == expected

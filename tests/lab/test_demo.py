@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_a_missing_package_or_a_folder_that_is_a_file_is_an_error_before_any_wor
     monkeypatch.setenv("DEMO_FOLDER", str(tmp_path / "file"))
     with pytest.raises(SystemExit, match="file is a file; choose another place"):
         demo.main()
-    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr("lm_eval_leakage.lab.settings.find_spec", lambda name: name != "gguf" or None)
     with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"):
         demo.main()
 

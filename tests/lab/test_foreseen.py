@@ -87,7 +87,7 @@ def test_an_unusable_file_is_an_error_before_any_work(settings, tmp_path: Path, 
     [("matplotlib", Recipe()), ("accelerate", Recipe()), ("peft", Recipe(lora_rank=8))],
 )
 def test_a_missing_package_is_an_error_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("lm_eval_leakage.lab.settings.find_spec", lambda name: name != package or None)
     message = f"{package} is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"
     with pytest.raises(ImportError, match=message):
         simulation.simulate(replace(settings, recipe=recipe), tmp_path / "lab")

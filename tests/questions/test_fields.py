@@ -1,10 +1,16 @@
+"""Rows of known layouts, and how a file's keys name the right options."""
+
 from __future__ import annotations
 
 import math
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
-from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.fields import BY_CHANCE, question_from_doc, read_keys
 from lm_eval_leakage.records import UntestableQuestion
 
 OPTIONS = ("red", "green", "blue", "grey")
@@ -119,3 +125,162 @@ def test_a_bad_row_is_refused_with_its_reason(doc: dict, reason: str) -> None:
 def test_an_id_that_cannot_be_written_is_that_of_the_content(own: object) -> None:
     doc = {"question": "Q?", "choices": ["a", "b"], "answer": 0}
     assert question_from_doc(doc | {"id": own}).id == question_from_doc(doc).id
+
+
+COLOURS = ("red", "green", "blue", "grey", "pink")
+ENCODINGS = {
+    "capital letters": lambda options, place: ascii_uppercase[place],
+    "small letters in brackets": lambda options, place: f"({ascii_lowercase[place]})",
+    "indices from 0": lambda options, place: place,
+    "indices from 1": lambda options, place: place + 1,
+    "digits from 0": lambda options, place: str(place),
+    "digits from 1": lambda options, place: f" {place + 1}",
+    "numbers of a table with gaps": lambda options, place: float(place),
+    "texts": lambda options, place: options[place],
+    "texts with other white space": lambda options, place: f" {options[place]}\n",
+}
+
+
+def rows_with(places: list[int], n_options: int = 4, encoding: str = "indices from 0") -> list[dict[str, Any]]:
+    rows = []
+    for row, place in enumerate(places):
+        options = [COLOURS[(row + shift) % len(COLOURS)] for shift in range(n_options)]
+        rows.append({"question": f"Q{row}?", "choices": options, "answer": ENCODINGS[encoding](options, place)})
+    return rows
+
+
+def right_options(rows: list[dict[str, Any]]) -> list[str | None]:
+    changed = read_keys(rows).changed
+    questions = [question_from_doc(row | changed.get(place, {})) for place, row in enumerate(rows)]
+    return [None if one.answer is None else one.options[one.answer] for one in questions]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@given(drawn=some.lists(some.integers(0, 3), max_size=30))
+def test_every_encoding_names_the_same_options(encoding: str, drawn: list[int]) -> None:
+    places = [0, *drawn, 3]  # so that only one reading of indices is in range
+    expected = [row["choices"][place] for row, place in zip(rows_with(places), places, strict=True)]
+    assert right_options(rows_with(places, encoding=encoding)) == expected
+    assert read_keys(rows_with(places, encoding=encoding)).doubt == ""
+
+
+@pytest.mark.parametrize("withheld", [None, "", -1, float("nan"), []], ids=str)
+def test_rows_without_a_key_leave_the_others_as_they_are(withheld: object) -> None:
+    rows = rows_with([0, 3, 2], encoding="texts")
+    rows[1]["answer"] = withheld
+    assert right_options(rows) == ["red", None, "pink"]
+    del rows[1]["answer"]
+    assert right_options(rows) == ["red", None, "pink"]
+    assert read_keys([rows[1]]).reading is None
+
+
+def test_rows_that_are_no_questions_have_no_say() -> None:
+    assert right_options(rows_with([0, 3])) == ["red", "pink"]
+    for options in ([], ["one"]):
+        rows = [{"question": "Q?", "choices": options, "answer": 9}, *rows_with([0, 3])]
+        assert read_keys(rows).reading == "indices from 0"
+
+
+# ---------------------------------------------------------------------- no reading
+
+
+def test_keys_out_of_range_are_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"are indices from 0, but row 4 has 7 \(of 4 options\); write each as its letter"
+    ):
+        read_keys(rows_with([0, 1, 2, 7, 3]))
+
+
+def test_a_file_of_nothing_but_wrong_keys_names_three_rows() -> None:
+    with pytest.raises(
+        ValueError, match=r"in one way: row 1 has 8 .*, row 2 has 9 .*, row 3 has 8 .* and 1 more; write"
+    ):
+        read_keys(rows_with([8, 9, 8, 9]))
+
+
+@pytest.mark.parametrize("other", ["texts", "indices from 0", "indices from 1"])
+def test_mixed_keys_are_refused(other: str) -> None:
+    rows = [*rows_with([0, 3, 1], encoding="capital letters"), *rows_with([0, 3, 2], encoding=other)[1:]]
+    with pytest.raises(ValueError, match=r"those of 3 of 5 rows are letters, but row 4 has .*, row 5 has "):
+        read_keys(rows)
+
+
+def test_indices_from_0_and_from_1_in_one_file_are_refused() -> None:
+    with pytest.raises(ValueError, match="row 2 has 4"):
+        read_keys(rows_with([0, 4, 1]))
+
+
+@pytest.mark.parametrize("key", ["yellow", "E", True, {"a": 1}, 1.5, "100000"], ids=str)
+def test_a_key_that_names_no_option_is_refused(key: object) -> None:
+    rows = rows_with([0, 3, 1], encoding="capital letters")
+    rows[1]["answer"] = key
+    with pytest.raises(ValueError, match="right answers cannot be read in one way: .*row 2 has"):
+        read_keys(rows)
+
+
+# ---------------------------------------------------------------------- several readings
+
+
+def test_many_indices_that_are_never_first_or_last_are_refused_with_what_they_could_mean() -> None:
+    with pytest.raises(ValueError, match="from 0 and indices from 1, which mean different options") as error:
+        read_keys(rows_with([1, 2] * 10))
+    assert "row 1 has 1: 'green' by indices from 0, 'red' by indices from 1; row 2 has 2" in str(error.value)
+    assert str(error.value).endswith("; write each as its letter, or as the text of the option")
+
+
+def test_few_such_rows_are_read_as_documented_and_it_is_said() -> None:
+    """Of 16 questions whose right answers are drawn, none is the first with probability .75**16 = .010002."""
+    keys = read_keys(rows_with([1, 2] * 8))
+    assert 0.75**17 < BY_CHANCE < 0.75**16
+    assert (keys.reading, keys.changed) == ("indices from 0", {})
+    assert keys.doubt.startswith(
+        "right answers are read as indices from 0, as documented, but could be indices from 1"
+    )
+    with pytest.raises(ValueError, match="which mean different options"):
+        read_keys(rows_with([1, 2] * 8 + [1]))
+
+
+def test_digits_in_quotes_are_not_documented_and_few_are_refused_too() -> None:
+    with pytest.raises(ValueError, match="indices from 0 and indices from 1"):
+        read_keys(rows_with([1, 2], encoding="digits from 0"))
+
+
+def test_numbers_as_options_can_be_meant_by_index_and_by_text() -> None:
+    rows = [{"question": f"{n} + 0?", "choices": ["3", "2", "1", "0"], "answer": n} for n in range(4)] * 5
+    with pytest.raises(ValueError, match=r"row 1 has 0: '3' by indices from 0, '0' by texts of options"):
+        read_keys(rows)
+
+
+def test_readings_that_name_the_same_options_are_one() -> None:
+    rows = [{"question": f"{n}?", "choices": ["A", "B", "C", "D"], "answer": "ABCD"[n % 4]} for n in range(40)]
+    assert (read_keys(rows).reading, read_keys(rows).doubt) == ("letters", "")
+
+
+def test_equal_options_are_equally_right() -> None:
+    rows = [{"question": "Q?", "choices": ["red", "blue", "blue"], "answer": "blue"}]
+    assert right_options(rows) == ["blue"]
+
+
+# ---------------------------------------------------------------------- fields of known data sets
+
+
+def test_the_labels_of_a_row_leave_no_doubt() -> None:
+    choices = {"text": ["red", "blue", "grey"], "label": ["1", "2", "3"]}
+    rows = [{"question": f"Q{n}?", "choices": choices, "answerKey": "2"} for n in range(40)]
+    assert read_keys(rows).changed == {}
+    assert right_options(rows) == ["blue"] * 40
+
+
+def test_several_letters_are_several_right_options_and_no_single_one() -> None:
+    options = dict(zip("ABCDE", COLOURS, strict=True))
+    rows = [{"question": f"Q{n}?", "option": options, "answer": key} for n, key in enumerate(["A", "BCE", "E"])]
+    assert right_options(rows) == ["red", None, "pink"]
+    rows[1]["answer"] = "CB"
+    with pytest.raises(ValueError, match="row 2 has 'CB'"):
+        read_keys(rows)
+
+
+def test_lists_of_equally_right_options_are_read_like_single_ones() -> None:
+    rows = rows_with([0, 3], encoding="texts")
+    rows[1] |= {"answers": ["blue", "grey"], "answer": None}
+    assert read_keys(rows).changed == {0: {"answer": 0}, 1: {"answers": [1, 2]}}

@@ -1,3 +1,5 @@
+"""Guards of options, and the order in which a question's text names them."""
+
 from __future__ import annotations
 
 from itertools import permutations
@@ -8,11 +10,11 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.guards import (
     MANY,
+    MENTIONED,
     OF_ONE_QUESTION,
     PASSAGE,
     anchored,
     cumulative,
-    gives_up,
     guards_of,
     in_order,
     letters_meant,
@@ -21,6 +23,7 @@ from lm_eval_leakage.questions.guards import (
     speaks_of_others,
     true_or_false,
 )
+from lm_eval_leakage.questions.natural_orders import in_order_of_mention, mentions
 from lm_eval_leakage.records import Question
 
 
@@ -182,7 +185,13 @@ def test_options_that_say_that_there_is_no_answer_are_known_in_each_language(opt
     assert "no_answer" in guards_of(question("red", "blue", option))
 
 
-@pytest.mark.parametrize("option", ["It can be determined", "No se oxida", "Falta de hierro", "Недостаточно соли"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("It can be determined", "No se oxida", "Falta de hierro", "Недостаточно соли"),
+        *("The judge could not be bribed.", "more informed voters", "不是"),
+    ],
+)
 def test_options_that_answer_are_not(option: str) -> None:
     assert guards_of(question("red", "blue", option)) == ()
 
@@ -220,20 +229,6 @@ def test_lists_of_statements_are_found(options: list[str]) -> None:
     assert not any(of_statements([*options, other]) for other in ("red", "(I) x", "1", "I and"))
 
 
-def test_combining_options_are_found_by_their_content() -> None:
-    assert "combining" in guards_of(question("symmetric", "transitive", "both symmetric and transitive"))
-    assert "combining" in guards_of(question("heat", "work", "Neither heat nor work"))
-    assert "combining" not in guards_of(question("both", "hands and feet"))
-
-
-def test_repeated_options_are_found_whatever_the_white_space() -> None:
-    assert guards_of(question("wet", " wet", "dry")) == ("repeated",)
-
-
-def test_an_ordinary_question_has_no_guard() -> None:
-    assert guards_of(question("a capacitor", "a diode", "a coil of wire", "a resistor")) == ()
-
-
 def test_sets_of_options_of_many_questions_are_templates_in_any_order() -> None:
     same = [question("up", "down", id=str(i)) for i in range(MANY - 1)] + [question("Down ", "up")]
     others = [question("left", "right", id=str(i)) for i in range(MANY - 1)]
@@ -256,11 +251,6 @@ def test_options_that_extend_each_other_are_cumulative() -> None:
     assert not cumulative([ribs[1], ribs[0], ribs[2]])
     assert not cumulative(["the", "ribs", "the ribs"])  # the first says nothing
     assert not cumulative(ribs[:2])
-
-
-@pytest.mark.parametrize("option", ["The judge could not be bribed.", "more informed voters", "不是"])
-def test_other_denials_do_not_give_up(option: str) -> None:
-    assert not gives_up(option)
 
 
 # ---------------------------------------------------------------------- texts that no question has
@@ -323,7 +313,88 @@ def test_options_may_follow_a_text_of_as_many_sentences_or_parts(stem: str, n_op
         (["Cairo", "the vase", "36 degrees", "a map"], "unlike"),
         (["red", "half of 36", "a map", "iron"], None),
         (["12 cows", "7 mills", "9 sheep", "none of the above"], "anchored"),
+        (["wet", " wet", "dry"], "repeated"),
+        (["symmetric", "transitive", "both symmetric and transitive"], "combining"),
+        (["heat", "work", "Neither heat nor work"], "combining"),
+        (["hands and feet", "both hands"], None),
+        (["a capacitor", "a diode", "a coil of wire", "a resistor"], None),
     ],
 )
-def test_initials_like_the_labels_and_numbers_among_words_are_guarded(options: list[str], guard: str | None) -> None:
+def test_options_have_the_guard_of_their_kind_and_ordinary_ones_none(options: list[str], guard: str | None) -> None:
     assert guards_of(question(*options)) == ((guard,) if guard else ())
+
+
+STORY = "Robert brought the plates. Laura brought a lamp, and Tom came later. Who brought a lamp?"
+
+
+def test_an_option_is_where_the_text_names_it_first() -> None:
+    found = mentions(STORY, ("Tom", "Laura", "Susan", "Robert"))
+    assert found == (STORY.index("Tom"), STORY.index("Laura"), None, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "is_named"),
+    [
+        ("The lamp", True),  # whatever the article
+        ("PLATES.", True),
+        ("“plates”", False),  # other quotation marks are part of an option
+        ("plate", False),  # a part of a word
+        ("came  later", True),
+        ("a", False),  # in every text
+        ("", False),
+        ("Laura brought a lamp, and Tom came later. Who brought a lamp? " * 9, False),
+    ],
+)
+def test_options_are_read_as_whole_words_without_case_and_article(option: str, is_named: bool) -> None:
+    (found,) = mentions(STORY, (option,))
+    assert (found is not None) == is_named
+
+
+def test_scripts_without_spaces_are_read_by_character() -> None:
+    assert mentions("小明买了苹果，小红买了梨。", ("梨", "苹果", "小红")) == (
+        None,
+        4,
+        7,
+    )
+    assert mentions("가방을 샀다", ("가방을", "가방")) == (0, None)
+
+
+def test_a_part_of_another_option_is_named_only_elsewhere() -> None:
+    assert mentions("iron oxide and then iron", ("iron", "iron oxide")) == (20, 0)
+    assert mentions("iron oxide", ("iron", "iron oxide")) == (None, 0)
+
+
+@given(st.permutations(["Robert", "Laura", "Tom", "Susan"]))
+def test_reordering_options_reorders_where_they_are_named(order: list[str]) -> None:
+    places = dict(zip(order, mentions(STORY, tuple(order)), strict=True))
+    assert places == {"Robert": 0, "Laura": STORY.index("Laura"), "Tom": STORY.index("Tom"), "Susan": None}
+
+
+def test_one_of_the_orders_of_named_options_is_that_of_mention() -> None:
+    orders = list(permutations(("Robert", "Laura", "Tom")))
+    assert [order for order in orders if in_order_of_mention(STORY, order)] == [("Robert", "Laura", "Tom")]
+    assert not in_order_of_mention(STORY, ("Tom", "Susan"))  # one has no order
+
+
+def test_it_is_a_guard() -> None:
+    assert MENTIONED in guards_of(Question("1", STORY, ("Laura", "Susan", "Tom")))
+    assert MENTIONED not in guards_of(Question("1", STORY, ("Tom", "Susan", "Laura")))
+
+
+TABLE = "On the table are a lamp, a jug, a drum and a kettle. Which one is for sale?"
+
+
+@pytest.mark.parametrize(
+    ("options", "in_order"),
+    [
+        (("an old lamp", "a new jug", "a red drum", "a small kettle"), True),
+        (("an old lamp", "a new vase", "a red drum", "a small kettle"), True),
+        (("an old jug", "a new lamp", "a red drum", "a small kettle"), False),
+        (("an old lamp", "a new jug", "a red chair", "a small stool"), False),
+        (("any lamp", "a lamp and a jug", "a drum", "no kettle"), True),
+        (("a lamp and a jug", "a jug and a drum", "a drum and a lamp", "a kettle"), False),
+    ],
+    ids=["all", "three of four", "two exchanged", "only two", "by its own words", "no word of its own"],
+)
+def test_options_may_be_named_by_a_word_of_their_own(options: tuple[str, ...], in_order: bool) -> None:
+    assert in_order_of_mention(TABLE, options) is in_order

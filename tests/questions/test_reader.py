@@ -1,10 +1,173 @@
+"""Options found in prompts, and questions as tasks render them."""
+
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.prompt_parser import labels_among, options_after_labels, options_in_text, without_labels
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.records import NoOptions, UntestableQuestion
+
+FOUR = ("red", "dark blue", "lime", "grey")
+
+
+def shown(prompt: str, **known):
+    found = options_after_labels(prompt, **known)
+    assert found is not None
+    assert found.frame.text(found.options) == prompt
+    return found
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Which?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:",
+        "Which?\nA: red\nB: dark blue\nC: lime\nD: grey\nAnswer:",
+        "Which?\nA) red\nB) dark blue\nC) lime\nD) grey",
+        "Which?\n(A) red (B) dark blue (C) lime (D) grey\nA:",
+        "Which? (a) red, (b) dark blue, (c) lime, (d) grey\nAnswer:",
+        "Which?\n1. red\n2. dark blue\n3. lime\n4. grey\nAnswer:",
+        "Which?\n0) red\n1) dark blue\n2) lime\n3) grey\nالإجابة:",
+        "哪个？\nA. red\nB. dark blue\nC. lime\nD. grey\n答案：",
+        "哪个？\nＡ．red\nＢ．dark blue\nＣ．lime\nＤ．grey\n答案：",
+        "무엇?\n가. red\n나. dark blue\n다. lime\n라. grey\n정답:",
+        "ما؟\nأ- red\nب- dark blue\nج- lime\nد- grey\nالإجابة:",
+        "Что?\nА) red\nБ) dark blue\nВ) lime\nГ) grey\nОтвет:",
+        "Which?\nOption A: red\nOption B: dark blue\nOption C: lime\nOption D: grey\nPlease choose:",
+        "Which?\nA. red\nB. dark blue\nC. lime\n D. grey\nAnswer:",  # as one harness template has it
+        "Is it A. Smith? I. e.\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:",
+        "Q:\n    Which?\n    Choices:\n      A: red\n      B: dark blue\n      C: lime\n      D: grey\n    Answer:",
+    ],
+)
+def test_options_are_found_after_labels_of_any_alphabet(prompt: str) -> None:
+    assert shown(prompt, fields=FOUR).options == FOUR
+    assert tuple(option.strip() for option in shown(prompt).options) == FOUR  # and without knowing the row
+
+
+def test_white_space_of_an_option_stays_its_own_where_the_row_has_it() -> None:
+    options = ("red ", " blue", "lime", "grey  ")
+    prompt = "Which?\nA. red \nB.  blue\nC. lime\nD. grey  \nAnswer:"
+    assert shown(prompt, fields=options).options == options
+    assert shown(prompt, fields=options).frame.markers == ("\nA. ", "\nB. ", "\nC. ", "\nD. ")
+
+
+def test_options_of_several_lines_are_known_by_the_row() -> None:
+    options = ("x = 1\ny = 2", "x = 2\ny = 1", "x = 3\n\ny = 3")
+    prompt = f"Which?\nA. {options[0]}\nB. {options[1]}\nC. {options[2]}\nAnswer:"
+    assert shown(prompt, fields=options).options == options
+
+
+def test_the_list_that_holds_the_rows_fields_is_taken_and_not_an_example_or_an_instruction() -> None:
+    example = "Which?\nA. one\nB. two\nC. three\nD. four\nAnswer: B\n\n"
+    asked = "Which?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer with A. or B. or C. or D.:"
+    assert shown(example + asked, fields=FOUR).options == FOUR
+
+
+def test_separators_belong_to_places_and_not_to_options() -> None:
+    found = shown("Is it (A) red, (B) dark blue, (C) lime, (D) grey?")
+    assert found.options == ("red", "dark blue", "lime", "grey?")
+    assert found.frame.block(["1", "2", "3", "4"]).strip() == "(A) 1, (B) 2, (C) 3, (D) 4"
+
+
+def test_signs_that_the_row_has_belong_to_options() -> None:
+    options = ("acetate,", "butyrate,", "lactate")  # as one question of MMLU has them
+    assert shown("Which?\nA. acetate,\nB. butyrate,\nC. lactate\nAnswer:", fields=options).options == options
+
+
+def test_a_prompt_without_options_shows_none() -> None:
+    assert options_after_labels("Question: What did A. Turing say to B?\nAnswer:") is None
+    assert options_after_labels("Which?\nA.\nB.\nC.\nAnswer:") is None
+
+
+def test_a_prompt_may_show_fewer_options_than_the_task_has_labels() -> None:
+    assert shown("Which?\nA. red\nB. blue\nAnswer:", labels=list("ABCDE")).options == ("red", "blue")
+
+
+STYLES = ["\n{}. ", "\n{}) ", "\n({}) ", " ({}) ", "\n{}: ", "\n{}、"]
+
+
+@given(
+    st.lists(st.text(st.characters(categories=["L"]), min_size=2, max_size=8), min_size=2, max_size=10, unique=True),
+    st.sampled_from(STYLES),
+    st.sampled_from(["ABCDEFGHIJ", "abcdefghij", "1234567890"]),
+)
+def test_rendered_options_are_parsed_back(options: list[str], style: str, labels: str) -> None:
+    assume(not any(option[:1] in labels for option in options))
+    alphabet = [str(number + 1) for number in range(10)] if labels.startswith("1") else list(labels)
+    block = "".join(style.format(label) + option for label, option in zip(alphabet, options, strict=False))
+    prompt = f"Which of these?{block}\nAnswer:"
+    found = shown(prompt, fields=options)
+    assert list(found.options) == options
+    assert found.frame.before == "Which of these?"
+    assert found.frame.after == "\nAnswer:"
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    found = options_after_labels(text)
+    assert found is None or found.frame.text(found.options) == text
+
+
+def test_known_options_are_found_without_labels() -> None:
+    found = options_in_text("### Choose:\n- red\n- blue\n- lime\n### Input:\nWhich?", ["red", "blue", "lime"])
+    assert found is not None
+    assert found.frame.before == "### Choose:"
+    assert found.frame.markers == ("\n- ", "\n- ", "\n- ")
+    assert found.frame.after == "\n### Input:\nWhich?"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["She saw red, then a blue house and lime.", "red\nblue and\nlime", "blue, red, lime", "red"],
+)
+def test_options_that_only_occur_in_a_text_are_not_shown(prompt: str) -> None:
+    assert options_in_text(prompt, ["red", "blue", "lime"]) is None
+
+
+def test_labels_are_distinguished_from_short_options() -> None:
+    assert labels_among(["A", "B", "C"]) == ["A", "B", "C"]
+    assert labels_among(["(a)", "(b)"]) == ["a", "b"]
+    assert labels_among([" A", " B"]) == ["A", "B"]
+    assert labels_among(["The answer is Option A", "The answer is Option B"]) == ["A", "B"]
+    assert labels_among(["أ", "ب", "ج", "د", "و"]) == ["أ", "ب", "ج", "د", "و"]
+    for texts in (["yes", "no"], ["+2", "+1", "-1", "-2"], ["C", "Co", "Cp", "Cu"], ["13", "12"], ["B", "A"]):
+        assert labels_among(texts) is None
+
+
+def test_labels_inside_the_choices_are_removed() -> None:
+    assert without_labels(["(A) red", "(B) blue"]) == ["red", "blue"]
+    assert without_labels(["A. red", "B. blue"]) == ["red", "blue"]
+    assert without_labels(["(A) red", "(C) blue"]) == ["(A) red", "(C) blue"]
+    assert without_labels(["A man", "Bees"]) == ["A man", "Bees"]
+
+
+# ---------------------------------------------------------------------- texts that no prompt has
+
+HOSTILE_PROMPTS = {
+    "brackets": "(" * 50_000,
+    "brackets that close": ")" * 25_000 + "A" + ")" * 25_000,
+    "labels over and over": "\nA. x\nB. y" * 4_000,
+    "the first label over and over": "A. " * 16_000 + "B. x",
+    "labels in many styles": "".join(f"{'([<【'[i % 4]}{'([<'[i % 3]}{'(['[i % 2]}A. x B) y " for i in range(3_000)),
+    "white space around options": "Which?\nA." + " " * 12_000 + "x" + " " * 12_000 + "\nB." + " " * 12_000 + "y",
+}
+
+
+@pytest.mark.parametrize("prompt", HOSTILE_PROMPTS.values(), ids=HOSTILE_PROMPTS.keys())
+def test_any_prompt_is_read_in_linear_time(prompt: str) -> None:
+    found = options_after_labels(prompt, fields=["x", " x ", "y"])
+    assert found is None or found.frame.text(found.options) == prompt
+
+
+def test_options_after_a_long_passage_are_found_and_the_prompt_stays_whole() -> None:
+    passage = "It was A. Smith who said (B) no. " * 5_000
+    found = shown(f"{passage}\nWhich?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:", fields=FOUR)
+    assert found.options == FOUR
+    assert found.frame.before == f"{passage}\nWhich?"
+
 
 MMLU = {"question": " Which? ", "choices": ["red ", "blue", "lime", "grey"], "answer": 1, "subject": "art"}
 MMLU_PROMPT = "Which?\nA. red \nB. blue\nC. lime\nD. grey\nAnswer:"

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.scoring.engine import Hole, Returned, SharedScores
+from lm_eval_leakage.scoring.engine import Returned, SharedScores
 from lm_eval_leakage.scoring.prefix_tree import Text, lexicographic
 from tests.scoring.trees import texts
 
@@ -64,7 +64,8 @@ def in_order(some: list[Text]) -> list[Text]:
 
 def filled(scores: SharedScores) -> SharedScores:
     for hole in scores.holes():
-        prefix = tuple(scores.texts[hole.text].tokens[: hole.depth + 1].tolist())
+        text, depth = hole
+        prefix = tuple(scores.texts[text].tokens[: depth + 1].tolist())
         scores.fill(hole, logprob(prefix), is_greedy(prefix))
     return scores
 
@@ -100,17 +101,17 @@ def test_the_holes_are_the_scored_tokens_that_no_answer_holds_each_once(some: li
         whole = tuple(text.tokens.tolist())
         known |= {whole[: end + 1] for end in range(returned.n_cached + 1, len(whole))}
         scored |= {whole[: end + 1] for end in range(len(whole) - text.n_scored, len(whole))}
-    holes = [tuple(some[hole.text].tokens[: hole.depth + 1].tolist()) for hole in scores.holes()]
+    holes = [tuple(some[text].tokens[: depth + 1].tolist()) for text, depth in scores.holes()]
     assert sorted(holes) == sorted(scored - known)
 
 
 def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
     scores = SharedScores([Text([1, 2, 3, 4], 3)])
     scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
-    assert scores.holes() == [Hole(0, 1), Hole(0, 2)]
-    scores.fill(Hole(0, 1), -2.0, True)
+    assert scores.holes() == [(0, 1), (0, 2)]
+    scores.fill((0, 1), -2.0, True)
     assert math.isnan(scores.answer(0).loglikelihood)
-    scores.fill(Hole(0, 2), -math.inf, False)
+    scores.fill((0, 2), -math.inf, False)
     assert scores.holes() == []
     assert (scores.answer(0).loglikelihood, scores.answer(0).greedy) == (-math.inf, False)
 

@@ -1,3 +1,5 @@
+"""Trees and token counts against the sets of prefixes that they stand for."""
+
 from __future__ import annotations
 
 import hypothesis.strategies as st
@@ -5,7 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lm_eval_leakage.scoring.prefix_tree import Text, Texts, lexicographic, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import (
+    Lengths,
+    Text,
+    Texts,
+    estimated,
+    lexicographic,
+    prefix_tree,
+    together,
+    token_counts,
+)
 from lm_eval_leakage.scoring.scorers import PathSums
 from tests.scoring.trees import prefix_at, texts
 
@@ -105,11 +116,107 @@ def told(some) -> list[tuple[list[int], int]]:
 @given(texts(), st.integers(1, 9))
 def test_texts_in_one_array_are_the_same_texts(some: list[Text], longest: int) -> None:
     joined = Texts.of(some)
-    assert told(joined) == told(some) == told(joined[:])
-    assert told(joined[1:]) == told(some[1:])
+    assert told(joined) == told(some)
     assert lexicographic(joined) == lexicographic(some)
     assert Texts.of(joined) is joined
     assert told(Texts.of_pairs(joined.pairs())) == told(some)
     longest += max((text.n_scored for text in some), default=0)
     cut = [Text(text.tokens[-longest:], text.n_scored) for text in some]
     assert told(joined.without_beginnings(longest)) == told(cut)
+
+
+TEXTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple), max_size=12)
+
+
+def counts(texts, block: int = 16):
+    return token_counts([np.array(text, np.int32) for text in texts], block)
+
+
+@given(TEXTS)
+def test_tree_tokens_are_the_distinct_prefixes_that_predict_a_token(texts) -> None:
+    prefixes = {text[:stop] for text in texts for stop in range(1, len(text))}
+    found = counts(texts)
+    assert found.n_tree_tokens == len(prefixes)
+    assert found.n_row_tokens == sum(len(text) - 1 for text in texts)
+    assert found.n_merged_tokens == sum(map(len, {text[:-1] for text in texts}))
+    assert found.n_texts == len(texts)
+
+
+@given(TEXTS, st.integers(1, 5))
+def test_an_engine_reads_what_no_full_block_of_an_earlier_text_holds_and_every_last_token(texts, block: int) -> None:
+    held: set[tuple[int, ...]] = set()
+    n_read = 0
+    for text in sorted(texts):
+        n_cached = max(stop for stop in range(0, len(text), block) if not stop or text[:stop] in held)
+        n_read += len(text) - n_cached
+        held |= {text[:stop] for stop in range(block, len(text) + 1, block)}
+    assert counts(texts, block).n_block_tokens == n_read
+
+
+def test_without_texts_nothing_is_read_and_an_empty_text_is_refused() -> None:
+    assert counts([]).n_block_tokens == counts([]).n_tree_tokens == 0
+    with pytest.raises(ValueError, match="leave it out"):
+        counts([(1, 2), ()])
+
+
+def questions(n: int, rng: np.random.Generator, header: int) -> list[list[np.ndarray]]:
+    """A header that all share, a text of their own, and six endings, of which some differ only in the last token."""
+    first = np.arange(header)
+    found = []
+    for number in range(n):
+        own = np.concatenate([[1000 + number], rng.integers(0, 9, rng.integers(5, 40))])
+        found.append([np.concatenate([first, own, [a, b]]) for a in range(3) for b in range(2)])
+    return found
+
+
+@pytest.mark.parametrize("header", [0, 5, 200])
+def test_a_sample_estimates_the_counts_of_all_within_its_errors(header: int) -> None:
+    rng = np.random.default_rng(0)
+    every = questions(400, rng, header)
+    exact = estimated(every, 400)
+    assert exact.counts == token_counts([text for question in every for text in question])
+    assert set(vars(exact.errors).values()) == {0}
+    found = estimated([every[i] for i in rng.choice(400, 40, replace=False)], 400)
+    for name, error in vars(found.errors).items():
+        assert abs(getattr(found.counts, name) - getattr(exact.counts, name)) <= 3 * error + 2
+    assert found.errors.n_tree_tokens < 0.1 * found.counts.n_tree_tokens
+
+
+def test_the_standard_error_is_that_of_repeated_samples() -> None:
+    rng = np.random.default_rng(1)
+    every = questions(100, rng, 20)
+    samples = [estimated([every[i] for i in rng.choice(100, 25, replace=False)], 100) for _ in range(60)]
+    seen = np.std([one.counts.n_tree_tokens for one in samples])
+    assert seen == pytest.approx(np.mean([one.errors.n_tree_tokens for one in samples]), rel=0.3)
+
+
+def test_known_lengths_of_all_questions_reduce_the_error_and_its_estimate() -> None:
+    rng = np.random.default_rng(3)
+    every = questions(300, rng, 10)
+    lengths = [[len(question[0]), len(question)] for question in every]
+    exact = estimated(every, 300).counts.n_tree_tokens
+    errors, told = [], []
+    for _ in range(20):
+        drawn = rng.choice(300, 20, replace=False)
+        known = Lengths([lengths[i] for i in drawn], np.mean(lengths, axis=0).tolist())
+        plain, found = (estimated([every[i] for i in drawn], 300, given) for given in (None, known))
+        errors.append((plain.counts.n_tree_tokens - exact, found.counts.n_tree_tokens - exact))
+        told.append(found.errors.n_tree_tokens)
+        assert found.counts.n_texts == 1800
+    of_plain, of_found = np.sqrt((np.array(errors) ** 2).mean(axis=0))
+    assert of_found < 0.2 * of_plain
+    assert of_found <= 2 * max(np.mean(told), exact * 0.001)
+
+
+def test_tasks_add_up_and_their_errors_in_quadrature() -> None:
+    one = estimated(questions(10, np.random.default_rng(2), 3), 100)
+    two = together([one, one])
+    assert two.counts.n_block_tokens == 2 * one.counts.n_block_tokens
+    assert two.errors.n_block_tokens == pytest.approx(2**0.5 * one.errors.n_block_tokens, abs=1)
+    assert (two.n_measured, two.n_questions) == (20, 200)
+
+
+def test_questions_that_cannot_be_asked_are_part_of_the_sample() -> None:
+    asked = [[np.arange(11)], []]
+    assert estimated(asked, 20).counts.n_row_tokens == 100
+    assert together([]).counts.n_texts == estimated([], 5).counts.n_texts == 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 
 from hypothesis import strategies as st
 
 from lm_eval_leakage.seal.drawn import Original, Seal
-from lm_eval_leakage.seal.folders import sealed
+from lm_eval_leakage.seal.folders import private_files, sealed
 
 TOOL = "lm-eval-leakage 0.0"
 KEY = bytes(range(32))
@@ -33,6 +34,13 @@ def numbered(count: int, **others) -> list[Original]:
 
 def seal_of(originals: Sequence[Original], its_key: bytes = KEY) -> Seal:
     return sealed("mine", TOOL, its_key, originals)
+
+
+def written(folder: Path, originals: Sequence[Original]) -> Path:
+    """Their private folder."""
+    for name, content in private_files(seal_of(originals), originals).items():
+        (folder / name).write_bytes(content)
+    return folder
 
 
 @st.composite

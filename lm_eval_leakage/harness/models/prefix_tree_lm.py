@@ -25,7 +25,6 @@ from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     Scorer,
     SharedPrefixScorer,
-    TextsOfTree,
     TokenBudget,
     TreeScorer,
     default_max_tokens,
@@ -235,7 +234,7 @@ class PrefixTreeLM(RankedHF):
             texts = fitted.texts(own, encoder.batch(own))
             if is_last:
                 fitted.warn_if_cut()
-            return self._portion(some, own, texts)
+            return Portion(some.start, own, texts)
 
         return [partial(task, some, some.stop == len(requests)) for some in self.computed_together(requests)]
 
@@ -246,12 +245,9 @@ class PrefixTreeLM(RankedHF):
         def task(some: slice) -> Portion:
             tokens = [(np.array(context), np.array(rest)) for _, context, rest in requests[some]]
             pairs = [pair for pair, _, _ in requests[some]]
-            return self._portion(some, pairs, fitted.texts(pairs, Texts.of_pairs(tokens)))
+            return Portion(some.start, pairs, fitted.texts(pairs, Texts.of_pairs(tokens)))
 
         return [partial(task, some) for some in in_portions(4 * (len(a) + len(b)) for _, a, b in requests)]
-
-    def _portion(self, some: slice, pairs: Sequence[Pair | None], texts: Texts) -> Portion:
-        return Portion(some.start, pairs, TextsOfTree(texts) if isinstance(self.choice.scorer, TreeScorer) else texts)
 
     def _score(
         self, answers: list[tuple[float, bool] | None], tasks: Sequence[Callable[[], Portion]], disable_tqdm: bool

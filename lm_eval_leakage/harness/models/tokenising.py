@@ -1,9 +1,9 @@
 """Tokenises requests by the harness's own rules, but in batches, and each distinct line and word once: the harness
 encodes each context and each whole text separately, which takes longer than scoring them on a GPU.
 
-Requests are prepared in portions: while the model scores one, the next is tokenised and its tree is built, in a
-thread. Only two portions are in memory at a time. Requests that share a prefix are usually next to each other; what
-two portions share is computed twice, which is about a hundredth of the work.
+Requests are prepared in portions: while the model scores one, the next is tokenised in a thread. Only two portions are
+in memory at a time. Requests that share a prefix are usually next to each other; what two portions share is computed
+twice, which is about a hundredth of the work.
 
 A text's value depends, by rounding, on the texts that are computed with it: those of its portion. So portions are cut
 from all requests of a run, and a run that is resumed asks those that are incomplete as a whole.

@@ -1,4 +1,4 @@
-"""Scores of orders in batches, and the isolation score by its definition and by scikit-learn."""
+"""The isolation score by its definition and by scikit-learn, in any batch; the outlier test and its table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.ensemble import IsolationForest
 
-from lm_eval_leakage.detectors.option_orders import MaxOrder
-from lm_eval_leakage.records import Answered, Question
+from benchmarks.outlier_null import GRID, N_ORDERS, draw_counts
+from lm_eval_leakage.detectors.outlier import (
+    FIVE_OPTIONS_DELTA,
+    FOUR_OPTIONS_DELTA,
+    TWO_ORDERS,
+    Outlier,
+    null_cdf,
+)
 from lm_eval_leakage.stats.order_scores import OrderScores, find_device, isolation_scores, path_length_of_leaf
 
 
@@ -35,20 +41,6 @@ def test_scores_that_are_not_finite_are_refused(value: float) -> None:
         OrderScores.from_rows([[-1.0, -2.0], [value, -1.0]])
 
 
-def test_scores_are_computed_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, on_cpu = [], OrderScores.from_rows
-
-    def noted(rows, device="nowhere"):
-        asked.append(device)
-        return on_cpu(rows, "cpu")
-
-    monkeypatch.setattr(OrderScores, "from_rows", noted)
-    question = Answered(Question("q", "Which?", ("a", "b")), (), (-1.0, -2.0))
-    MaxOrder().judge([question], "meta")
-    MaxOrder().judge([question])
-    assert asked == ["meta", "auto"]
-
-
 @pytest.mark.parametrize(("there", "found"), [(None, "cpu"), ("cuda", "cuda"), ("xpu", "xpu"), ("mps", "cpu")])
 def test_the_first_accelerator_with_float64_is_found(
     there: str | None, found: str, monkeypatch: pytest.MonkeyPatch
@@ -58,16 +50,6 @@ def test_the_first_accelerator_with_float64_is_found(
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
     assert find_device().type == found
     assert find_device("cpu").type == "cpu"
-
-
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_standardised_scores_are_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
-    rng = np.random.default_rng(1)
-    rows = [rng.normal(-60, 3, n).tolist() for n in [24] * 30 + [6, 120] * 5]
-    together = OrderScores.from_rows(rows, "cpu").standardised()
-    for at in range(0, len(rows), size):
-        part = OrderScores.from_rows(rows[at : at + size], "cpu").standardised()
-        assert torch.equal(part, together[at : at + size, : part.shape[1]])
 
 
 def score(row: list[float]) -> float:
@@ -112,36 +94,80 @@ def test_many_trees_of_scikit_learn_agree(n_orders: int, n_trees: int, within: f
     assert score(row) == pytest.approx(forest_score(row, n_trees), abs=within)
 
 
-@given(
-    st.lists(st.integers(-400, 0), min_size=2, max_size=24, unique=True),
-    st.floats(0.1, 10),
-    st.floats(-100, 100),
-    st.randoms(),
-)
-def test_the_score_ignores_shift_scale_and_the_order_of_the_orders(row, scale, shift, random) -> None:
-    moved = [scale * x + shift for x in row]
-    random.shuffle(moved)
-    assert score(moved) == pytest.approx(score([float(x) for x in row]), abs=1e-9)
-
-
-@given(st.lists(st.floats(-400, 0), min_size=3, max_size=24, unique=True), st.floats(0.5, 100))
-def test_a_maximum_further_out_has_a_lower_score(row: list[float], further: float) -> None:
-    *rest, second, first = sorted(row)
-    assume(first - second > 1e-3)
-    assert score([*rest, second, first + further]) < score([*rest, second, first]) + 1e-12
-
-
 @pytest.mark.parametrize("size", [1, 3, 8, 50])
 def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
     """Shards of a run judge their questions in other batches than the whole run."""
     rows = [draws(n, seed=i) for i, n in enumerate([24] * 100 + [6, 120] * 20)]
-    together = isolation_scores(OrderScores.from_rows(rows)).tolist()
-    parts = [isolation_scores(OrderScores.from_rows(rows[at : at + size])) for at in range(0, len(rows), size)]
-    assert torch.cat(parts).tolist() == together
+    whole = OrderScores.from_rows(rows, "cpu")
+    parts = [OrderScores.from_rows(rows[at : at + size], "cpu") for at in range(0, len(rows), size)]
+    assert torch.equal(torch.cat([*map(isolation_scores, parts)]), isolation_scores(whole))
+    for at, part in enumerate(parts):
+        own = part.standardised()
+        assert torch.equal(own, whole.standardised()[at * size : (at + 1) * size, : own.shape[1]])
 
 
 def test_leaf_path_lengths_are_scikit_learns() -> None:
     from sklearn.ensemble._iforest import _average_path_length
 
     sizes = np.arange(1, 300)
-    assert path_length_of_leaf(torch.from_numpy(sizes)).tolist() == pytest.approx(_average_path_length(sizes))
+    assert [path_length_of_leaf(int(size)) for size in sizes] == pytest.approx(_average_path_length(sizes))
+
+
+def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:
+    return OrderScores.from_rows(np.random.default_rng(seed).normal(size=(n_questions, n_orders)).tolist())
+
+
+@pytest.mark.parametrize(
+    ("n_orders", "delta"),
+    [(6, FOUR_OPTIONS_DELTA), (24, FOUR_OPTIONS_DELTA), (60, FIVE_OPTIONS_DELTA), (120, FIVE_OPTIONS_DELTA)],
+)
+def test_the_papers_threshold_follows_the_number_of_orders(n_orders: int, delta: float) -> None:
+    scores = normal_scores(400, n_orders)
+    expected = (isolation_scores(scores) < delta).tolist()
+    assert [evidence.flagged for evidence in Outlier()(scores)] == expected
+
+
+@pytest.mark.parametrize(("n_orders", "delta"), [(24, None), (60, None), (120, None), (120, -0.2)])
+def test_the_evidence_gives_the_rate_at_which_it_flags_without_leakage(n_orders: int, delta: float | None) -> None:
+    n = 4_000
+    found = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
+    flagged = np.mean([evidence.flagged for evidence in found])
+    (null_rate,) = {evidence.null_rate for evidence in found}
+    assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
+
+
+def test_two_options_cannot_be_flagged_and_three_almost_never() -> None:
+    assert null_cdf(2, FOUR_OPTIONS_DELTA) < 1e-5
+    assert null_cdf(6, FOUR_OPTIONS_DELTA) < 0.03
+
+
+def test_numbers_of_orders_between_tabulated_ones_are_interpolated() -> None:
+    low, middle, high = (null_cdf(n, -0.25) for n in (120, 130, 144))
+    assert low < middle < high
+    observed = float((isolation_scores(normal_scores(20_000, 130, seed=4)) < -0.25).double().mean())
+    assert middle == pytest.approx(observed, abs=0.02)
+
+
+def test_the_shipped_table_is_what_its_script_draws() -> None:
+    found = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
+    shipped = np.array([null_cdf(24, score) for score in GRID])
+    assert np.abs(found - shipped).max() < 0.02
+    assert set(range(2, 121)) <= set(N_ORDERS)
+
+
+@pytest.mark.parametrize("n_orders", [5, 6, 24])
+def test_pvalues_are_valid_up_to_one(n_orders: int) -> None:
+    """With few orders the most likely one often lies so close to the next that its score is above the grid."""
+    pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, n_orders, seed=8))])
+    for level in (0.7, 0.8, 0.9, 0.99):
+        assert np.mean(pvalues <= level) <= level + 4 * math.sqrt(level * (1 - level) / len(pvalues)) + 0.002
+
+
+def test_three_orders_are_the_fewest_that_are_tested_and_the_likeliest_is_named() -> None:
+    two, three, six = Outlier()(
+        OrderScores.from_rows([[-1.0, -2.0], [-3.0, -1.0, -2.0], [-5.0, -4.0, -9.0, -3.0, -2.0, -7.0]])
+    )
+    assert two == TWO_ORDERS
+    assert (three.n_orders, three.best_order) == (3, 1)
+    assert (six.n_orders, six.best_order) == (6, 4)
+    assert six.statistic == -six.outlier_score

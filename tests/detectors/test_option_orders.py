@@ -1,17 +1,123 @@
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations
+from math import factorial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
-from lm_eval_leakage.detectors.option_orders import MaxOrder, MaxOrderEvidence, OptionOrders
-from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.detectors.option_orders import (
+    MaxOrder,
+    MaxOrderEvidence,
+    OptionOrders,
+    distinct_orders,
+    drawn_orders,
+)
+from lm_eval_leakage.records import Answered, Question, UntestableQuestion
 from lm_eval_leakage.stats.order_scores import OrderScores
+
+
+def question(*options: str, identity: str = "q") -> Question:
+    return Question(identity, "Which?", options)
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6))
+def test_distinct_orders_are_the_permutations_without_repetition(options: list[str]) -> None:
+    readings = [tuple(options[i] for i in order) for order in distinct_orders(options)]
+    assert readings == list(dict.fromkeys(permutations(options)))
+    assert next(distinct_orders(options)) == tuple(range(len(options)))
+
+
+@pytest.mark.parametrize(("n_options", "n_orders"), [(2, 2), (3, 6), (4, 24), (5, 120), (6, 120), (10, 120)])
+def test_all_orders_up_to_five_options_and_120_beyond(n_options: int, n_orders: int) -> None:
+    requests = OptionOrders().requests(question(*"abcdefghij"[:n_options]))
+    assert len(requests) == len(set(requests)) == n_orders
+
+
+def test_four_options_as_the_harness_shows_them() -> None:
+    first, second, *_ = OptionOrders().requests(question("w", "x", "y", "z"))
+    assert (first.context, first.continuation) == ("Which?", "\nA. w\nB. x\nC. y\nD. z")
+    assert second.continuation == "\nA. w\nB. x\nC. z\nD. y"
+
+
+def test_orders_that_read_the_same_are_scored_once() -> None:
+    assert len(OptionOrders().requests(question("x", "x ", "y"))) == 3
+    assert len(OptionOrders().requests(question("x", "x", "y", "z"))) == 12
+
+
+@pytest.mark.parametrize(("orders", "n"), [(12, 12), (0.5, 12), (1.0, 24), (99, 24), (0.01, 2), (2, 2)])
+def test_the_number_of_orders_can_be_reduced(orders: float, n: int) -> None:
+    requests = OptionOrders(orders=orders).requests(question("w", "x", "y", "z"))
+    assert len(set(requests)) == n
+    assert requests[0] == OptionOrders().requests(question("w", "x", "y", "z"))[0]
+
+
+def test_drawn_orders_differ_between_questions_and_not_between_runs() -> None:
+    probe = OptionOrders(orders=5)
+    first = probe.chosen_orders(question(*"abcd", identity="1"))
+    assert first == probe.chosen_orders(question(*"abcd", identity="1"))
+    assert first != probe.chosen_orders(question(*"abcd", identity="2"))
+
+
+def test_orders_are_drawn_uniformly_among_those_that_read_differently() -> None:
+    options = ["x", "x", "y", "z"]
+    drawn = Counter(
+        tuple(options[i] for i in drawn_orders(options, 2, rng=random.Random(seed))[1]) for seed in range(6_600)
+    )
+    assert len(drawn) == 11  # 12 distinct orders minus the published one
+    assert chisquare(list(drawn.values())).pvalue > 0.001
+
+
+@given(st.integers(2, 7), st.integers(2, 200))
+def test_drawn_orders_are_distinct_and_hold_the_published_one(n_options: int, n_orders: int) -> None:
+    options = list("abcdefg"[:n_options])
+    n_orders = min(n_orders, factorial(n_options))
+    drawn = drawn_orders(options, n_orders, rng=random.Random(0))
+    assert len(set(drawn)) == n_orders
+    assert drawn[0] == tuple(range(n_options))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(("x",), "it has one option"), (("x", "x ", "x"), r"3 options are identical \('x'\)")],
+)
+def test_a_question_without_two_different_options_is_untestable(options: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(UntestableQuestion, match=reason):
+        OptionOrders().requests(question(*options))
+
+
+def test_options_that_refer_to_others_keep_their_place() -> None:
+    probe = OptionOrders(move="movable")
+    above = Question("q", "Which?", ("red", "blue", "lime", "none of the above"))
+    assert [order[3] for order in probe.chosen_orders(above)] == [3] * 6
+    assert len(set(probe.chosen_orders(above))) == 6
+    by_letter = Question("q", "Which?", ("red", "blue", "lime", "teal", "both A and C"))
+    assert probe.chosen_orders(by_letter) == [(0, 1, 2, 3, 4), (0, 3, 2, 1, 4)]
+    plain = Question("q", "Which?", ("red", "blue", "lime"))
+    assert probe.chosen_orders(plain) == OptionOrders().chosen_orders(plain)
+
+
+def test_movable_orders_are_drawn_where_there_are_too_many() -> None:
+    options = (*"abcdefg", "all of the above")
+    orders = OptionOrders(move="movable", max_orders=50).chosen_orders(Question("q", "Which?", options))
+    assert orders[0] == tuple(range(8))
+    assert len(set(orders)) == 50
+    assert all(order[7] == 7 and sorted(order) == list(range(8)) for order in orders)
+
+
+def test_a_question_whose_options_all_keep_their_place_is_untestable_and_says_so() -> None:
+    held = Question("q", "Which?", ("red", "blue", "both A and B", "none of the above"))
+    with pytest.raises(UntestableQuestion, match="4 of its 4 options keep their place, as they refer to others"):
+        OptionOrders(move="movable").chosen_orders(held)
+    assert len(OptionOrders().chosen_orders(held)) == 24
+
 
 ALL_ORDERS = OptionOrders()
 

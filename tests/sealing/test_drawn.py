@@ -1,0 +1,265 @@
+"""Keyed draws are exactly uniform and independent; which version a key draws; what the commitment binds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
+from itertools import permutations, product
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.seal.drawn import (
+    KeyedDraws,
+    Original,
+    SealedQuestion,
+    canonical_json,
+    commitment_of,
+    content_of,
+    digest_of_public,
+    order_dependence,
+    public_rows,
+    published_questions,
+)
+from tests.docs.pages import ROOT, blocks
+from tests.sealing.made import KEY, TOOL, key, numbered, original, seal_of, some_originals, written
+
+
+class OutOfBits(Exception):
+    pass
+
+
+def from_bits(bits: tuple[int, ...]) -> KeyedDraws:
+    def given():
+        yield from bits
+        raise OutOfBits
+
+    draws = KeyedDraws(KEY, "options", b"")
+    draws._bits = given()
+    return draws
+
+
+def counted(draw, length: int) -> Counter:
+    """How often each value is drawn from all sequences of so many bits, those that do not suffice left out."""
+    found: Counter = Counter()
+    for bits in product((0, 1), repeat=length):
+        try:
+            found[draw(from_bits(bits))] += 1
+        except OutOfBits:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("n", range(1, 10))
+def test_numbers_are_exactly_uniform_over_all_sequences_of_bits(n: int) -> None:
+    found = counted(lambda draws: draws.below(n), 8)
+    assert sorted(found) == list(range(n))
+    assert len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_orders_are_exactly_uniform_over_all_sequences_of_bits(n: int) -> None:
+    """By the first two draws of bits that suffice; a longer sequence only adds rejected starts, as many for each."""
+    found = counted(lambda draws: draws.order(n), 11)
+    assert set(found) == set(permutations(range(n)))
+    assert len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "n"),
+    [
+        (lambda secret: KeyedDraws(secret, "options", b"two").order(3), 6),
+        (lambda secret: KeyedDraws(secret, "wording", b"one").below(4), 4),
+    ],
+    ids=["another question", "another purpose"],
+)
+def test_draws_under_one_key_are_independent(other, n: int) -> None:
+    pairs = Counter(
+        (KeyedDraws(secret, "options", b"one").order(3), other(secret)) for secret in map(key, range(3_600))
+    )
+    assert len(pairs) == 6 * n
+    assert chisquare(list(pairs.values())).pvalue > 0.001
+
+
+def test_content_does_not_depend_on_order_but_on_what_is_a_wording_and_what_an_option() -> None:
+    assert content_of(["a", "b"], ["c", "d"]) == content_of(["b", "a"], ["d", "c"])
+    assert content_of(["a", "b"], ["c", "d"]) != content_of(["a"], ["b", "c", "d"])
+    assert content_of(["ab"], ["c"]) != content_of(["a"], ["bc"])
+
+
+# ---------------------------------------------------------------------- the published version
+
+
+def rearranged(one: Original, by: Random) -> Original:
+    """The same question, as an author who wrote its parts in another order would give it."""
+    wordings, choices = [one.question, *one.wordings], list(one.choices)
+    by.shuffle(wordings)
+    if one.order != "kept":
+        by.shuffle(choices)
+    answers = tuple(choices.index(one.choices[place]) for place in one.answers)
+    return replace(one, question=wordings[0], wordings=tuple(wordings[1:]), choices=tuple(choices), answers=answers)
+
+
+@given(some_originals(), st.randoms(use_true_random=False))
+@settings(max_examples=15)
+def test_the_published_version_does_not_depend_on_the_order_in_which_the_author_wrote(originals, by) -> None:
+    others = [rearranged(one, by) for one in originals]
+    by.shuffle(others)
+    assert published_questions(others, KEY) == published_questions(originals, KEY)
+
+
+@given(some_originals())
+@settings(max_examples=15)
+def test_every_published_question_has_the_authors_texts_and_a_right_answer(originals: list[Original]) -> None:
+    published = {one.wordings: one for one in published_questions(originals, KEY)}
+    assert len(published) == len(originals)
+    by_texts = {frozenset(wordings): one for wordings, one in published.items()}
+    for one in originals:
+        found = by_texts[frozenset([one.question, *one.wordings])]
+        assert sorted(found.options) == sorted(one.choices)
+        assert {found.options[place] for place in found.equally_right} == {one.choices[place] for place in one.answers}
+        assert found.answer in found.equally_right
+        assert (found.order_drawn, found.subject) == (one.order == "drawn", one.subject)
+        assert found.order_drawn or found.options == one.choices
+
+
+def drawn(number: int) -> SealedQuestion:
+    one = original("a", wordings=("b", "c"), choices=("right", "also", "x", "y"), answers=(0, 1))
+    return published_questions([one], key(number))[0]
+
+
+def test_order_wording_and_key_are_drawn_independently() -> None:
+    found = Counter(
+        (one.wordings[0], one.options[one.answer], one.options.index("x")) for one in map(drawn, range(2_400))
+    )
+    assert len(found) == 3 * 2 * 4
+    assert chisquare(list(found.values())).pvalue > 0.001
+
+
+def test_all_orders_of_four_questions_are_equally_frequent() -> None:
+    found = Counter(
+        tuple(one.wordings[0] for one in published_questions(numbered(4), key(number))) for number in range(1_200)
+    )
+    assert len(found) == 24
+    assert chisquare(list(found.values())).pvalue > 0.001
+
+
+def test_the_public_wording_is_first_and_the_private_ones_do_not_tell_the_authors_order() -> None:
+    for number in range(20):
+        public, *private = drawn(number).wordings
+        assert private == sorted({"a", "b", "c"} - {public})
+
+
+def test_a_question_is_found_by_its_published_options_and_wording_apart_from_white_space() -> None:
+    seal = seal_of([original("What  is even?", wordings=("Name an even number",)), *numbered(3)])
+    one = next(one for one in seal.questions if "2" in one.options)
+    assert seal.find(Question("any", f" {one.wordings[0]}\n", one.options)) is one
+    assert seal.find(Question("any", one.wordings[1], one.options)) is None
+    assert seal.find(Question("any", one.wordings[0], one.options[::-1])) is None
+
+
+def test_a_printed_seal_does_not_show_its_key() -> None:
+    seal = seal_of(numbered(1))
+    assert repr(KEY) not in repr(seal)
+    assert KEY.hex() not in repr(seal)
+
+
+# ---------------------------------------------------------------------- the commitment
+
+ORIGINALS = [*numbered(3), original(wordings=("Another?", "A third?"), answers=(0, 1), subject="maths")]
+
+
+def documented() -> dict[str, object]:
+    """What the programs on the page for authors define."""
+    found: dict[str, object] = {"__name__": "documented"}
+    for block in blocks(ROOT / "docs" / "howto" / "seal.md"):
+        if block.language == "python":
+            exec(block.text, found)
+    return found
+
+
+DOCUMENTED = documented()
+
+
+@given(some_originals())
+@settings(max_examples=15)
+def test_the_documented_programs_compute_what_is_published(tmp_path_factory, originals) -> None:
+    folder = tmp_path_factory.mktemp("private")
+    originals = [*originals, original("Held out?", order="held out")]
+    written(folder, originals)
+    seal = seal_of(originals)
+    assert DOCUMENTED["commitment"](folder) == seal.commitment
+    without_subjects = [{**row, "subject": ""} for row in public_rows(seal.questions)]
+    assert [{**row, "subject": ""} for row in DOCUMENTED["public_rows"](folder)] == without_subjects
+
+
+def test_a_commitment_is_a_hash_of_a_text_that_has_the_whole_key() -> None:
+    row = {"question": "Q?", "wordings": [], "choices": ["a", "b"], "answers": [1], "subject": "", "order": "drawn"}
+    held = row | {"question": "H?", "order": "held out"}
+    content = {"format": 2, "tool": TOOL, "name": "mine", "key": KEY.hex(), "questions": [row], "held_out": [held]}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    originals = [original(one["question"], "ab", answers=(1,), order=one["order"]) for one in (held, row)]
+    assert commitment_of("mine", TOOL, KEY, originals) == sha256(text.encode()).hexdigest()
+
+
+def test_canonical_json_is_ascii_whatever_the_order_of_keys() -> None:
+    assert canonical_json({"b": "ö\u2028", "a": [1]}) == b'{"a":[1],"b":"\\u00f6\\u2028"}'
+
+
+def test_the_public_digest_is_of_the_rows_not_of_their_file() -> None:
+    rows = public_rows(seal_of(ORIGINALS).questions)
+    assert digest_of_public(rows) == digest_of_public([dict(reversed(row.items())) for row in rows])
+    assert digest_of_public(rows) != digest_of_public(rows[::-1])
+
+
+# ---------------------------------------------------------------------- what depends on order
+
+PLAIN = ("2", "3", "5", "7")
+
+
+@pytest.mark.parametrize(
+    ("wording", "option", "why"),
+    [
+        ("Which?", "All of the above", "refers to the others"),
+        ("Which?", "None of these options", "refers to the others"),
+        ("Which?", "Both A and C", "by letter"),
+        ("Which?", "B only", "by letter"),
+        ("Which?", "both b and c.", "by letter"),
+        ("Which?", "a and b only", "by letter"),
+        ("Which?", "Both A and B are correct; either one suffices.", "by letter"),
+        ("Which?", "Option C is right", "by letter"),
+        ("Which?", "The first two options", "by their place"),
+        ("Which of options A and B is even?", "2", "the question says 'options A'"),
+        ("Is choice (C) even?", "2", "the question says 'choice (C'"),
+        ("Compare option 1 with the others", "2", "the question says 'option 1'"),
+        ("Is the last option even?", "2", "the question says 'last option'"),
+        ("选项A是什么", "2", "the question says '选项A'"),
+        ("Ist Antwort B gerade?", "2", "the question says 'Antwort B'"),
+    ],
+)
+def test_what_depends_on_order_is_named_with_the_reason(wording: str, option: str, why: str) -> None:
+    assert why in (order_dependence(["Plain?", wording], [*PLAIN, option]) or "")
+
+
+@pytest.mark.parametrize(
+    ("wording", "option"),
+    [
+        ("Which vitamin do you need?", "Vitamin A"),
+        ("Which option is even?", "2"),
+        ("What is the answer a clerk gives?", "Both cats and dogs"),
+        ("Which blood group is an option?", "A"),
+        ("Which statements hold?", "I only"),
+        ("Which statements hold?", "I and II"),
+        ("Where is iron?", "Core"),
+        ("Which set?", "a + b where a and b are rational"),
+        ("A call option expires when?", "On the last day"),
+    ],
+)
+def test_ordinary_questions_may_be_drawn(wording: str, option: str) -> None:
+    assert order_dependence([wording], [*PLAIN, option]) is None

@@ -1,0 +1,255 @@
+"""A private folder is read as it was written or refused, a public one reveals nothing, and its changes are named."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.seal import drawn as drawing
+from lm_eval_leakage.seal.drawn import KeyedDraws
+from lm_eval_leakage.seal.folders import (
+    COMMITMENT_FILE,
+    commitment_differences,
+    commitment_record,
+    differences,
+    public_files,
+    read_seal,
+)
+from tests.sealing.made import KEY, TOOL, key, numbered, original, seal_of, some_originals, written
+
+FEW = [*numbered(3), original("Held out?", order="held out")]
+
+
+@given(some_originals())
+@settings(max_examples=15)
+def test_a_seal_is_read_as_it_was_written(tmp_path_factory, originals) -> None:
+    assert read_seal(written(tmp_path_factory.mktemp("private"), originals)) == seal_of(originals)
+
+
+def change_key(folder: Path, **changed: object) -> None:
+    file = folder / "key.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"key": "00" * 32}, {"name": "other"}, {"tool": "other"}, {"commitment": "00" * 32}]
+)
+def test_a_changed_key_file_is_refused_with_both_commitments(tmp_path: Path, changed) -> None:
+    change_key(written(tmp_path, FEW), **changed)
+    with pytest.raises(ValueError, match=r"changed after sealing; restore .*its commitment is now .*, and was"):
+        read_seal(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["00" * 16, "xy" * 32, 7, None])
+def test_a_key_that_is_none_is_refused(tmp_path: Path, key) -> None:
+    change_key(written(tmp_path, FEW), key=key)
+    with pytest.raises(ValueError, match="changed after sealing"):
+        read_seal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["questions.jsonl", "held_out.jsonl"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: text + text,
+        lambda text: text.replace('"subject":""', '"subject":"maths"'),
+        lambda text: text.replace('"answers":[0]', '"answers":[7]'),
+        lambda text: text.replace('"answers":[0]', '"answers":[]'),
+        lambda text: text.replace("{", ""),
+        lambda text: "[]\n" + text,
+        lambda text: "{}\n" + text,
+        lambda text: "\x00" + text,
+    ],
+)
+def test_changed_questions_are_refused(tmp_path: Path, name: str, change) -> None:
+    file = written(tmp_path, FEW) / name
+    file.write_text(change(file.read_text()))
+    with pytest.raises(ValueError, match="changed after sealing; restore"):
+        read_seal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["questions.jsonl", "held_out.jsonl"])
+def test_missing_questions_are_named(tmp_path: Path, name: str) -> None:
+    (written(tmp_path, FEW) / name).unlink()
+    with pytest.raises(ValueError, match=f"restore them from a backup .*{name}"):
+        read_seal(tmp_path)
+
+
+def test_a_later_format_names_the_version_that_wrote_it(tmp_path: Path) -> None:
+    change_key(written(tmp_path, FEW), format=3)
+    with pytest.raises(ValueError, match=f"format is 3; this version reads format 2: install .*{TOOL}"):
+        read_seal(tmp_path)
+
+
+# ---------------------------------------------------------------------- the public folder
+
+ORIGINALS = [
+    *numbered(30),
+    *(
+        original(f"Public or {n}?", [f"{n} {m}" for m in "wxyz"], wordings=(f"Or {n}?",), answers=(0, 1))
+        for n in range(9)
+    ),
+    original("Kept?", ["2", "3", "Both A and B"], order="kept"),
+    original("Secret question?", ["secret option", "3"], order="held out"),
+]
+
+
+class OneDraw(KeyedDraws):
+    """Draws that are the same under every key."""
+
+    def __init__(self, key: bytes, purpose, content: bytes) -> None:
+        super().__init__(KEY, purpose, content)
+
+
+def without_hash(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files, the commitment's 64 digits replaced."""
+    commitment = json.loads(files[COMMITMENT_FILE])["commitment"].encode()
+    return {name: content.replace(commitment, b"commitment") for name, content in files.items()}
+
+
+@pytest.fixture
+def one_draw(monkeypatch):
+    monkeypatch.setattr(drawing, "KeyedDraws", OneDraw)
+
+
+def test_two_keys_with_the_same_draws_give_the_same_bytes_but_for_the_commitment(one_draw) -> None:
+    files, others = (public_files(seal_of(ORIGINALS, one)) for one in (key(1), key(2)))
+    assert files[COMMITMENT_FILE] != others[COMMITMENT_FILE]
+    assert without_hash(files) == without_hash(others)
+    commitment, other = (json.loads(one[COMMITMENT_FILE]) for one in (files, others))
+    assert {name for name in commitment if commitment[name] != other[name]} == {"commitment"}
+
+
+def test_no_public_file_has_the_key_or_a_part_of_it() -> None:
+    secret = key(0)
+    whole = b"\n".join(public_files(seal_of(ORIGINALS, secret)).values())
+    spellings = [
+        secret,
+        secret.hex().encode(),
+        base64.b64encode(secret),
+        base64.urlsafe_b64encode(secret),
+        secret[::-1],
+    ]
+    for spelling in spellings:
+        parts = {spelling[place : place + 8] for place in range(len(spelling) - 7)}
+        assert not [part for part in parts if part.lower() in whole.lower()]
+
+
+def test_no_public_file_has_a_private_wording_or_a_held_out_question() -> None:
+    seal = seal_of(ORIGINALS)
+    files = public_files(seal)
+    whole = b"\n".join(files.values()).decode("utf-8", "replace") + str(rows_of(files))
+    private = [wording for one in seal.questions for wording in one.wordings[1:]]
+    assert len(private) == 9
+    assert not [text for text in [*private, "Secret question?", "secret option"] if text in whole]
+
+
+def rows_of(files: dict[str, bytes]) -> tuple[list[dict], list[dict]]:
+    lines = [json.loads(line) for line in files["mine.jsonl"].decode().split("\n") if line]
+    return lines, parquet.read_table(BytesIO(files["mine.parquet"])).to_pylist()
+
+
+@given(some_originals())
+@settings(max_examples=15)
+def test_both_files_have_the_sealed_rows_and_nothing_else(originals) -> None:
+    seal = seal_of(originals)
+    lines, table = rows_of(public_files(seal))
+    assert lines == table
+    assert differences(seal, [question_from_doc(row) for row in lines]) == []
+    assert {name for row in lines for name in row} <= {"question", "choices", "answer", "subject"}
+
+
+def test_the_parquet_file_has_one_row_group_no_statistics_and_no_metadata() -> None:
+    file = parquet.ParquetFile(BytesIO(public_files(seal_of(ORIGINALS))["mine.parquet"]))
+    assert file.metadata.num_row_groups == 1
+    assert not file.schema_arrow.metadata
+    group = file.metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert not [column for column in columns if column.is_stats_set or column.has_offset_index]
+    assert file.metadata.metadata is None
+    assert set(file.metadata.created_by.split()[:2]) == {"parquet-cpp-arrow", "version"}
+
+
+# ---------------------------------------------------------------------- changes
+
+SEAL = seal_of([*numbered(5, subject="maths"), original("One wording?", wordings=("Another wording?",))])
+ROWS = [Question("", one.wordings[0], one.options, one.answer, subject=one.subject) for one in SEAL.questions]
+WORDED = next(place for place, one in enumerate(SEAL.questions) if len(one.wordings) > 1)
+AT = f"row {WORDED + 1}: "
+
+
+def changed(**parts) -> list[str]:
+    return differences(SEAL, [*ROWS[:WORDED], replace(ROWS[WORDED], **parts), *ROWS[WORDED + 1 :]])
+
+
+OPTIONS, ANSWER = ROWS[WORDED].options, SEAL.questions[WORDED].answer
+REVERSED = {"options": OPTIONS[::-1], "answer": len(OPTIONS) - 1 - ANSWER}
+STEM, OTHER_STEM = SEAL.questions[WORDED].wordings
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"stem": f"{STEM} "}, f"the text of the question was changed; sealed as {STEM!r}"),
+        ({"stem": "Something else?"}, "the text of the question was changed"),
+        ({"stem": OTHER_STEM}, "it has a private wording"),
+        (REVERSED, "the order of its options was changed"),
+        ({"options": tuple(option.replace("3", "9") for option in OPTIONS)}, "its options were changed; sealed as ['"),
+        ({"answer": (ANSWER + 1) % 4}, "the answer was changed; sealed as '2'"),
+        ({"answer": None}, "the answer was changed"),
+        ({"subject": "physics"}, "the subject was changed; sealed as ''"),
+    ],
+)
+def test_one_change_is_named_once_with_its_row(parts, told) -> None:
+    (sentence,) = changed(**parts)
+    assert sentence.startswith(AT + told)
+
+
+def test_missing_and_added_rows_are_named_and_the_others_have_not_moved() -> None:
+    added = Question("", "New?", ("a", "b"), 0)
+    assert differences(SEAL, ROWS[1:]) == [f"sealed question 1 is missing: {ROWS[0].stem!r}"]
+    assert differences(SEAL, [added, *ROWS]) == [
+        "row 1: it was added; no question of the seal has its text or its options"
+    ]
+    assert differences(SEAL, [*ROWS, ROWS[0]])[0].startswith("row 7: it was added")
+
+
+def test_a_row_that_is_no_question_is_named_and_its_question_missing() -> None:
+    found = differences(SEAL, [UntestableQuestion("it has no options"), *ROWS[1:]])
+    assert found == ["row 1: it has no options", f"sealed question 1 is missing: {ROWS[0].stem!r}"]
+
+
+def test_a_question_that_was_moved_is_named_alone() -> None:
+    found = differences(SEAL, [*ROWS[1:], ROWS[0]])
+    assert found == ["row 6: the order of questions was changed; sealed question 1 is here"]
+
+
+@given(st.permutations(range(6)))
+def test_another_order_of_questions_is_never_overlooked(order) -> None:
+    found = differences(SEAL, [ROWS[place] for place in order])
+    assert (found == []) == (list(order) == sorted(order))
+    assert all("the order of questions was changed" in sentence for sentence in found)
+
+
+def test_a_mirror_without_subjects_is_the_published_version() -> None:
+    assert differences(SEAL, [replace(row, subject="") for row in ROWS]) == []
+
+
+def test_a_commitment_that_says_something_else_is_named() -> None:
+    record = commitment_record(SEAL)
+    assert commitment_differences(SEAL, record) == []
+    for name in record:
+        (sentence,) = commitment_differences(SEAL, {**record, name: "0"})
+        assert sentence.startswith(f"commitment.json says {name} '0', and it is {record[name]!r}")
+    assert len(commitment_differences(SEAL, {})) == len(record)
