@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from lm_eval_leakage.files import atomic_remove, atomic_write, published, sole_use
+from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
@@ -35,6 +35,7 @@ from lm_eval_leakage.jobs.manifest import (
     MANIFEST_VERSION,
     TASK_FILES,
     differences,
+    forget,
     set_apart,
     with_units,
 )
@@ -224,25 +225,13 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     read_looks(folder.path)  # before hours of asking
     prepared = prepare(plan, folder, say)
     units = prepared.units()
-    remarks, planned = list[str](), dict[Unit, StepAndJob]()
-    if plan.is_here:
-        shown, planned = _planned_here(prepared, units, folder)
+    shown, planned = _planned_here(prepared, units, folder) if plan.is_here else (None, {})
+    if shown is not None:
         say(shown.as_text)
         if plan.dry_run:
             return CheckOutcome((), (), shown)
     _record_beginning(folder, plan, prepared)
-    there = {unit: Path(step.note) for unit, (step, _) in planned.items() if step.status == THERE}
-    stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, Path()).parents}
-    remarks += set_apart(folder, prepared.plan, units, stale)
-    for unit in units:
-        if folder.done(unit) and not folder.was_asked(unit):
-            atomic_remove(folder.run_of(unit))  # what was said of given runs may have changed
-    for unit, (step, job) in planned.items():
-        earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, Path()).parents]
-        if earlier:
-            published(earlier[0], folder.run_of(unit))
-        elif job is None and not folder.done(unit):
-            folder.complete(unit, {STEP: step.as_record})
+    remarks = _up_to_date(prepared, units, planned, folder)
     for sentence in remarks:
         say(sentence)
     left = folder.left(units)
@@ -266,7 +255,28 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         folder.tidy()
     failed = {attempt.unit: attempt for attempt in progress.failed}
     outcome = conclude(plan, prepared, folder, failed, remarks)
-    return replace(outcome, plan=shown if plan.is_here else None)
+    return replace(outcome, plan=shown)
+
+
+def _up_to_date(
+    prepared: CheckedPlan, units: Sequence[Unit], planned: Mapping[Unit, StepAndJob], folder: CampaignFolder
+) -> list[str]:
+    """Leaves in the folder's rooms what holds for the plan as it is now; returns what is to be said of the rest.
+
+    planned: empty where workers plan
+    """
+    there = {unit: Path(step.note).parents for unit, (step, _) in planned.items() if step.status == THERE}
+    stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, ())}
+    remarks = set_apart(folder, prepared.plan, units, stale)
+    # what was found of given runs, and of what a backend can answer, may have changed
+    forget(folder, [unit for unit in units if folder.done(unit) and not folder.was_asked(unit)])
+    for unit, (step, job) in planned.items():
+        earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, ())]
+        if earlier:
+            published(earlier[0], folder.run_of(unit))
+        elif job is None and not folder.done(unit):
+            folder.complete(unit, {STEP: step.as_record})
+    return remarks
 
 
 def _planned_here(

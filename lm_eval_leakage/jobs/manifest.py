@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -238,6 +238,17 @@ def set_apart(
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
+
+
+def forget(folder: CampaignFolder, units: Sequence[Unit]) -> None:
+    """Removes units and what the manifest says of them."""
+    if not units:
+        return
+    manifest = folder.manifest()
+    for unit in units:
+        atomic_remove(folder.run_of(unit))
+        manifest.get("units", {}).pop(unit.id, None)
+    folder.write_manifest(manifest)
 
 
 def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place: Path) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
     assert asked(tmp_path) == n_asked
     assert again.verdicts == first.verdicts
     assert {again.folder.step_of(Unit(name, "trivia", PERM, 0, 1)).status for name in ("a", "b")} == {THERE}
-    assert here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again")).n_done == 4
+    once_more = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
+    assert (once_more.n_done, verify(once_more.folder).found) == (4, ())
 
 
 def test_verdicts_of_several_models_are_at_their_looks_and_the_same_questions_are_the_same_look(

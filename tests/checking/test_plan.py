@@ -40,6 +40,7 @@ def test_whoever_asks_for_workers_gets_them_for_one_model_too(given: dict[str, A
     found = check_plan(HERE | given)
     assert (found.is_here, found.models[0].name, found.models[0].key) == (False, "", "m")
     assert not plan_of(MANY, "plan.yaml").is_here
+    assert plan_of(MANY | {"engine": "inline"}, "plan.yaml").is_here
 
 
 def test_a_file_has_the_same_names_and_the_command_line_wins(tmp_path: Path) -> None:
