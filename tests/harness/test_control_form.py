@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 from scipy.stats import chisquare
 
 from lm_eval_leakage.detectors.option_orders import OptionOrders
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
@@ -32,8 +29,6 @@ from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import ABOVE, ONE, TASK, evaluate, lines
 from tests.logs.test_reference_log import log
 from tests.written_tasks import write_task
-
-extend_harness(TaskManager)
 
 TREES = (["apple", "alder", "cedar", "birch"], ["rowan", "olive", "hazel", "maple"])  # as published: in no known order
 DOCS = [
@@ -234,8 +229,7 @@ def group(tmp_path: Path):
             "group: listed\ntask:\n  - few_leakage_perm\n  - more_leakage_perm\n"
             "aggregate_metric_list:\n  - metric: flagged_rate\n    filter_list: [max_order]\n"
         )
-        manager = TaskManager(include_path=str(tmp_path), include_defaults=False, metadata=metadata or None)
-        return simple_evaluate(model=lm, tasks=[name], task_manager=manager)
+        return evaluate(lm, metadata or None, [name], tmp_path)
 
     return run
 

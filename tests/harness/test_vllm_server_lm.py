@@ -19,20 +19,14 @@ from lm_eval_leakage.harness.models.vllm_server import (
 )
 from lm_eval_leakage.scoring.engine import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
-from tests.harness.fake_vllm_server import LIKELIEST, FakeVllm, logprob, serving
+from tests.harness.fake_completions import expected, logprob
+from tests.harness.fake_vllm_server import FakeVllm, serving
 
 STEM = "Which of these does a baker need?\n"
 PAIRS = [
     (STEM, "".join(f"{letter}. {option}\n" for letter, option in zip("ABC", order, strict=True)))
     for order in permutations(("flour", "fish", "a hat"))
 ]
-
-
-def expected(context: str, continuation: str) -> tuple[float, bool]:
-    tokens = list((context + continuation).encode())
-    places = range(len(context.encode()), len(tokens))
-    values = [logprob(tokens[:place], tokens[place]) for place in places]
-    return sum(values), all(value == LIKELIEST for value in values)
 
 
 @contextmanager

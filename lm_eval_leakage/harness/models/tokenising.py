@@ -235,13 +235,10 @@ MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """Consecutive requests, from `first` on, with their texts in the form that the scorer takes.
-
-    pairs: None for a window of a rolling log-likelihood
-    """
+    """Consecutive requests, from `first` on, with their texts in the form that the scorer takes."""
 
     first: int
-    pairs: Sequence[Pair | None]
+    pairs: Sequence[Pair]
     texts: Texts
 
     @property
@@ -277,43 +274,33 @@ def one_ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a backend of the harness fits a text into the model's window.
-
-    n_beyond: by how many tokens the longest text exceeds the window
-    argument: of the model, which sets the window
-    """
-
-    backend: str
-    n_beyond: int
-    argument: str
-
-
-AS_HF = Fit("hf", 1, "max_length")  # the last token is no input
-AS_VLLM = Fit("vllm", -1, "max_model_len")  # an engine generates at least one token
+AS_VLLM = "vllm", -1, "max_model_len"  # an engine generates at least one token
 
 
 class FittedTexts:
     """Requests as a backend of the harness fits them into the model's window: truncated on the left. Counts those that
-    are."""
+    are.
 
-    def __init__(self, window: int, fit: Fit = AS_HF) -> None:
-        self.window, self.fit = window, fit
-        self._longest = window + fit.n_beyond
+    n_beyond: by how many tokens the longest text exceeds the window; 1 for `hf`, since the last token is no input
+    argument: of the model, which sets the window
+    """
+
+    def __init__(self, window: int, backend: str = "hf", n_beyond: int = 1, argument: str = "max_length") -> None:
+        self.window, self.backend, self.argument = window, backend, argument
+        self._longest = window + n_beyond
         self._n_cut = self._n_texts = 0
 
-    def texts(self, pairs: Sequence[Pair | None], encoded: Texts) -> Texts:
-        """encoded: contexts with their continuations, which are scored; a pair is None for a window of a rolling
-        log-likelihood. Raises ValueError for a continuation that does not fit."""
+    def texts(self, pairs: Sequence[Pair], encoded: Texts) -> Texts:
+        """encoded: contexts with their continuations, which are scored. Raises ValueError for a continuation that does
+        not fit."""
         n_scored, n_before = encoded.n_scored, encoded.lengths - encoded.n_scored
         wrong = np.flatnonzero((n_scored < 1) | (n_scored >= self._longest) | (n_before < 1))
         for place in wrong.tolist():
             raise ValueError(
                 f"a request has {n_before[place]} tokens of context and {n_scored[place]} of continuation "
-                f"({(pairs[place] or ('', ''))[1][:60]!r}); it needs at least one of each, and a continuation may "
+                f"({pairs[place][1][:60]!r}); it needs at least one of each, and a continuation may "
                 f"have at most {self._longest - 1} in the model's window of {self.window}: raise "
-                f"{self.fit.argument}, or leave this request out"
+                f"{self.argument}, or leave this request out"
             )
         self._n_texts += len(encoded)
         self._n_cut += int(np.count_nonzero(encoded.lengths > self._longest))
@@ -326,5 +313,5 @@ class FittedTexts:
                 self._n_cut,
                 self._n_texts,
                 self.window,
-                self.fit.backend,
+                self.backend,
             )
