@@ -175,19 +175,27 @@ def of_dawn(request) -> bool:
     return "dawn" in request.args[0]
 
 
-def test_with_too_few_answers_only_the_affected_questions_are_skipped(questions_file) -> None:
-    def loses_dawn(answers, requests, _):
-        return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
+def loses_dawn(answers, requests, _):
+    return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
 
-    results = evaluate(Misbehaving(loses_dawn), questions_file(DOCS))
+
+def fails_on_dawn(answers, requests, _):
+    if any(map(of_dawn, requests)):
+        raise ArithmeticError("no dawn here")
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (loses_dawn, "the backend gave 0 answers to 120 requests, so they cannot be matched"),
+        (fails_on_dawn, "the backend failed on it (ArithmeticError('no dawn here'))"),
+    ],
+)
+def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions_file, answer, reason) -> None:
+    results = evaluate(Misbehaving(answer), questions_file(DOCS))
     assert results["results"][TASK]["skipped,max_order"] == 1
-    reasons = [line["reason"] for line in lines(results, "max_order")]
-    assert reasons == [
-        None,
-        "the backend gave 0 answers to 120 requests, so they cannot be matched",
-        None,
-        None,
-    ]
+    assert [line["reason"] for line in lines(results, "max_order")] == [None, reason, None, None]
     sound = evaluate(FakeLM(by_hash), questions_file(DOCS))
     for filter_ in ("max_order", "outlier"):
         for mine, right in zip(lines(results, filter_), lines(sound, filter_), strict=True):
@@ -237,21 +245,6 @@ def test_an_invalid_answer_skips_only_its_question(questions_file, bad) -> None:
     assert dawn["reason"].startswith("the backend answered request 3 ('\\nA. ")
     assert dawn["reason"].endswith(("it must be a log-likelihood and a boolean", "it must be finite and at most 0"))
     assert [line["reason"] for line in (first, *others)] == [None] * 3
-
-
-def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions_file, caplog) -> None:
-    def fails_on_dawn(answers, requests, _):
-        if any(map(of_dawn, requests)):
-            raise ArithmeticError("no dawn here")
-        return answers
-
-    results = evaluate(Misbehaving(fails_on_dawn), questions_file(DOCS))
-    assert [line["reason"] for line in lines(results, "max_order")] == [
-        None,
-        "the backend failed on it (ArithmeticError('no dawn here'))",
-        None,
-        None,
-    ]
 
 
 def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) -> None:

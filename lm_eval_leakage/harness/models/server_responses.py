@@ -1,4 +1,5 @@
-"""What a server says about texts by OpenAI's completions with `echo` and `logprobs`, checked before it counts.
+"""Which log-likelihoods count, in audits as in ordinary tasks; and what a server says about texts by OpenAI's
+completions with `echo` and `logprobs`, checked before it counts.
 
 `local-completions` takes whatever stands at the expected places. Here a response needs one choice per text, each index
 once, as many log-probabilities as tokens, all of them finite and at most ROUNDING; what it tells about its texts and
@@ -52,21 +53,13 @@ def fault_of(value: Any, request: str = "a request") -> str:
     return f"the backend answered {request} with {brief(value)}; it must be finite and at most 0"
 
 
-def fault_in(results: Sequence[Any]) -> str:
-    """What is wrong with the first bad one of a question's responses: log-likelihoods, each alone or before whether it
-    is greedy; empty if nothing."""
-    for result in results:
-        value = result[0] if isinstance(result, (tuple, list)) and len(result) == 2 else result
-        if fault := fault_of(value):
-            return fault
-    return ""
-
-
 def without_answer(task: Any, results: Sequence[Any]) -> bool:
     """Whether a question of an ordinary task has to be left out, which is said for each."""
     if task.OUTPUT_TYPE == "generate_until":
         return False
-    fault = fault_in(results)
+    # log-likelihoods, each alone or before whether it is greedy
+    values = (one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in results)
+    fault = next(filter(None, map(fault_of, values)), "")
     if fault:
         logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
     return bool(fault)

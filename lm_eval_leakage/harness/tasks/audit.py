@@ -70,7 +70,12 @@ class ShardAudit(LeakageTask):
         return self.source.benchmark()
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        questions, unreadable = _read(self.source)
+        questions, unreadable = [], Counter[str]()
+        for doc in self.source.eval_docs:
+            try:
+                questions.append(self.source.question(doc))
+            except UntestableQuestion as error:
+                unreadable[str(error)] += 1
         for reason, count in unreadable.most_common(REASONS_SHOWN):
             logger.warning("%s: %d question(s) are in no shard: %s", self.config.task, count, reason)
         seal = self.seal
@@ -134,16 +139,6 @@ def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
     if audit.seal is not None:
         config = config | {"metadata": {**SEALED_SHARDS, **config["metadata"]}}
     return ShardAudit(audit, config)
-
-
-def _read(source: LeakageTask) -> tuple[Sequence[Question], Counter[str]]:
-    questions, reasons = [], Counter[str]()
-    for doc in source.eval_docs:
-        try:
-            questions.append(source.question(doc))
-        except UntestableQuestion as error:
-            reasons[str(error)] += 1
-    return questions, reasons
 
 
 Config = dict[str, Any]
