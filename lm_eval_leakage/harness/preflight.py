@@ -26,7 +26,7 @@ from lm_eval_leakage.harness.backends import (
     why_cannot_answer,
 )
 from lm_eval_leakage.harness.seams.registries import class_of
-from lm_eval_leakage.harness.task_names import check_task_names, files_naming, may_make_its_data, task_texts
+from lm_eval_leakage.harness.task_names import check_task_names, files_naming, task_texts
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
     FIRST_AUDIT,
@@ -330,15 +330,18 @@ def _is_own(name: str, texts: Mapping[str, str]) -> bool:
     return bool(files_naming(f"{name}_{FIRST_AUDIT}", texts))
 
 
-def _settings_of(name: str, texts: Mapping[str, str]) -> Mapping[str, Any]:
+def _settings_of(name: str, texts: Mapping[str, str], functions: bool = True) -> Mapping[str, Any]:
     """A single task's, without building the index, which takes seconds; none for a group, a tag, or a YAML that cannot
-    be read, which lm_eval leaves out."""
-    from lm_eval_leakage.harness.seams.tasks import task_settings
+    be read, which lm_eval leaves out.
+
+    functions: whether those that it names are imported
+    """
+    from lm_eval_leakage.harness.seams.tasks import own_settings, task_settings
 
     found: Mapping[str, Any] = {}
     for file in files_naming(name, texts):
         try:
-            settings = task_settings(file)
+            settings = task_settings(file) if functions else own_settings(file, includes=True)
         except Exception as error:
             logger.debug("%s cannot be read: %r", file, error)
             continue
@@ -388,7 +391,9 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
         documented(metadata)
     # the user's keys, without the model's arguments, which lm_eval adds to them
     keys = sorted((options.metadata or {}).keys() - (options.model_args or {}))
-    checked = [task for task in audits if not may_make_its_data(task, options.include_path)]
+    texts = task_texts(options.include_path)
+    of_audits = {audit: _settings_of(_parted(audit)[0], texts, functions=False) for audit in audits}
+    checked = [audit for audit, settings in of_audits.items() if "custom_dataset" not in settings]  # made from keys
     if checked and (refusal := refusal_of_keys(keys, of_audits_only=len(checked) == len(tasks))):
         raise ValueError(refusal)
     _check_seal(metadata, audits)
