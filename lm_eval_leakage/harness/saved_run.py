@@ -12,6 +12,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,9 @@ def _prepared(heard: Heard | None, resumed: ResumedRun | None) -> Callable[[Any]
         step_aside(lm)
         if not hasattr(lm, "set_cache_hook"):
             return
-        lm.set_cache_hook(_Hearing(heard, resumed))
+        set_hook = partial(type(lm).set_cache_hook, lm)
+        lm.set_cache_hook = lambda hook: set_hook(hook if heard is None else _Hearing.of(heard, hook))
+        lm.set_cache_hook(resumed or CacheHook(None))
         if resumed is not None:
             resumed.stand_before(lm)
 
@@ -240,12 +243,15 @@ def _prepared(heard: Heard | None, resumed: ResumedRun | None) -> Callable[[Any]
 
 
 class _Hearing(CacheHook):  # type: ignore[misc]
-    def __init__(self, heard: Heard | None, resumed: ResumedRun | None) -> None:
+    def __init__(self, heard: Heard, other: Any) -> None:
         super().__init__(None)
-        self._heard, self._resumed = heard, resumed
+        self._heard, self._other = heard, other
+
+    @classmethod
+    def of(cls, heard: Heard, hook: Any) -> _Hearing:
+        """`hook` itself if it hears already, such as one that is set again after another."""
+        return hook if isinstance(hook, _Hearing) else cls(heard, hook)
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        if self._heard is not None:
-            self._heard(attr, req)
-        if self._resumed is not None:
-            self._resumed.add_partial(attr, req, res)
+        self._heard(attr, req)
+        self._other.add_partial(attr, req, res)

@@ -8,8 +8,7 @@ from pathlib import Path
 from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.server_responses import NoAnswer
-from lm_eval_leakage.harness.saved_run import ResumedRun, _prepared, step_aside
-from lm_eval_leakage.harness.seams.backends import answers_reported
+from lm_eval_leakage.harness.saved_run import ResumedRun, step_aside
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 
@@ -54,14 +53,3 @@ def test_texts_and_rolling_log_likelihoods_come_back_as_they_were(tmp_path: Path
     assert lm.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("Once",), 0)]) == [-4.5]
     run.remove()
     assert not (tmp_path / "answers").exists()
-
-
-def test_each_answer_is_heard_once_also_while_an_audit_listens() -> None:
-    lm, heard, reported = FakeLM(by_hash), [], []
-    _prepared(lambda method, request: heard.append(method), None)(lm)
-    with answers_reported(
-        lm, lambda *answer: reported.append(answer), to_cache=lambda method: method != "token_scores"
-    ):
-        for method in ("loglikelihood", "token_scores"):
-            lm.cache_hook.add_partial(method, PAIRS[0], (-1.0, False))
-    assert heard == [method for method, *_ in reported] == ["loglikelihood", "token_scores"]

@@ -99,7 +99,7 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
     """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
     known only when a call returns.
 
-    to_cache: whether responses of a method are also passed to the run's own cache; other hooks get all
+    to_cache: whether responses of a method are also passed to the run's own cache
     """
     before = getattr(model, "cache_hook", None)
     if before is None or not hasattr(model, "set_cache_hook"):
@@ -117,7 +117,7 @@ def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool]) -> 
 
     class Reporting(CacheHook):  # type: ignore[misc]
         def add_partial(self, attr: str, req: Any, res: Any) -> None:
-            if to_cache(attr) or getattr(before, "dbdict", None) is None:
+            if to_cache(attr):
                 before.add_partial(attr, req, res)
             report(attr, req, res)
 
