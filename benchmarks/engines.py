@@ -109,7 +109,7 @@ def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
     from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, Texts, token_counts
 
     pairs = [request.args for request in asked]
-    fitted = FittedTexts(lm.max_length, AS_VLLM).texts(pairs, Texts.of_pairs(encoded_pairs(lm, pairs)))
+    fitted = FittedTexts(lm.max_length, *AS_VLLM).texts(pairs, Texts.of_pairs(encoded_pairs(lm, pairs)))
     texts = [text.tokens for text in fitted]
     counts, usual = token_counts(texts, spec["block_size"]), token_counts(texts, ENGINE_BLOCK)
     return {

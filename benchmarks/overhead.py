@@ -34,7 +34,7 @@ PHASES = (  # module, object, phase
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.download", "loading the data"),
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.build_all_requests", "building requests"),
     ("lm_eval_leakage.harness.models.asking", "ask", "asking and matching answers"),
-    ("lm_eval_leakage.harness.models.backend_answers", "announced", "estimates"),
+    ("lm_eval_leakage.harness.models.asking", "announced", "estimates"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.find", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.add", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.flush", "answer store"),

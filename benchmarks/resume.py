@@ -21,7 +21,7 @@ from lm_eval.api.model import LM, CacheHook, CachingLM
 
 from lm_eval_leakage.harness.models.asking import ask
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
-from lm_eval_leakage.harness.seams.call_frames import Evaluation
+from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
 FULL_MMLU = 336_900
 QUESTION = "Which of the following best describes the way in which the thing that is asked about comes about? " * 3

@@ -19,6 +19,7 @@ from lm_eval_leakage.records import Question
 from lm_eval_leakage.texts import brief
 
 COVERED, NOT_AUDITED, UNKNOWN = "covered", "refused", "unknown"
+PATHS = re.compile(r" ?\(/[^)]*\)")  # in messages
 WRITTEN_IN_PYTHON = "it is written in Python and does not render the prompt and choices of a row"
 
 
@@ -69,7 +70,7 @@ def judge(entry: Entry) -> tuple[str, str]:
     except Refusal:
         raise
     except Exception as error:  # a task's own module, or the loading of its data, may raise anything
-        return UNKNOWN, f"the harness cannot load it ({type(error).__name__}: {brief(_without_paths(str(error)))})"
+        return UNKNOWN, f"the harness cannot load it ({type(error).__name__}: {brief(PATHS.sub('', str(error)))})"
     docs = [ReadDoc(row, read) for row in islice(rows, ROWS_TRIED)]
     if not docs:
         return NOT_AUDITED, "it has no questions"
@@ -84,10 +85,6 @@ def constant_choices(settings: Mapping[str, Any]) -> str:
     if not isinstance(choices, (list, dict)) or labels_among(options) is not None:
         return ""
     return refusal_of_constant(options, len(options))
-
-
-def _without_paths(text: str) -> str:
-    return re.sub(r" ?\(/[^)]*\)", "", text)
 
 
 def _how(docs: Sequence[ReadDoc]) -> str:

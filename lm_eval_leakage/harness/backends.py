@@ -89,16 +89,9 @@ def refuse_without_packages(model: str, backend: Backend) -> None:
         )
 
 
-class Parameters(NamedTuple):
-    """names, required: arguments, and those without a default; takes_others: whether unknown ones are passed on"""
-
-    names: frozenset[str]
-    required: tuple[str, ...]
-    takes_others: bool
-
-
-def parameters_of(kind: type) -> Parameters:
-    """The arguments of a model's class and of the base classes that it hands the others to."""
+def parameters_of(kind: type) -> tuple[frozenset[str], tuple[str, ...], bool]:
+    """The arguments of a model's class and of the base classes that it hands the others to, those of them without a
+    default, and whether unknown ones are passed on."""
     found: dict[str, inspect.Parameter] = {}
     takes_others = True
     reads_itself = "create_from_arg_string" in vars(kind)
@@ -109,4 +102,4 @@ def parameters_of(kind: type) -> Parameters:
             named = [one for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
             found = {parameter.name: parameter for parameter in named} | found
     required = tuple(name for name, parameter in found.items() if parameter.default is parameter.empty)
-    return Parameters(frozenset(found), required, takes_others)
+    return frozenset(found), required, takes_others

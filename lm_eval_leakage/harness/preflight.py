@@ -25,10 +25,9 @@ from lm_eval_leakage.harness.backends import (
     refuse_without_packages,
     why_cannot_answer,
 )
-from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.registries import class_of
-from lm_eval_leakage.harness.task_names import check_task_names, files_naming, may_make_its_data, task_texts
-from lm_eval_leakage.harness.tasks.metadata import SWITCHES, names_audit_or_group, refusal_of_keys, switch_of
+from lm_eval_leakage.harness.task_names import check_task_names, files_naming, task_texts
+from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
     FIRST_AUDIT,
     SEAL_KEY,
@@ -149,18 +148,18 @@ def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> 
     kind = class_of(model)
     if kind is None:
         return
-    parameters = parameters_of(kind)
+    names, required, takes_others = parameters_of(kind)
     for name in given:
-        if name in parameters.names:
+        if name in names:
             continue
-        near = get_close_matches(name, parameters.names, n=1, cutoff=CLOSE_ARGUMENT)
-        if near or not parameters.takes_others:
-            nearest = f"; did you mean {near[0]}" if near else f"; choose from: {', '.join(sorted(parameters.names))}"
+        near = get_close_matches(name, names, n=1, cutoff=CLOSE_ARGUMENT)
+        if near or not takes_others:
+            nearest = f"; did you mean {near[0]}" if near else f"; choose from: {', '.join(sorted(names))}"
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
-    if missing := [name for name in parameters.required if name not in given]:
+    if missing := [name for name in required if name not in given]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
     for name in NUMBER_FORMATS:
-        if name in parameters.names and name in given:
+        if name in names and name in given:
             _check_number_format(name, given[name])
 
 
@@ -331,15 +330,18 @@ def _is_own(name: str, texts: Mapping[str, str]) -> bool:
     return bool(files_naming(f"{name}_{FIRST_AUDIT}", texts))
 
 
-def _settings_of(name: str, texts: Mapping[str, str]) -> Mapping[str, Any]:
+def _settings_of(name: str, texts: Mapping[str, str], functions: bool = True) -> Mapping[str, Any]:
     """A single task's, without building the index, which takes seconds; none for a group, a tag, or a YAML that cannot
-    be read, which lm_eval leaves out."""
-    from lm_eval_leakage.harness.seams.tasks import task_settings
+    be read, which lm_eval leaves out.
+
+    functions: whether those that it names are imported
+    """
+    from lm_eval_leakage.harness.seams.tasks import own_settings, task_settings
 
     found: Mapping[str, Any] = {}
     for file in files_naming(name, texts):
         try:
-            settings = task_settings(file)
+            settings = task_settings(file) if functions else own_settings(file, includes=True)
         except Exception as error:
             logger.debug("%s cannot be read: %r", file, error)
             continue
@@ -368,22 +370,9 @@ def check_before_index(options: Any) -> None:
     file = (options.metadata or {}).get("data_files") if audits else None
     preflight(tasks, models, include_path=options.include_path, data_files=file, device=options.device)
     if options.output_path:
-        from lm_eval_leakage.harness.seams.results import refuse_unwritable  # imports lm_eval.utils
+        from lm_eval_leakage.harness.seams.evaluation import refuse_unwritable  # imports lm_eval.utils
 
         refuse_unwritable(Path(options.output_path))
-
-
-def check_run(config: Any, index: Mapping[str, Any]) -> None:
-    """Raises Refusal for an unknown key of `--metadata`. Says what makes a run slow.
-
-    config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still separate
-    """
-    audits = [task for task in config.tasks if names_audit_or_group(task, index)]
-    if not audits:
-        return
-    if refusal := refusal_of_keys(_keys(config), of_audits_only=len(audits) == len(config.tasks)):
-        raise Refusal(refusal)
-    warn_if_one_at_a_time(config.model or USUAL_MODEL, config.model_args or {})
 
 
 def _tasks(options: Any) -> list[str]:
@@ -400,15 +389,19 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
         from lm_eval_leakage.harness.tasks.base_task import documented  # imports scipy
 
         documented(metadata)
-    refusal = refusal_of_keys(_keys(options), of_audits_only=len(audits) == len(tasks))
-    if refusal and not any(may_make_its_data(task, options.include_path) for task in audits):
+    # the user's keys, without the model's arguments, which lm_eval adds to them
+    keys = sorted((options.metadata or {}).keys() - (options.model_args or {}))
+    texts = task_texts(options.include_path)
+    of_audits = {audit: _settings_of(_parted(audit)[0], texts, functions=False) for audit in audits}
+    checked = [audit for audit, settings in of_audits.items() if "custom_dataset" not in settings]  # made from keys
+    if checked and (refusal := refusal_of_keys(keys, of_audits_only=len(checked) == len(tasks))):
         raise ValueError(refusal)
     _check_seal(metadata, audits)
 
 
 def _check_seal(metadata: Mapping[str, Any], audits: Sequence[str]) -> None:
     if metadata.get(SEAL_KEY) is not None:
-        from lm_eval_leakage.harness.tasks.sealed import seal_in  # imports scipy
+        from lm_eval_leakage.harness.tasks.base_task import seal_in  # imports scipy
 
         seal_in(metadata[SEAL_KEY])
         return
@@ -416,8 +409,3 @@ def _check_seal(metadata: Mapping[str, Any], audits: Sequence[str]) -> None:
         _, suffix = split_name(audit) or ("", audit)
         if needs_seal(suffix):
             raise ValueError(no_seal(audit))
-
-
-def _keys(options: Any) -> list[str]:
-    """The user's keys of `--metadata`, without the model's arguments, which lm_eval adds to them."""
-    return sorted((options.metadata or {}).keys() - (options.model_args or {}))

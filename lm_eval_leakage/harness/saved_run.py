@@ -22,13 +22,12 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.harness.models.backend_answers import fault_of
 from lm_eval_leakage.harness.models.model_identity import named_identity
 from lm_eval_leakage.harness.models.question_requests import request_key
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
-from lm_eval_leakage.harness.seams.call_frames import Evaluation
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
+from lm_eval_leakage.harness.seams.evaluation import Evaluation
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -169,11 +168,14 @@ def run_saved(
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
     tracker = EvaluationTracker(output_path=str(output))
-    identity = _identity(who, kept)
+    if not kept.models:  # of the model as it was before it was loaded: its files may change while it is asked
+        kept.identity = who.identity
+    identity = kept.identity
     # before the harness changes configurations, such as a number of examples that is not given to 0
     data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
-    resumed = None if of_audits else ResumedRun(AnswerStore(_place(identity, output), identity))
+    place = output / FOLDER / f"responses_{digest_of(identity)}"
+    resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
     kept.prepare = _prepared(heard, resumed)
     with closing(resumed) if resumed else nullcontext():
         results = simple_evaluate(
@@ -188,33 +190,19 @@ def run_saved(
             evaluation_tracker=tracker,
             task_manager=loaded.manager,
         )
-    if results is not None:
-        draw = {} if seed is None else {DRAW: {"seed": seed}}
-        _save(results | {IDENTITY: _with_commits(identity, who.identity), DATA: data} | draw, tracker, who)
-        if resumed is not None:
-            resumed.remove()
-    return (
-        None
-        if results is None
-        else output / tracker.general_config_tracker.model_name_sanitized / f"results_{tracker.date_id}.json"
-    )
-
-
-def _identity(who: NamedModel, kept: KeptModels) -> dict[str, str]:
-    """Of the model as it was before it was loaded: its files may change while it is asked."""
-    if not kept.models:
-        kept.identity = who.identity
-    return kept.identity
+    if results is None:
+        return None
+    draw = {} if seed is None else {DRAW: {"seed": seed}}
+    _save(results | {IDENTITY: _with_commits(identity, who.identity), DATA: data} | draw, tracker, who)
+    if resumed is not None:
+        resumed.remove()
+    return Path(output, tracker.general_config_tracker.model_name_sanitized, f"results_{tracker.date_id}.json")
 
 
 def _with_commits(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """A model of the hub gets its commit when it is loaded; a local one may have got other files since then."""
     is_local = {name: Path(told.partition(" (")[0]).expanduser().exists() for name, told in before.items()}
     return {name: told if is_local[name] else after.get(name, told) for name, told in before.items()}
-
-
-def _place(identity: Mapping[str, str], output: Path) -> Path:
-    return output / FOLDER / f"responses_{digest_of(identity)}"
 
 
 def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str, list[int]] | None:

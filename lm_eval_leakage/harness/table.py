@@ -104,15 +104,10 @@ class RowValue(float):
 Aggregation = Callable[[Verdicts], RowValue]
 
 
-def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
-    """The row and its standard error, which is a separate row: the harness computes errors only for its own `mean`,
-    and prints a row named `<row>_stderr` as the ± of the other."""
-    yield _aggregation(row, row.name, row.compute)
-    if row.error is not None:
-        yield _aggregation(row, f"{row.name}_stderr", row.error)
-
-
 def _aggregation(row: DeclaredRow, name: str, compute: Callable[[Verdicts], float]) -> Aggregation:
+    """The row or its standard error, which is a separate row: the harness computes errors only for its own `mean`, and
+    prints a row named `<row>_stderr` as the ± of the other."""
+
     def aggregate(contributions: Verdicts) -> RowValue:
         counted = Counted.of(contributions)
         value = compute(counted.verdicts)
@@ -263,7 +258,8 @@ def _make_known(row: DeclaredRow) -> None:
         return
     if taken := [name for name in names_of(row) if is_metric(name)]:
         raise ValueError(f"the row {taken[0]!r} has the name of a metric of the harness; give it another name")
-    _known[row.name] = row, tuple(aggregations_of(row))
+    computed = zip(names_of(row), (row.compute, row.error), strict=False)
+    _known[row.name] = row, tuple(_aggregation(row, name, compute) for name, compute in computed if compute)
     for aggregation in _known[row.name][1]:
         add_metric(aggregation.__name__, aggregation, row.higher_is_better)
 

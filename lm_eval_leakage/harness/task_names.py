@@ -82,14 +82,6 @@ def looks_like_an_audit(name: object) -> bool:
     return isinstance(name, str) and (names_an_audit(name) or "leak" in name or "confusion" in name)
 
 
-def may_make_its_data(audit: str, include_path: str | Path | None = None) -> bool:
-    """Whether the audited task may make its data itself, from keys of `--metadata` that are not ours."""
-    base, _ = split_name(audit) or ("", "")
-    texts = task_texts(include_path)
-    places = {Path(file).parent for file, text in texts.items() if base and base in text and base in _names([text])}
-    return any("custom_dataset" in text and Path(file).parent in places for file, text in texts.items())
-
-
 def _refusal(name: str, include_path: str | Path | None) -> str:
     """Why a name cannot be a task's; empty if it may be one."""
     parts = split_name(name)

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage.harness import extend_harness
+
+extend_harness(TaskManager)
 
 
 @pytest.fixture(autouse=True)

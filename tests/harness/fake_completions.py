@@ -27,6 +27,12 @@ def logprob(before: list[int], token: int) -> float:
     return min(LIKELIEST, -int.from_bytes(digest, "big") / 20000)
 
 
+def expected(context: str, continuation: str) -> tuple[float, bool]:
+    tokens, n_context = list((context + continuation).encode()), len(context.encode())
+    values = [logprob(tokens[:place], tokens[place]) for place in range(n_context, len(tokens))]
+    return sum(values), all(value == LIKELIEST for value in values)
+
+
 def choice(index: int, tokens: list[int]) -> Response:
     """With the one token that is generated."""
     values = [None] + [logprob(tokens[:place], tokens[place]) for place in range(1, len(tokens))] + [LIKELIEST]

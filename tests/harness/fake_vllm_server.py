@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
-from tests.harness.fake_completions import Raw, Status, served
+from tests.harness.fake_completions import LIKELIEST, Raw, Status, logprob, served
 
 BLOCK = 4
-LIKELIEST = -0.5  # log-probability of the most likely token everywhere
-
-
-def logprob(before: list[int], token: int) -> float:
-    """Log-probability of a token after others; the likeliest one for about a third of all."""
-    digest = blake2b(json.dumps([before, token]).encode(), digest_size=2).digest()
-    return min(LIKELIEST, -int.from_bytes(digest, "big") / 20000)
 
 
 @dataclass

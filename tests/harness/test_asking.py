@@ -6,14 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
-from lm_eval import simple_evaluate
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.models.api_models import JsonChatStr
-from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.models.asking import longer_than_window, n_tokens_of
-from lm_eval_leakage.harness.models.backend_answers import FIRST_PORTION, IN_A_ROW
+from lm_eval_leakage.harness.models.asking import FIRST_PORTION, IN_A_ROW, longer_than_window, n_tokens_of
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
@@ -56,16 +52,8 @@ def named(monkeypatch):
 
 
 def run(metadata, output: Path | None, arguments: str = "pretrained=a", **kwargs):
-    manager = TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata)
     tracker = EvaluationTracker(output_path=None if output is None else str(output))
-    return simple_evaluate(
-        model="named",
-        model_args=arguments,
-        tasks=[TASK],
-        task_manager=manager,
-        evaluation_tracker=tracker,
-        **kwargs,
-    )
+    return evaluate("named", metadata, model_args=arguments, evaluation_tracker=tracker, **kwargs)
 
 
 # ---------------------------------------------------------------------- resuming
@@ -100,15 +88,6 @@ def test_answers_of_another_model_are_not_used(named, questions_file, tmp_path, 
     assert [len(model.asked) for model in named.made] == [24, 24]
     is_told = "has answers of another model, which are not used" in caplog.text
     assert is_told == arguments.startswith("pretrained=a")  # for a model of another name nobody expects them
-
-
-def test_a_model_whose_files_have_changed_is_another(named, questions_file, tmp_path) -> None:
-    weights = tmp_path / "model" / "model.safetensors"
-    weights.parent.mkdir()
-    for content in (b"1" * 100_000, b"1" * 50_000 + b"2" * 50_000, b"1" * 100_000):
-        weights.write_bytes(content)
-        run(questions_file([GOOD]), tmp_path / "out", f"pretrained={weights.parent}")
-    assert [len(model.asked) for model in named.made] == [24, 24, 0]
 
 
 def test_answers_are_not_saved_if_not_wanted_or_without_an_output_path(named, questions_file, tmp_path) -> None:
@@ -196,19 +175,27 @@ def of_dawn(request) -> bool:
     return "dawn" in request.args[0]
 
 
-def test_with_too_few_answers_only_the_affected_questions_are_skipped(questions_file) -> None:
-    def loses_dawn(answers, requests, _):
-        return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
+def loses_dawn(answers, requests, _):
+    return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
 
-    results = evaluate(Misbehaving(loses_dawn), questions_file(DOCS))
+
+def fails_on_dawn(answers, requests, _):
+    if any(map(of_dawn, requests)):
+        raise ArithmeticError("no dawn here")
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (loses_dawn, "the backend gave 0 answers to 120 requests, so they cannot be matched"),
+        (fails_on_dawn, "the backend failed on it (ArithmeticError('no dawn here'))"),
+    ],
+)
+def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions_file, answer, reason) -> None:
+    results = evaluate(Misbehaving(answer), questions_file(DOCS))
     assert results["results"][TASK]["skipped,max_order"] == 1
-    reasons = [line["reason"] for line in lines(results, "max_order")]
-    assert reasons == [
-        None,
-        "the backend gave 0 answers to 120 requests, so they cannot be matched",
-        None,
-        None,
-    ]
+    assert [line["reason"] for line in lines(results, "max_order")] == [None, reason, None, None]
     sound = evaluate(FakeLM(by_hash), questions_file(DOCS))
     for filter_ in ("max_order", "outlier"):
         for mine, right in zip(lines(results, filter_), lines(sound, filter_), strict=True):
@@ -245,6 +232,7 @@ def test_a_list_that_cannot_be_matched_is_named(questions_file, answer, reason) 
         (math.inf, True),
         (0.1, True),
         (math.nan, False),
+        (-math.inf, False),
     ],
 )
 def test_an_invalid_answer_skips_only_its_question(questions_file, bad) -> None:
@@ -259,21 +247,6 @@ def test_an_invalid_answer_skips_only_its_question(questions_file, bad) -> None:
     assert [line["reason"] for line in (first, *others)] == [None] * 3
 
 
-def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions_file, caplog) -> None:
-    def fails_on_dawn(answers, requests, _):
-        if any(map(of_dawn, requests)):
-            raise ArithmeticError("no dawn here")
-        return answers
-
-    results = evaluate(Misbehaving(fails_on_dawn), questions_file(DOCS))
-    assert [line["reason"] for line in lines(results, "max_order")] == [
-        None,
-        "the backend failed on it (ArithmeticError('no dawn here'))",
-        None,
-        None,
-    ]
-
-
 def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) -> None:
     def is_gone(answers, requests, calls):
         raise ConnectionError("server went away")
@@ -282,9 +255,6 @@ def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) 
     with pytest.raises(ConnectionError, match="server went away"):
         evaluate(lm, questions_file([GOOD | {"question": f"Number {i}?"} for i in range(50)]))
     assert lm.calls == 1 + 1 + IN_A_ROW  # the check for the method, all together, then single questions
-
-
-# ---------------------------------------------------------------------- token scores
 
 
 def test_a_backend_that_says_that_it_reports_as_it_goes_is_called_once(
@@ -345,13 +315,6 @@ class Hidden(FakeLM):
 
     def tok_encode(self, text: str) -> list[str]:
         return [text]
-
-
-def test_a_text_longer_than_the_window_is_named_with_the_remedy() -> None:
-    short = FakeLM(by_hash, max_length=3)
-    assert longer_than_window(short, [("one two", " three")]) is None
-    reason = longer_than_window(short, [("one two", " three four")])
-    assert reason == "its text has 4 tokens; the model's window holds 3, so raise max_length if possible"
 
 
 def test_turns_of_a_chat_are_left_to_the_model() -> None:

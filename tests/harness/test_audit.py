@@ -12,16 +12,15 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
-from lm_eval_leakage import leakage_task, task_configs_path
-from lm_eval_leakage.harness import extend_harness
+from lm_eval_leakage import leakage_task
 from lm_eval_leakage.harness.tasks.audit import RefusedAudit
 from lm_eval_leakage.harness.tasks.base_task import refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.records import Question
 from tests.fakes import FakeLM, by_hash, fond_of
+from tests.harness.test_task import evaluate
+from tests.harness.test_task import manager as manager_of
 from tests.written_tasks import LETTERED, published, write_task
-
-extend_harness(TaskManager)
 
 COLOURS = ["red", "blue", "lime", "grey"]
 ROWS = [
@@ -48,11 +47,11 @@ def task(folder: Path):
 
 
 def manager(folder: Path, **metadata: object) -> TaskManager:
-    return TaskManager(include_path=str(folder), include_defaults=False, metadata=metadata or None)
+    return manager_of(metadata or None, folder)
 
 
-def run(folder: Path, *names: str, lm: FakeLM | None = None, **options):
-    return simple_evaluate(model=lm or FakeLM(by_hash), tasks=list(names), task_manager=manager(folder), **options)
+def run(folder: Path, name: str, lm: FakeLM | None = None, **metadata: object):
+    return evaluate(lm or FakeLM(by_hash), metadata or None, [name], folder)
 
 
 @pytest.mark.parametrize("shape", [LETTERED, TEXTS], ids=["in its own prompt", "with the usual block"])
@@ -64,14 +63,6 @@ def test_any_task_has_an_audit_by_name(folder, task, shape) -> None:
     assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
     assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 0
     assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"
-
-
-def test_a_model_that_saw_the_benchmark_is_flagged(folder, task) -> None:
-    task("colours", LETTERED)
-    row = run(folder, "colours_leakage_perm", lm=FakeLM(fond_of(*map(published, ROWS))))["results"][
-        "colours_leakage_perm"
-    ]
-    assert row["flagged_rate,max_order"] == 1
 
 
 # ---------------------------------------------------------------------- groups and tags
@@ -126,11 +117,7 @@ def test_the_tasks_of_a_group_share_the_shards_and_its_tests_are_of_all_of_them(
     for name in ("colours", "shades"):
         task(name, LETTERED, many)
     write_group(folder, "colours", "shades")
-    results = simple_evaluate(
-        model=FakeLM(by_hash),
-        tasks=["everything_leakage_shared_likelihood"],
-        task_manager=manager(folder, shards=6, examples=4, permutations=5),
-    )
+    results = run(folder, "everything_leakage_shared_likelihood", shards=6, examples=4, permutations=5)
     members = [results["results"][f"{name}_leakage_shared_likelihood"] for name in ("colours", "shades")]
     group = results["groups"]["everything_leakage_shared_likelihood"]
     assert [member["sample_len"] for member in members] == [3, 3]
@@ -183,11 +170,8 @@ def test_choice_confusion_distinguishes_memorised_letters_from_memorised_options
 
 def test_a_clean_models_delta_makes_it_a_verdict(folder, task) -> None:
     task("colours", LETTERED, MANY)
-    found = simple_evaluate(
-        model=FakeLM(knows_letters),
-        tasks=["colours_choice_confusion"],
-        task_manager=manager(folder, reference=0.2, reference_stderr=0.05),
-    )
+    given = {"reference": 0.2, "reference_stderr": 0.05}
+    found = run(folder, "colours_choice_confusion", FakeLM(knows_letters), **given)
     assert 0 < found["results"]["colours_choice_confusion"]["reference_pvalue,paired_accuracy"] < 0.01
     line = found["samples"]["colours_choice_confusion"][0]
     assert (line["original"], line["reference"], line["accuracy_original"]) == (True, 0.2, 1.0)
@@ -275,9 +259,7 @@ def mine(tmp_path: Path):
 
 def asked(folder: Path, name: str, file: str) -> list[tuple[str, str]]:
     lm = FakeLM(by_hash)
-    simple_evaluate(
-        model=lm, tasks=[name], task_manager=manager(folder, data_files=file, orders=2, control_form=False)
-    )
+    run(folder, name, lm, data_files=file, orders=2, control_form=False)
     return lm.asked
 
 
@@ -315,13 +297,8 @@ def test_a_users_file_of_other_fields_is_refused_with_those_that_it_has_and_thos
     folder, task, mine
 ) -> None:
     task("colours", LETTERED)
-    lm = FakeLM(by_hash)
     with pytest.raises(RefusedAudit) as refused:
-        simple_evaluate(
-            model=lm,
-            tasks=["colours_leakage_perm"],
-            task_manager=manager(folder, data_files=mine({"frage": "Welche?", "wahl": ["a", "b"]})),
-        )
+        run(folder, "colours_leakage_perm", data_files=mine({"frage": "Welche?", "wahl": ["a", "b"]}))
     reason = str(refused.value)
     assert (
         "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours cannot read them as questions"
@@ -338,10 +315,8 @@ def test_one_file_is_not_audited_once_per_task_of_a_group_or_tag(folder, task, m
         with pytest.raises(RefusedAudit, match="2 tasks, each of which would audit that one file; name one of"):
             asked(folder, name, mine(MINE))
     assert asked(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
-    metadata = {"data_files": mine(MINE)}
-    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
     with pytest.raises(RefusedAudit, match="leakage_perm has 7 tasks"):
-        known.load(["leakage_perm"])
+        manager_of({"data_files": mine(MINE)}).load(["leakage_perm"])
 
 
 def test_shards_of_a_users_file_are_made_of_its_rows(folder, task, mine) -> None:

@@ -7,11 +7,8 @@ import json
 import pytest
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.auditable import Finding, as_list, findings_of
 from lm_eval_leakage.harness.tasks.templates import suffixes
-
-extend_harness(TaskManager)
 
 UTILS = """
 import random

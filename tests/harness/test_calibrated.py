@@ -6,11 +6,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.judging import Calibrator
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.questions.families import described
@@ -26,9 +22,9 @@ from lm_eval_leakage.stats.known_scores import (
     KnownScores,
 )
 from tests.fakes import FakeLM, by_hash, fond_of
+from tests.harness.test_task import evaluate
 from tests.written_tasks import published
 
-extend_harness(TaskManager)
 TASK = "fresh_leakage_perm"
 DOCS = [
     {"question": f"Which, {i}?", "choices": [f"red {i}", "blue", "lime", "grey"], "answer": 0} for i in range(100, 130)
@@ -52,8 +48,7 @@ def audit(questions_file, tmp_path):
         file = tmp_path / "c.json"
         write_calibration(file, Calibration("M", "fresh", whose, "by hand", KNOWN, unseen=described(asked)))
         given = questions_file(DOCS) | {"calibration": str(file)} | metadata
-        ours = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=given)
-        results = simple_evaluate(model=lm, tasks=[TASK], task_manager=ours, limit=limit)
+        results = evaluate(lm, given, [TASK], limit=limit)
         return results["results"][TASK], results["samples"][TASK]
 
     return run

@@ -1,13 +1,21 @@
-"""The folder of clean tasks, if writing it is interrupted."""
+"""The folder of clean tasks, if writing it is interrupted; and the printed command of a clean run, which lm_eval reads
+back as the run's own options.
+"""
 
 from __future__ import annotations
 
+import argparse
+import shlex
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lm_eval._cli import HarnessCLI
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.clean_files import write_clean
+from lm_eval_leakage.harness import clean_files as module
+from lm_eval_leakage.harness.clean_files import run_command, write_clean
 from lm_eval_leakage.results.clean_sets import CleanSet, Kept
 from tests.limits import full_disk
 
@@ -56,3 +64,47 @@ def test_a_task_is_there_only_with_all_that_it_names(tmp_path: Path, manager: Ta
     monkeypatch.setattr(Path, "replace", watched)
     write_clean(SETS, {}, tmp_path / "clean", manager)
     assert at_yaml == [{"clean_task.py", "colours_clean.json"}]
+
+
+FOLDER = Path("my clean tasks")
+
+
+def parsed(command: str) -> argparse.Namespace:
+    program, *words = shlex.split(command)
+    assert program in ("lm_eval", "lm-eval-leakage")
+    return HarnessCLI()._parser.parse_args(["run", *words])
+
+
+def of(results: dict, shots=("0",)) -> argparse.Namespace:
+    return parsed(run_command(results, shots, FOLDER, ["mmlu_clean", "arc_easy_clean"]))
+
+
+VALUES = st.one_of(st.booleans(), st.integers(-9, 9), st.text(min_size=1, max_size=12), st.floats(-2, 2), st.none())
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=4))
+def test_any_arguments_of_a_model_are_read_back(model_args: dict) -> None:
+    found = of({"config": {"model": "hf", "model_args": model_args}})
+    assert found.model_args == model_args
+    assert (found.model, found.include_path, found.tasks) == ("hf", str(FOLDER), ["mmlu_clean", "arc_easy_clean"])
+
+
+def test_the_options_that_change_answers_are_repeated() -> None:
+    config = {"model": "hf", "model_args": "pretrained=a b,dtype=bfloat16", "batch_size": "auto", "device": "cpu"}
+    found = of({"config": config, "chat_template": "{{x}}", "system_instruction": "Don't guess"}, ("5",))
+    assert found.model_args == {"pretrained": "a b", "dtype": "bfloat16"}
+    assert (found.batch_size, found.device, found.num_fewshot) == ("auto", "cpu", 5)
+    assert (found.apply_chat_template, found.system_instruction) == (True, "Don't guess")
+
+
+@pytest.mark.parametrize(
+    ("model", "enabled", "program"),
+    [("hf", False, "lm_eval"), ("hf-prefix-tree", False, "lm-eval-leakage"), ("hf-prefix-tree", True, "lm_eval")],
+)
+def test_our_model_without_the_hook_is_run_by_our_command(tmp_path, monkeypatch, model, enabled, program) -> None:
+    file = tmp_path / "hook.pth"
+    if enabled:
+        file.touch()
+    monkeypatch.setattr(module.hook, "hook_file", lambda: file)
+    command = run_command({"config": {"model": model}}, (), FOLDER, ["x"])
+    assert command == f"{program} --model {model} --include_path 'my clean tasks' --tasks x"

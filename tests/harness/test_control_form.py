@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,28 +11,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 from scipy.stats import chisquare
 
 from lm_eval_leakage.detectors.option_orders import OptionOrders
-from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results import data_verdict as verdict_rows
-from lm_eval_leakage.results.data_verdict import data_verdict, verdict_on
-from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import ABOVE, ONE, TASK, evaluate, lines
 from tests.logs.test_reference_log import log
 from tests.written_tasks import write_task
-
-extend_harness(TaskManager)
 
 TREES = (["apple", "alder", "cedar", "birch"], ["rowan", "olive", "hazel", "maple"])  # as published: in no known order
 DOCS = [
@@ -234,8 +226,7 @@ def group(tmp_path: Path):
             "group: listed\ntask:\n  - few_leakage_perm\n  - more_leakage_perm\n"
             "aggregate_metric_list:\n  - metric: flagged_rate\n    filter_list: [max_order]\n"
         )
-        manager = TaskManager(include_path=str(tmp_path), include_defaults=False, metadata=metadata or None)
-        return simple_evaluate(model=lm, tasks=[name], task_manager=manager)
+        return evaluate(lm, metadata or None, [name], tmp_path)
 
     return run
 
@@ -247,24 +238,6 @@ def test_a_groups_verdict_is_computed_from_all_questions_of_its_members(group, q
     assert [found[f"{name}_leakage_perm"]["n_asked"] for name in ("few", "more", "trees")] == [19, 19, 38]
     assert found["trees_leakage_perm"] == verdict(evaluate(FakeLM(with_memory), questions_file(DOCS)))
     assert results["groups"]["trees_leakage_perm"]["evidence,max_order"] == "strong evidence"
-
-
-@pytest.mark.parametrize(
-    ("statuses", "weakest"),
-    [
-        (("sealed", "drawn"), "drawn"),
-        (("drawn", "consistent with random"), "consistent with random"),
-        (("drawn", "of the future"), "too few to say"),
-        (("consistent with random", "too few to say"), "too few to say"),
-        (("written", "too few to say"), "written"),
-        (("sealed", "sealed"), "sealed"),
-    ],
-)
-def test_the_weakest_status_of_its_members_is_the_groups(statuses, weakest) -> None:
-    members = [[OrderAnswers((-1.0, -2.0 - n), status) for n in range(30)] for status in statuses]
-    together = verdict_on(pooled([known_rows()["evidence"](member) for member in members]).counted.verdicts)
-    assert (together.orders, together.n_asked) == (weakest, 60)
-    assert math.isnan(together.pvalue) == (weakest not in EXACT)
 
 
 def sentences(caplog) -> dict[str, str]:

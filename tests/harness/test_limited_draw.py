@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.logs.run import SHARD
 from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import evaluate, manager
 from tests.written_tasks import write_task
-
-extend_harness(TaskManager)
 
 N = 40  # questions of each of two subjects
 PERM, CONFUSION = "quiz_leakage_perm", "quiz_choice_confusion"
@@ -37,10 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *tasks: str, shard: str | None = None, **options: Any) -> dict[str, Any]:
-    manager = TaskManager(
-        include_path=str(folder), include_defaults=False, metadata=None if shard is None else {SHARD: shard}
-    )
-    return simple_evaluate(model=FakeLM(by_hash), tasks=list(tasks), task_manager=manager, **options)
+    return evaluate(FakeLM(by_hash), None if shard is None else {SHARD: shard}, tasks, folder, **options)
 
 
 def asked(results: dict[str, Any], task: str) -> list[int]:
@@ -74,8 +67,7 @@ def test_a_limit_is_a_number_of_questions_or_their_share(folder: Path, limit: fl
 
 def test_processes_and_shards_divide_one_draw(folder: Path) -> None:
     whole = drawn(range(2 * N), 11, 0)
-    manager = TaskManager(include_path=str(folder), include_defaults=False)
-    task = manager.load([PERM])["tasks"][PERM]
+    task = manager(folder=folder).load([PERM])["tasks"][PERM]
     parts = [
         [row for row, _ in task.doc_iterator(rank=rank, limit=11, world_size=2, samples=None)] for rank in range(2)
     ]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
-from lm_eval_leakage.harness.seams.call_frames import Evaluation
+from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
 N_BYTES = 200_000  # of the weights
 

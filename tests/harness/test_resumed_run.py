@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lm_eval.api.instance import Instance
 
-from lm_eval_leakage.harness.models.backend_answers import NoAnswer
+from lm_eval_leakage.harness.models.server_responses import NoAnswer
 from lm_eval_leakage.harness.saved_run import ResumedRun, step_aside
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash

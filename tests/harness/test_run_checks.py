@@ -10,10 +10,8 @@ from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.seams.patching import Refusal
-
-extend_harness(TaskManager)
+from tests.harness.test_task import manager
 
 
 @pytest.fixture
@@ -104,8 +102,7 @@ def test_in_a_run_with_ordinary_tasks_a_key_that_resembles_ours_is_refused(chose
 
 def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
     for metadata in ({"max_order": 4, "pretrained": "x"}, {"max_orders": 4, "pretrained": "x", "dtype": "auto"}):
-        known = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
-        known.load(["fresh_leakage_perm"])
+        manager(metadata).load(["fresh_leakage_perm"])
     assert [record.message for record in caplog.records if "no audit knows" in record.message] == [
         "metadata has the key 'max_order', which no audit knows; did you mean 'max_orders'"
     ]

@@ -13,7 +13,6 @@ from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
 from lm_eval_leakage.logs.run import SHARD, RunShard
@@ -49,7 +48,6 @@ aggregate_metric_list:
   - {metric: acc_norm, weight_by_size: false}
 """
 SIZES = {"capitals": 23, "rivers": 10, "train": 9}
-extend_harness(TaskManager)
 
 
 def rows(name: str) -> list[dict]:

@@ -17,14 +17,12 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors.guesses import CHAT_FORMS, NEXT_INSTRUCTION
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.results.seal_audit import seal_audit
 from tests.fakes import FakeLM, by_hash
 from tests.harness.fake_completions import serving
 from tests.sealed import NAME, run_sealed, sealed_folder
 from tests.sealed import rows as sealed_rows
 
-extend_harness(TaskManager)
 of_apis = pytest.mark.skipif(find_spec("tenacity") is None, reason="the harness needs tenacity for APIs: lm_eval[api]")
 
 Reply = Callable[[str], "str | None"]

@@ -11,10 +11,9 @@ from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
-from lm_eval_leakage.harness.models.backend_answers import ROUNDING, NoAnswer, fault_of
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.models.server_responses import ROUNDING, NoAnswer, accept_valid_answers_only, fault_of
 from tests.fakes import FakeLM
-from tests.harness.fake_completions import FAULTS, LIKELIEST, ByteCompletions, FakeServer, logprob, serving
+from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, expected, serving
 from tests.harness.test_task import GOOD, evaluate, lines
 
 STEM = "Which of these does a baker need?"
@@ -32,12 +31,6 @@ PLAIN = {
     "doc_to_target": "answer",
     "metric_list": [{"metric": "acc"}],
 }
-
-
-def expected(context: str, continuation: str) -> tuple[float, bool]:
-    tokens, n_context = list((context + continuation).encode()), len(context.encode())
-    values = [logprob(tokens[:place], tokens[place]) for place in range(n_context, len(tokens))]
-    return sum(values), all(value == LIKELIEST for value in values)
 
 
 RIGHT = [expected(*pair) for pair in PAIRS]

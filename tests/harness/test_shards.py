@@ -7,14 +7,9 @@ import logging
 import random
 
 import pytest
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness import extend_harness
 from tests.fakes import FakeLM, by_hash
-
-extend_harness(TaskManager)
+from tests.harness.test_task import evaluate
 
 DOCS = [{"question": f"Which is it, {i}?", "choices": ["red", "blue"], "answer": 0} for i in range(30)]
 TASK = "fresh_leakage_shared_likelihood"
@@ -22,9 +17,7 @@ METADATA = {"shards": 10, "examples": 3, "permutations": 5}
 
 
 def audit(lm: FakeLM, data: dict[str, str], limit: int | None = None, **metadata: object):
-    asked = METADATA | data | metadata
-    manager = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=asked)
-    results = simple_evaluate(model=lm, tasks=[TASK], task_manager=manager, limit=limit)
+    results = evaluate(lm, METADATA | data | metadata, [TASK], limit=limit)
     return results["results"][TASK], results["samples"][TASK]
 
 

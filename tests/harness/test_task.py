@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 
 import pytest
 from lm_eval import simple_evaluate
@@ -16,6 +15,7 @@ from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.questions.fields import question_from_doc
 from tests.fakes import FakeLM, by_hash, fond_of
 
+OURS = task_configs_path()
 TASK = "mmlu_leakage_perm"
 GOOD = {
     "question": "Which colour has the sky?",
@@ -30,9 +30,12 @@ SAME = GOOD | {"question": "Identical options", "choices": ["red", "red", "red",
 EMPTY = GOOD | {"question": " "}
 
 
-def evaluate(lm, metadata, tasks=(TASK,), **kwargs):
-    manager = TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata)
-    return simple_evaluate(model=lm, tasks=list(tasks), task_manager=manager, **kwargs)
+def manager(metadata=None, folder=OURS) -> TaskManager:
+    return TaskManager(include_path=str(folder), include_defaults=False, metadata=metadata)
+
+
+def evaluate(lm, metadata=None, tasks=(TASK,), folder=OURS, **kwargs):
+    return simple_evaluate(model=lm, tasks=list(tasks), task_manager=manager(metadata, folder), **kwargs)
 
 
 def published(doc: dict) -> str:
@@ -153,18 +156,6 @@ def test_each_reason_is_logged_once(questions_file, caplog) -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_scores_that_are_not_finite_skip_their_question_only(questions_file, value: float) -> None:
-    def score(context: str, continuation: str) -> float:
-        return value if "dawn" in context and continuation.endswith("red") else by_hash(context, continuation)
-
-    results = evaluate(FakeLM(score), questions_file([GOOD, FIVE]))
-    good, five = lines(results, "max_order")
-    assert good["flagged"] is not None
-    assert five["flagged"] is None
-    assert five["reason"].endswith(f" with {value}; it must be finite and at most 0")
-
-
 def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored(questions_file) -> None:
     long = GOOD | {"question": "Why " + "very " * 60 + "long?"}
     lm = FakeLM(by_hash, max_length=40)
@@ -252,17 +243,13 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
     metadata = questions_file([GOOD, ONE])
     before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
     assert lines(before, "outlier") == lines(after, "outlier")
-    assert (
-        len(first.asked) == 24 + 2 * 12
-    )  # the orders of the only testable question, and the compared ones in each control form
+    # the orders of the only testable question, and the compared ones in each control form
+    assert len(first.asked) == 24 + 2 * 12
     assert not second.asked
 
 
 def test_fewer_questions_than_processes_are_refused(questions_file) -> None:
-    manager = TaskManager(
-        include_path=task_configs_path(), include_defaults=False, metadata=questions_file([GOOD, FIVE, TWINS])
-    )
-    task = manager.load([TASK])["tasks"][TASK]
+    task = manager(questions_file([GOOD, FIVE, TWINS])).load([TASK])["tasks"][TASK]
     with pytest.raises(ValueError, match="2 questions for 8 processes; .* raise --limit or start fewer"):
         task.build_all_requests(limit=2, rank=5, world_size=8)
 

@@ -15,11 +15,12 @@ from lm_eval_leakage.harness.models import token_scores
 from lm_eval_leakage.harness.models.asking import lacking
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
-from lm_eval_leakage.records import Answered, Question, Skipped, TokenScores
+from lm_eval_leakage.records import TokenScores
 from lm_eval_leakage.scoring import tree_model as two_parts
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_prefix_tree_lm import checkpoint
+from tests.harness.test_task import evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 TEXTS = ["The sky is blue", "Öl", "x", "A much longer text than all of the others, with no end in sight"]
@@ -107,48 +108,14 @@ def test_a_backend_without_distributions_is_named_with_those_that_have_them() ->
     assert lacking(FakeLM(by_hash), "loglikelihood") is None
 
 
-def measured(tokens: TokenScores, k: float = 20.0):
-    question = Question("q", "Which?", ("red", "blue"))
-    (found,) = TokenEvidence(k).judge([Answered(question, (), (0.0,), tokens=(tokens,))])
-    return found
-
-
-def test_min_k_and_its_z_scores_by_hand() -> None:
-    logs = tuple(-float(i) for i in range(10))  # 0, -1, ..., -9
-    found = measured(TokenScores(logs, (-4.0,) * 10, (2.0,) * 10), k=30)
-    assert found.mean_loglikelihood == -4.5
-    assert found.min_k == -8.0
-    assert found.mean_zscore == -0.25
-    assert found.min_k_zscore == -2.0
-    assert found.n_tokens == 10
-    whole = measured(TokenScores(logs, (-4.0,) * 10, (2.0,) * 10), k=100)
-    assert (whole.min_k, whole.min_k_zscore) == (-4.5, -0.25)
-
-
-def test_at_least_one_token_counts_and_a_text_without_any_is_skipped() -> None:
-    assert measured(TokenScores((-1.0, -3.0), (-1.0, -1.0), (1.0, 1.0)), k=1).min_k == -3.0
-    assert isinstance(measured(TokenScores((), (), ())), Skipped)
+def test_a_share_of_no_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="k is 0; it must be above 0"):
         TokenEvidence(0)
 
 
-def test_a_token_that_had_to_come_is_neither_likely_nor_unlikely() -> None:
-    assert measured(TokenScores((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))).mean_zscore == 0.0
-
-
 def test_an_audit_by_token_scores_end_to_end(model: str, tmp_path: Path) -> None:
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    from lm_eval_leakage import task_configs_path
-    from lm_eval_leakage.harness import extend_harness
-
-    extend_harness(TaskManager)
-    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
     lm = HFLM(pretrained=model, device="cpu", dtype="float32", max_length=1000)
-    results = simple_evaluate(
-        model=lm, tasks=["fresh_leakage_tokens"], task_manager=known, limit=3, use_cache=str(tmp_path / "cache")
-    )
+    results = evaluate(lm, tasks=["fresh_leakage_tokens"], limit=3, use_cache=str(tmp_path / "cache"))
     row = results["results"]["fresh_leakage_tokens"]
     assert row["skipped,token_evidence"] == 0
     lines = results["samples"]["fresh_leakage_tokens"]
@@ -163,19 +130,9 @@ class Chat(FakeLM):
 
 
 def test_an_audit_that_the_model_cannot_run_gets_an_early_warning_and_the_others_run(caplog) -> None:
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    from lm_eval_leakage import task_configs_path
-
-    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
-    chat = Chat(by_hash)
     with pytest.raises(ValueError, match="fresh_leakage_perm cannot run: Chat gives no log-likelihoods"):
-        simple_evaluate(model=chat, tasks=["fresh_leakage_perm"], task_manager=known, limit=1)
-    lm = FakeLM(by_hash)
-    found = simple_evaluate(
-        model=lm, tasks=["fresh_leakage_perm", "fresh_leakage_tokens"], task_manager=known, limit=1
-    )
+        evaluate(Chat(by_hash), tasks=["fresh_leakage_perm"], limit=1)
+    found = evaluate(FakeLM(by_hash), tasks=["fresh_leakage_perm", "fresh_leakage_tokens"], limit=1)
     assert found["results"]["fresh_leakage_tokens"]["skipped,token_evidence"] == 1
     (line,) = found["samples"]["fresh_leakage_tokens"]
     assert line["reason"].startswith("FakeLM does not give the next-token distribution")

@@ -82,7 +82,7 @@ def test_joined_tokens_that_are_wrong_are_noticed_and_replaced_in_one_line(monke
     monkeypatch.setattr(tokenising, "AT_ONCE", 2)
     tokenizer = tokenizer_of("another pattern")
     cuts = safe_cuts(tokenizer_of("GPT-2"))  # a line break may begin a word of this tokenizer
-    monkeypatch.setattr(tokenising, "joined_tokens", lambda _: JoinedTokens(tokenizer, cuts))
+    monkeypatch.setattr(tokenising, "safe_cuts", lambda _: cuts)
     assert_as_the_harness(OnlyTokens(False, None, tokenizer), [("a", f"\nA. x\nA. {n}") for n in range(6)])
     (line,) = [record.message for record in caplog.records]
     assert "are not those of its parts joined" in line
@@ -106,11 +106,11 @@ def test_a_context_of_spaces_alone_is_named_with_the_remedy() -> None:
 
 
 def assert_joined_as_whole(tokenizer, texts: list[str]) -> None:
-    cuts = safe_cuts(tokenizer)
+    joined = JoinedTokens(tokenizer, *safe_cuts(tokenizer))
     distinct = [*dict.fromkeys(text for text in texts if text)]
     for special in (None, False):
         asked = {} if special is None else {"add_special_tokens": special}
-        found = JoinedTokens(tokenizer, cuts).encoded(distinct, special)
+        found = joined.encoded(distinct, special)
         for text in distinct:
             assert tokens_in(found[text]).tolist() == tokenizer.encode(text, **asked), text
 
@@ -126,8 +126,7 @@ def test_joined_tokens_are_those_of_the_whole_text(family: str, texts: list[str]
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_proof_is_found_for_the_families_that_have_one(family: str) -> None:
-    cuts = safe_cuts(tokenizer_of(family))
-    assert (cuts.lines is not None, cuts.words is not None) == FAMILIES[family][1:]
+    assert tuple(cut is not None for cut in safe_cuts(tokenizer_of(family))) == FAMILIES[family][1:]
 
 
 def test_equal_words_and_lines_are_encoded_once() -> None:
@@ -146,7 +145,7 @@ def test_equal_words_and_lines_are_encoded_once() -> None:
             encoded.extend(strings)
             return tokenizer.backend_tokenizer.encode_batch_fast(strings, **asked)
 
-    joined = JoinedTokens(Counting(), safe_cuts(tokenizer))
+    joined = JoinedTokens(Counting(), *safe_cuts(tokenizer))
     texts = ["a b\n" + "\n".join(lines) for lines in itertools.permutations(["c d", "e f", "g d"])]
     joined.encoded(texts, None)
     assert 0 < len(encoded) == len(set(encoded))
@@ -160,7 +159,7 @@ def test_parts_that_are_forgotten_in_the_middle_of_a_batch_are_still_joined(fami
     monkeypatch.setattr(tokenising, "WORDS_REMEMBERED", 2)  # the sixty-five thousandth word of a benchmark
     monkeypatch.setattr(tokenising, "LINES_REMEMBERED", 2)
     tokenizer = tokenizer_of(family)
-    joined = JoinedTokens(tokenizer, safe_cuts(tokenizer))
+    joined = JoinedTokens(tokenizer, *safe_cuts(tokenizer))
     for number in range(4):
         texts = [f"the state's a{number} b{number}\nB. it is c{number}\nC. d d d{number} {word}" for word in "xyz"]
         for text, tokens in joined.encoded(texts, None).items():

@@ -11,7 +11,6 @@ import pytest
 from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.request_tokens import backend_name
-from lm_eval_leakage.harness.seams.patching import UnsupportedHarness
 from lm_eval_leakage.scoring import engine as engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
@@ -223,23 +222,6 @@ def test_an_older_vllm_is_refused_in_a_sentence_that_names_the_version(module, m
         module.VLLMPrefixTreeLM(pretrained=model)
 
 
-def test_it_is_refused_if_the_harness_scores_in_another_way(module, model, monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval.api.model.TemplateLM._loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(UnsupportedHarness, match="are not available; use `hf`, `vllm`"):
-        module.VLLMPrefixTreeLM(pretrained=model)
-
-
-def test_rolling_log_likelihoods_and_generated_texts_are_those_of_vllm(module, model) -> None:
-    loaded = Loaded(module, model, Behaviour(window=60))
-    texts = ["A document that is longer than the window of this model, which has sixty tokens.", "A short one."]
-    rolling = [Instance("loglikelihood_rolling", {}, (text,), index) for index, text in enumerate(texts)]
-    assert loaded.ours.loglikelihood_rolling(rolling) == loaded.stock.loglikelihood_rolling(rolling)
-    until = [Instance("generate_until", {}, (STEM[:30], {"until": ["\n"], "max_gen_toks": 4}), 0)]
-    assert loaded.ours.generate_until(until, disable_tqdm=True) == loaded.stock.generate_until(
-        until, disable_tqdm=True
-    )
-
-
 def test_every_request_has_the_lora_adapter(module, model) -> None:
     loaded = Loaded(module, model, Behaviour(block=4), lora_local_path="adapter")
     loaded.assert_equal(ORDERS)
@@ -253,16 +235,3 @@ def test_every_request_has_the_lora_adapter(module, model) -> None:
 def test_tokens_are_those_of_vllm(module, model, arguments) -> None:
     loaded = Loaded(module, model, Behaviour(window=50 if "max_model_len" in arguments else 400), **arguments)
     loaded.assert_equal([pair for pair in MIXED if len(pair[1]) < 40] + [("<s>a", "b"), ("<s>", " c")])
-
-
-def test_a_model_that_thinks_is_refused_as_by_vllm(module, model) -> None:
-    loaded = Loaded(module, model, Behaviour(), enable_thinking=True, think_end_token="</think>")
-    for lm in (loaded.ours, loaded.stock):
-        with pytest.raises(ValueError, match="enable_thinking=True is not compatible"):
-            answers(lm, ORDERS)
-
-
-def test_a_continuation_that_fills_the_window_is_refused_in_a_sentence(module, model) -> None:
-    loaded = Loaded(module, model, Behaviour(window=50))
-    with pytest.raises(ValueError, match="at most 48 in the model's window of 50: raise max_model_len"):
-        answers(loaded.ours, [("a", "b" * 49)])

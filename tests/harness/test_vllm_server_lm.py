@@ -19,20 +19,14 @@ from lm_eval_leakage.harness.models.vllm_server import (
 )
 from lm_eval_leakage.scoring.engine import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
-from tests.harness.fake_vllm_server import LIKELIEST, FakeVllm, logprob, serving
+from tests.harness.fake_completions import expected, logprob
+from tests.harness.fake_vllm_server import FakeVllm, serving
 
 STEM = "Which of these does a baker need?\n"
 PAIRS = [
     (STEM, "".join(f"{letter}. {option}\n" for letter, option in zip("ABC", order, strict=True)))
     for order in permutations(("flour", "fish", "a hat"))
 ]
-
-
-def expected(context: str, continuation: str) -> tuple[float, bool]:
-    tokens = list((context + continuation).encode())
-    places = range(len(context.encode()), len(tokens))
-    values = [logprob(tokens[:place], tokens[place]) for place in places]
-    return sum(values), all(value == LIKELIEST for value in values)
 
 
 @contextmanager
@@ -99,19 +93,12 @@ def test_a_request_that_fails_after_it_was_computed_is_computed_again_without_th
     assert vllm.n_plain == 2
 
 
-def test_after_a_preemption_texts_are_computed_again_without_the_cache(caplog) -> None:
-    vllm = FakeVllm(preempts=(2,))
+@pytest.mark.parametrize("vllm", [FakeVllm(preempts=(2,)), FakeVllm(counts_requests=False)], ids=["one", "unknown"])
+def test_after_a_preemption_texts_are_computed_again_without_the_cache(vllm: FakeVllm, caplog) -> None:
     with serving(vllm) as url:
         assert loglikelihoods(url) == PLAIN
     assert vllm.n_plain == len(PAIRS)
     assert len(caplog.messages) == 1
-
-
-def test_counters_of_another_server_show_no_preemptions() -> None:
-    vllm = FakeVllm(counts_requests=False)
-    with serving(vllm) as url:
-        assert loglikelihoods(url) == PLAIN
-    assert vllm.n_plain == len(PAIRS)
 
 
 def test_a_request_that_is_refused_ends_with_what_the_server_said() -> None:

@@ -92,13 +92,6 @@ def test_log_likelihoods_are_those_of_vllm_to_the_last_bit(lm, pairs, monkeypatc
         assert lm._scorer.n_holes > before[1]
 
 
-def test_rolling_log_likelihoods_and_generated_texts_are_those_of_vllm(lm, monkeypatch) -> None:
-    rolling = asked("loglikelihood_rolling", [(HEADER * 8,), ("short",)])
-    assert lm.loglikelihood_rolling(rolling) == as_vllm(lm, "loglikelihood_rolling", rolling, monkeypatch)
-    until = asked("generate_until", [(HEADER, {"until": ["\n"], "max_gen_toks": 5, "do_sample": False})])
-    assert lm.generate_until(until) == as_vllm(lm, "generate_until", until, monkeypatch)
-
-
 def test_an_engine_that_interrupts_requests_gives_the_same_answers(tmp_path: Path, monkeypatch, caplog) -> None:
     """It has four blocks more than the longest text needs, and begins several texts at a time."""
     lm = loaded(tmp_path, long_prefill_token_threshold=16)

@@ -92,33 +92,23 @@ QUESTIONS_MEASURED = 60  # of these, at most; their texts are tokenised
 SECONDS_OF_TOKENISING = 0.4  # after which no further question is tokenised
 
 
-@dataclass(frozen=True)
-class _Work:
-    """tasks: their names; n_characters, n_generated: of all requests, estimated"""
-
-    tasks: tuple[str, ...]
-    n_requests: int
-    size: TokenEstimate
-    n_characters: float
-    n_generated: float
-
-
 def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | None:
     """Logs what these requests amount to, and returns the clock to be told of their answers; None if nothing is said,
     as where lm_eval's notes of progress are not shown. Numbers are estimated from a part of the questions."""
     if not requests or getattr(lm, "rank", None) or not is_first() or not logger.isEnabledFor(logging.INFO):
         return None
     try:
-        work = _work(lm, method, requests)
+        size, n_long, n_written = _estimated(lm, method, requests)
     except Exception as problem:  # a tokenizer may raise anything, and the run itself will say so
         logger.debug("the requests cannot be counted: %r", problem)
         return None
-    n_read = read_by(backend_name(lm), work.size.counts)
-    logger.info("%s", _in_words(lm, work))
-    return TimeLeft(work.n_characters, lambda pace: _tell(pace, n_read))
+    logger.info("%s", _in_words(lm, requests, size, n_written))
+    n_read = read_by(backend_name(lm), size.counts)
+    return TimeLeft(n_long, lambda pace: _tell(pace, n_read))
 
 
-def _work(lm: Any, method: str, requests: Collection[Any]) -> _Work:
+def _estimated(lm: Any, method: str, requests: Collection[Any]) -> tuple[TokenEstimate, float, float]:
+    """Tokens, characters and the most tokens that are generated, of all requests."""
     by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
     drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
     asked = [[one.args for one in own] for own in drawn]
@@ -128,14 +118,9 @@ def _work(lm: Any, method: str, requests: Collection[Any]) -> _Work:
         texts.append(tokens_of(lm, method, own))
         if time.monotonic() - begun > SECONDS_OF_TOKENISING:
             break
-    scale, mean = len(by_question) / len(drawn), lengths.mean(axis=0).tolist()
-    return _Work(
-        tuple(dict.fromkeys(str(own[0].task.config.task) for own in by_question)),
-        len(requests),
-        size_estimated(method, texts, len(by_question), Lengths(lengths[: len(texts)].tolist(), mean)),
-        scale * float(lengths.sum()),
-        scale * sum(n_generated(one) for own in asked for one in own),
-    )
+    scale, mean = len(by_question) / len(asked), lengths.mean(axis=0).tolist()
+    size = size_estimated(method, texts, len(by_question), Lengths(lengths[: len(texts)].tolist(), mean))
+    return size, scale * float(lengths.sum()), scale * sum(n_generated(one) for own in asked for one in own)
 
 
 def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
@@ -143,18 +128,18 @@ def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
     return sum([n_characters(one[:1]) for one in own]), sum([n_characters(one[1:]) for one in own])
 
 
-def _in_words(lm: Any, work: _Work) -> str:
-    first, *others = work.tasks
-    counts, size, name = work.size.counts, work.size, backend_name(lm)
+def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate, n_written: float) -> str:
+    first, *others = dict.fromkeys(one.task.config.task for one in requests)
+    counts, name = size.counts, backend_name(lm)
     alone, read = counts.n_row_tokens, read_by(name, counts)
     told = f"{first} and {counted(len(others), 'other task')}" if others else first
-    told += f": {counted(work.n_requests, 'request')} with {about(alone)} tokens"
+    told += f": {counted(len(requests), 'request')} with {about(alone)} tokens"
     if counts.n_tree_tokens < alone:
         told += f", {about(counts.n_tree_tokens)} with shared prefixes read once"
     if read < alone:
         told += f"; {name} reads {about(read)}"
-    if work.n_generated:
-        told += f", and at most {about(round(work.n_generated))} to generate"
+    if n_written:
+        told += f", and at most {about(round(n_written))} to generate"
     if size.n_measured < size.n_questions:
         told += f"; estimated from {size.n_measured} of {count(size.n_questions)} questions"
     return told if has_tokenizer(lm) else f"{told}; four bytes taken for a token"

@@ -1,38 +1,57 @@
 """Asks a run's model: which request methods it supports, whether a question fits its window, and the requests of our
-tasks, whose answers are saved and reused.
+tasks, whose answers are saved and reused, saved as they come, and checked.
 
 The harness calls `getattr(lm, instance.request_type)(instances)` once for all our tasks of a run; with REQUEST_TYPE,
-this is `ask`.
+this is `ask`. Answers are saved when the backend reports them to its cache hook, which every backend of the harness
+does.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
+from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.backend_answers import BackendAnswers
+from lm_eval_leakage.harness.models.announced import TimeLeft, announced
 from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
-from lm_eval_leakage.harness.models.processes import are_replicas, is_first, warn_of_repeated_work
+from lm_eval_leakage.harness.models.processes import (
+    are_replicas,
+    from_first,
+    is_first,
+    most_of_all,
+    warn_of_repeated_work,
+)
 from lm_eval_leakage.harness.models.question_requests import (
     MEANING,
     REQUEST_TYPE,
     Broken,
     LeakageInstance,
     Response,
+    n_characters,
     refuses,
+    request_key,
 )
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
+from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
-from lm_eval_leakage.harness.seams.backends import offer_request_type
-from lm_eval_leakage.harness.seams.call_frames import Evaluation
-from lm_eval_leakage.harness.seams.results import on_next_results
-from lm_eval_leakage.logs.answer_store import FOLDER, AnswerStore
+from lm_eval_leakage.harness.models.tokenising import Pair
+from lm_eval_leakage.harness.seams.backends import answers_reported, offer_request_type
+from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
+from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
-from lm_eval_leakage.records import Skipped, UntestableQuestion
+from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
+from lm_eval_leakage.scoring.engine import EngineScorer
+from lm_eval_leakage.scoring.prefix_tree import Text
 
 logger = logging.getLogger(__name__)
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
@@ -126,3 +145,241 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
         raise
     finally:
         store.close()
+
+
+IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
+REQUEST_SHOWN = 60  # characters of a request that are shown in a message
+FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
+SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
+ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
+
+
+def stand_in(method: str) -> Instance:
+    """A dummy request for a rank that has none of its own."""
+    arguments: tuple[Any, ...] = ("Skipped", " question")
+    if method == "generate_until":
+        arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
+    elif method == "token_scores":
+        arguments = ("Skipped question",)
+    return Instance(method, {}, arguments, 0)
+
+
+def engine_answers(
+    lm: Any, scorer: EngineScorer, pairs: Sequence[Pair | None], texts: Mapping[int, Text], title: str | None
+) -> list[tuple[float, bool]]:
+    """One answer per pair: log-likelihood (nats), and whether each token was the most likely one.
+
+    pairs: None for a window of a rolling log-likelihood, which is cached as a whole
+    texts: by the index of their pair; the continuations of other pairs have no tokens
+    title: of the progress bar; None shows none
+    """
+    answers, indices = [(0.0, True)] * len(pairs), [*texts]  # so the harness answers a continuation without tokens
+    with tqdm(total=len(texts), disable=title is None, desc=title) as bar:
+        for answer in scorer.answers([*texts.values()]):
+            index = indices[answer.text]
+            answers[index] = (answer.loglikelihood, answer.greedy)
+            pair = pairs[index]
+            if pair is not None:
+                lm.cache_hook.add_partial("loglikelihood", pair, answers[index])
+            bar.update()
+    return answers
+
+
+class BackendAnswers:
+    """Gives every request of one of the model's methods its answer."""
+
+    def __init__(self, lm: Any, method: str, instances: Sequence[LeakageInstance], store: AnswerStore | None) -> None:
+        self.method, self.store = method, store
+        self.model = lm.lm if isinstance(lm, CachingLM) else lm
+        # the answer stores of a model's processes may differ, and then their requests would differ
+        self.lm = self.model if are_replicas(lm) else lm
+        self._asked: dict[bytes, LeakageInstance] = {}  # by key; of equal requests, the first
+        self._copies: list[tuple[LeakageInstance, LeakageInstance]] = []  # each of the others, with the first
+        for one in instances:
+            first = self._asked.setdefault(request_key(method, one.args), one)
+            if first is not one:
+                self._copies.append((one, first))
+        self._time_left: TimeLeft | None = None
+
+    def collect(self) -> None:
+        """Equal requests are sent once."""
+        found = self._found()
+        remaining, as_before = self._remaining(found) if found else ([*self._asked], True)
+        for key in found.keys() - set(remaining):
+            self._asked[key].answer = found[key]
+        if len(remaining) < len(self._asked):
+            logger.warning(
+                "resumed: %d of %d requests were answered by an earlier run%s",
+                len(self._asked) - len(remaining) + sum(first.answer is not None for _, first in self._copies),
+                len(self._asked) + len(self._copies),
+                "" if as_before else ROUNDED,
+            )
+        self._time_left = announced(self.model, self.method, self._requests(remaining))
+        self._ask(remaining)
+        for copy, first in self._copies:
+            assert first.answer is not None, "every request has an answer by now, if only that it failed"
+            copy.answer = first.answer
+        self._asked = {}  # the hook of the backend may hold this object longer
+
+    def _found(self) -> Mapping[bytes, Answer]:
+        """The stored answers."""
+        kept = (key for key, one in self._asked.items() if one.task.resume)
+        found = {} if self.store is None else self.store.find(kept)
+        return from_first(found) if are_replicas(self.lm) else found
+
+    def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
+        """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
+        what it computes together, all of that is asked again of which an answer is missing."""
+        missing = [key for key in self._asked if key not in found]
+        together = getattr(self.model, "computed_together", None)
+        if not missing or together is None or not self._is_alone or self.method != "loglikelihood":
+            return missing, not missing
+        keys = [*self._asked]
+        portions = [keys[some] for some in together([*self._asked.values()])]
+        portions = [portion for portion in portions if not found.keys() >= set(portion)]
+        whole = [*chain.from_iterable(portions)]
+        return whole, [whole[some] for some in together(self._requests(whole))] == portions
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no other process computes, or has to stay in step."""
+        return bool(self.lm.world_size == 1) and not are_replicas(self.lm)
+
+    def _requests(self, keys: Sequence[bytes]) -> list[LeakageInstance]:
+        return [self._asked[key] for key in keys]
+
+    def receive(self, key: bytes, response: object) -> None:
+        """Takes the response to a request; in any order, and possibly repeated."""
+        answer, asked = checked(self.method, response, "a request"), self._asked[key]
+        if not isinstance(answer, Broken) and asked.answer != answer:
+            if self._time_left is not None and asked.answer is None:
+                self._time_left.done(n_characters(asked.args))
+            asked.answer = answer
+            if self.store is not None and asked.task.resume:
+                self.store.add(key, answer)
+
+    def _ask(self, remaining: Sequence[bytes]) -> None:
+        # A rank with no requests left still makes the call, since the model's processes may wait for each other.
+        n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
+        if not remaining and not n_padding:
+            return
+        # token scores are a method of ours, whose answers the harness's cache would store but never look up
+        to_cache = TOKEN_SCORES.__ne__
+        with answers_reported(self.model, self._reported, to_cache):
+            try:
+                for call in self._calls(remaining):
+                    self._ask_together(call, n_padding)
+                    self._flush()
+            finally:
+                self._flush()
+
+    def _reported(self, method: str, arguments: Any, response: object) -> None:
+        # As the harness's cache, `hf` reports windows of rolling log-likelihoods, which nobody asked for.
+        if method == self.method and (key := request_key(method, arguments)) in self._asked:
+            self.receive(key, response)
+
+    def _flush(self) -> None:
+        if self.store is not None:
+            self.store.flush()
+
+    def _calls(self, remaining: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
+        that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
+        does), so their calls are about a minute long."""
+        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        if self.store is None or not self._is_alone or reports:
+            yield remaining
+            return
+        size = FIRST_PORTION
+        while call := remaining[:size]:
+            begun, remaining = time.monotonic(), remaining[size:]
+            yield call
+            # limits the growth, since a few short texts overestimate the speed
+            faster = min(SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0), 8)
+            size = max(FIRST_PORTION, int(size * faster))
+
+    def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
+        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
+        requests: list[Any] = [*self._requests(remaining)]
+        requests += [requests[0] if requests else stand_in(self.method)] * n_padding
+        try:
+            trouble = self._sent(remaining, requests)
+        except Exception as error:
+            if not self._is_alone or not self._ask_one_by_one(remaining, f"{error!r}"):
+                raise
+            return
+        if trouble and self._is_alone:
+            self._ask_one_by_one(remaining, trouble)
+        elif trouble:
+            self._leave_out(remaining, trouble)
+
+    def _ask_one_by_one(self, remaining: Sequence[bytes], trouble: str) -> bool:
+        """Sends the unanswered requests one question at a time, so that only a faulty question is skipped. Stops after
+        IN_A_ROW failures. Returns whether any question was answered."""
+        by_question: dict[Any, list[bytes]] = defaultdict(list)
+        for key in remaining:
+            one = self._asked[key]
+            if one.answer is None:
+                by_question[one.task, one.doc_id].append(key)
+        logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
+        questions = list(by_question.values())
+        random.Random(0).shuffle(questions)  # neighbours may fail for the same reason
+        n_failed = 0
+        for own in questions:
+            reason = f"not tested, since {IN_A_ROW} others failed: {trouble}"
+            if n_failed < IN_A_ROW:
+                try:
+                    reason = self._sent(own, self._requests(own))
+                except Exception as error:  # a backend may raise anything
+                    reason = f"the backend failed on it ({short(error)})"
+            if reason:
+                self._leave_out(own, reason)
+            n_failed = n_failed + 1 if reason else 0
+        return n_failed < IN_A_ROW and any(
+            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked.values()
+        )
+
+    def _sent(self, keys: Sequence[bytes], requests: Sequence[Any]) -> str:
+        """Sends the requests, of which the first have these keys, in one call. Returns why the answers cannot be
+        matched with them, or an empty text."""
+        responses = getattr(self.lm, self.method)(requests)
+        if not isinstance(responses, (list, tuple)):
+            return f"the backend gave {short(responses)} instead of a list of {len(requests)} answers"
+        if len(responses) != len(requests):
+            return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
+        for key, response in zip(keys, responses, strict=False):  # the others are padding
+            one = self._asked[key]
+            if one.answer is not response:  # it was reported before
+                self.receive(key, response)
+            if one.answer is None:
+                text = one.args[-1 if self.method == "loglikelihood" else 0]
+                one.answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
+        return ""
+
+    def _leave_out(self, keys: Sequence[bytes], reason: str) -> None:
+        for one in self._requests(keys):
+            if one.answer is None:
+                one.answer = Broken(reason)
+
+
+def checked(method: str, response: object, request: str) -> Answer | Broken:
+    """A backend's response as an answer, or as Broken if it is not a valid one."""
+    if method == "token_scores" and isinstance(response, TokenScores):
+        fault = next(filter(None, map(fault_of, response.loglikelihoods)), "")
+        return Broken(fault) if fault else response
+    if method == "generate_until" and isinstance(response, str):
+        return response
+    if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
+        if fault := fault_of(response[0], request):
+            return Broken(fault)
+        answer = float(response[0]), bool(response[1])
+        return response if type(response) is tuple and response == answer else answer  # not in memory twice
+    wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
+        method, "a log-likelihood and a boolean"
+    )
+    return Broken(f"the backend answered {request} with {short(response)}; it must be {wanted}")
+
+
+def short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."

@@ -24,7 +24,7 @@ from huggingface_hub.errors import HFValidationError
 from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.seams.call_frames import Evaluation
+from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
 SAFETENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
@@ -110,17 +110,12 @@ def named_identity(evaluation: Evaluation) -> dict[str, str]:
     if evaluation.model is None:
         return {}
     told = {"backend": evaluation.model}
-    arguments = _arguments(evaluation.model_args)
+    given = evaluation.model_args or {}
+    arguments = dict(simple_parse_args_string(given)) if isinstance(given, str) else given
     for name, value in sorted(arguments.items()):
         if name not in HOW_IT_RUNS:
             told[name] = _told(name, value, arguments)
     return told | {name: str(value) for name, value in sorted(evaluation.asked_with.items()) if value}
-
-
-def _arguments(arguments: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if isinstance(arguments, str):
-        return dict(simple_parse_args_string(arguments))
-    return arguments or {}
 
 
 def _told(name: str, value: object, arguments: Mapping[str, Any]) -> str:

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from lm_eval.api.instance import Instance
-from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.processes import RankedHF, least_of_all, on_all, together
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.tokenising import FittedTexts, Pair, PairEncoder, Portion, in_portions, one_ahead
-from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
-from lm_eval_leakage.scoring.prefix_tree import Text, Texts
+from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, Portion, in_portions, one_ahead
+from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import (
     Scorer,
     SharedPrefixScorer,
@@ -47,6 +45,17 @@ PROBE = [
     ("Question: What does a baker put into the oven?\n", ["a loaf of bread", "Monday", "two letters"]),
 ]
 ROPE_BY_LENGTH = ("dynamic", "longrope")
+
+
+def probe_texts(encode: Callable[[str], list[int]], longest: int) -> list[Text]:
+    """Options in every order after a question, and a single last letter, in at most `longest` tokens."""
+    texts = []
+    for stem, options in PROBE:
+        for order in itertools.permutations(options):
+            block = "\n".join(f"{letter}. {option}" for letter, option in zip("ABC", order, strict=True))
+            tokens = np.array(encode(f"{stem}{block}\nAnswer: A")[-longest:])
+            texts += [Text(tokens, max(1, len(tokens) - len(encode(stem)))), Text(tokens, 1)]
+    return texts
 
 
 class ScorerChoice:
@@ -84,16 +93,8 @@ class ScorerChoice:
         return torch.autocast(self.lm.device.type, dtype=dtype, enabled=dtype is not None)
 
     def probe_texts(self) -> list[Text]:
-        """Texts to check scorers with: options in every order after a question, and a single last letter."""
-        texts = []
-        for stem, options in PROBE:
-            for order in itertools.permutations(options):
-                block = "\n".join(f"{letter}. {option}" for letter, option in zip("ABC", order, strict=True))
-                window = min(self.lm.max_length, self._steady_window)
-                tokens = np.array(self.lm.tok_encode(stem + block + "\nAnswer: A")[-(window + 1) :])
-                n_scored = max(1, len(tokens) - len(self.lm.tok_encode(stem)))
-                texts += [Text(tokens, n_scored), Text(tokens, 1)]
-        return texts
+        """Texts to check scorers with."""
+        return probe_texts(self.lm.tok_encode, min(self.lm.max_length, self._steady_window) + 1)
 
     def settle(self, texts: Sequence[Text]) -> None:
         """Chooses the first remaining scorer that agrees with the model itself on `texts`; `hf` if none does."""
@@ -104,13 +105,16 @@ class ScorerChoice:
             trouble = None
             try:
                 scorer = self._ways[0](self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
-                error = self._disagreement(scorer, texts)
+                with self.precision():
+                    own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
+                    error = disagreement(scorer.answers(texts), own, texts)
                 if error > self._tolerance:
                     allowed = f"more than the tolerance of {self._tolerance:.2g}"
                     trouble = f"is off by {error:.2g} nats per token, {allowed}"
             except Exception as problem:  # the model's own code may raise anything
                 trouble = f"does not suit it ({first_line(problem)})"
-            if not self._on_all(trouble is None):
+            found = trouble is None
+            if not (on_all(found, in_step=True) if self.lm.is_replica else found):
                 reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
             scorer.budget = self.budget
@@ -122,14 +126,6 @@ class ScorerChoice:
             logger.warning("hf-prefix-tree: %s: %s; using %s", name, "; ".join(reasons), now)
         elif self.scorer:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
-
-    def _on_all(self, found: bool) -> bool:
-        return on_all(found, in_step=True) if self.lm.is_replica else found
-
-    def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
-        with self.precision():
-            own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
-            return disagreement(scorer.answers(texts), own, texts)
 
     @property
     def _tolerance(self) -> float:
@@ -155,27 +151,23 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-Numbers = list[tuple[float, bool]]
-Tokenised = tuple[Pair | None, list[int], list[int]]  # the texts, tokens of context and continuation
-
-
 class PrefixTreeLM(RankedHF):
-    """Takes all arguments of `hf`, and behaves like `hf` except for log-likelihoods.
+    """Takes all arguments of `hf`, and behaves like `hf` except for log-likelihoods of continuations.
 
     max_tokens: maximum number of tokens per forward pass, `auto` for what fits into free memory; lowered when memory
-        runs out. Used instead of `batch_size`, which still applies to generation.
+        runs out. Used instead of `batch_size`, which still applies to generation and rolling log-likelihoods.
     softmax_dtype: float32 by default; that of `hf` is the model's dtype
     """
 
     def __init__(self, *args: Any, max_tokens: int | str = "auto", **kwargs: Any) -> None:
-        refuse_other_scoring(HFLM)
         if max_tokens != "auto" and not (isinstance(max_tokens, int) and max_tokens >= PROBE_BUDGET):
             raise ValueError(
                 f"max_tokens is {max_tokens!r}; give `auto`, or a whole number of at least {PROBE_BUDGET}"
             )
         if str(kwargs.get("batch_size") or 1) != "1":
             logger.warning(
-                "batch_size=%s applies to generation only: log-likelihoods are packed up to max_tokens=%s",
+                "batch_size=%s applies to generation and rolling log-likelihoods only: others are packed up to "
+                "max_tokens=%s",
                 kwargs["batch_size"],
                 max_tokens,
             )
@@ -187,7 +179,6 @@ class PrefixTreeLM(RankedHF):
         if self.is_replica:
             self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, in_step=True))
         self.choice = ScorerChoice(self, self.budget)
-        self._left_to_hf = False
         if self.backend == "causal":
             if self.device.type == "cpu":
                 keep_freed_memory()
@@ -202,59 +193,31 @@ class PrefixTreeLM(RankedHF):
     # ------------------------------------------------------------------ scoring
 
     @together
-    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Numbers:
+    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool] | None] = [None] * len(requests)
-        if self.backend == "causal" and not self.enable_thinking:
-            self._score(answers, self._tokenised(requests), disable_tqdm)
-        self._left_to_hf = True
-        try:
-            return _completed(answers, requests, partial(super().loglikelihood, disable_tqdm=disable_tqdm))
-        finally:
-            self._left_to_hf = False
+        if self.choice.scorer is not None and not self.enable_thinking:
+            self._score(answers, self._portions(requests), disable_tqdm)
+        left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
+        found = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
+        return [next(found) if answer is None else answer for answer in answers]
 
-    def _loglikelihood_tokens(
-        self,
-        requests: Sequence[Tokenised],
-        disable_tqdm: bool = False,
-        override_bs: int | None = None,
-    ) -> Numbers:
-        """Also called by rolling log-likelihoods, for their windows."""
-        answers: list[tuple[float, bool] | None] = [None] * len(requests)
-        if self.backend == "causal" and not self._left_to_hf:
-            self._score(answers, self._of_tokens(requests), disable_tqdm)
-        stock = partial(super()._loglikelihood_tokens, disable_tqdm=disable_tqdm, override_bs=override_bs)
-        return _completed(answers, requests, stock)
-
-    def _tokenised(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
+    def _portions(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
         """What to do for each portion of the requests."""
         fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
 
-        def task(some: slice, is_last: bool) -> Portion:
+        def task(some: slice) -> Portion:
             own = [request.args for request in requests[some]]
             texts = fitted.texts(own, encoder.batch(own))
-            if is_last:
+            if some.stop == len(requests):
                 fitted.warn_if_cut()
             return Portion(some.start, own, texts)
 
-        return [partial(task, some, some.stop == len(requests)) for some in self.computed_together(requests)]
-
-    def _of_tokens(self, requests: Sequence[Tokenised]) -> list[Callable[[], Portion]]:
-        """The same for requests that are tokens already."""
-        fitted = FittedTexts(self.max_length)
-
-        def task(some: slice) -> Portion:
-            tokens = [(np.array(context), np.array(rest)) for _, context, rest in requests[some]]
-            pairs = [pair for pair, _, _ in requests[some]]
-            return Portion(some.start, pairs, fitted.texts(pairs, Texts.of_pairs(tokens)))
-
-        return [partial(task, some) for some in in_portions(4 * (len(a) + len(b)) for _, a, b in requests)]
+        return [partial(task, some) for some in self.computed_together(requests)]
 
     def _score(
         self, answers: list[tuple[float, bool] | None], tasks: Sequence[Callable[[], Portion]], disable_tqdm: bool
     ) -> None:
         """Fills in the answers of all requests that a scorer other than that of `hf` is exact for."""
-        if self.choice.scorer is None:
-            return
         quiet = disable_tqdm or self.rank != 0
         with tqdm(total=len(answers), disable=quiet, desc="Running loglikelihood requests") as bar:
             for portion in one_ahead(tasks):
@@ -265,15 +228,5 @@ class PrefixTreeLM(RankedHF):
                     for batch in scorer.batches(portion.texts):
                         for place, loglikelihood, greedy in batch:
                             answers[portion.first + place] = answer = loglikelihood, greedy
-                            if (pair := portion.pairs[place]) is not None:  # a window is cached as a whole
-                                self.cache_hook.add_partial("loglikelihood", pair, answer)
+                            self.cache_hook.add_partial("loglikelihood", portion.pairs[place], answer)
                         bar.update(len(batch))
-
-
-def _completed(
-    answers: Sequence[tuple[float, bool] | None], requests: Sequence[Any], ask: Callable[[list[Any]], Numbers]
-) -> Numbers:
-    """The answers, those that are missing by `ask`."""
-    left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
-    found = iter(ask(left) if left else ())
-    return [next(found) if answer is None else answer for answer in answers]

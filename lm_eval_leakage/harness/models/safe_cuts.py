@@ -48,11 +48,10 @@ PATTERNS = {
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+",
     r"\s*[\r\n]+",
     r"\s*[\r\n]",
-    *(
-        rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}{upper}{LOWER}{lower}{ending}"
-        for upper, lower in ("*+", "+*")
-        for ending in ("", f"{SUFFIXES}?")
-    ),
+    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+",
+    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*",
+    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SUFFIXES}?",
+    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{SUFFIXES}?",
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
 }
 NOT_AFTER_LINE_BREAK = "/"
@@ -74,32 +73,27 @@ class Cut:
     guard: str
 
     def may_end(self, part: str) -> bool:
-        return bool(part) and not part[-1].isspace() and part[-1] not in self.not_before
+        """part: with its separator, if it has one"""
+        last = part.removesuffix(self.before)[-1:]
+        return bool(last) and not last.isspace() and last not in self.not_before
 
     def may_begin(self, part: str) -> bool:
-        return bool(part) and not part[0].isspace() and part[0] not in self.not_after
+        first = part.removeprefix(self.after)[:1]
+        return bool(first) and not first.isspace() and first not in self.not_after
 
 
-@dataclass(frozen=True)
-class SafeCuts:
-    """The cuts between lines and those between words that are safe; None if not known to be."""
-
-    lines: Cut | None
-    words: Cut | None
-
-
-def safe_cuts(tokenizer: Any) -> SafeCuts:
-    """Where texts for this tokenizer may be cut."""
+def safe_cuts(tokenizer: Any) -> tuple[Cut | None, Cut | None]:
+    """Where texts for this tokenizer may be cut: between lines, and between words; None if not known to be safe."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer) or not type(tokenizer).__module__.startswith("transformers."):
-        return SafeCuts(None, None)
+        return None, None
     normalizers, splitters = _steps(backend.normalizer), _steps(backend.pre_tokenizer)
     if not all(map(_normalizes_each_side, normalizers)) or not all(map(_splits_each_side, splitters)):
-        return SafeCuts(None, None)
+        return None, None
     if any(step["type"] == "ByteLevel" for step in splitters[:-1]) or getattr(backend.model, "dropout", None):
-        return SafeCuts(None, None)  # a later step would see bytes, or tokens are random
+        return None, None  # a later step would see bytes, or tokens are random
     lines, words = _crossing(backend, normalizers, splitters)
-    return SafeCuts(
+    return (
         None if lines is None else _cut(backend, "\n", "", set(), lines | {NOT_AFTER_LINE_BREAK}),
         None if words is None else _cut(backend, "", " ", words | {SPACE}, {SPACE}),
     )

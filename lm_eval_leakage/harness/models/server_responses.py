@@ -1,4 +1,5 @@
-"""What a server says about texts by OpenAI's completions with `echo` and `logprobs`, checked before it counts.
+"""Which log-likelihoods count, in audits as in ordinary tasks; and what a server says about texts by OpenAI's
+completions with `echo` and `logprobs`, checked before it counts.
 
 `local-completions` takes whatever stands at the expected places. Here a response needs one choice per text, each index
 once, as many log-probabilities as tokens, all of them finite and at most ROUNDING; what it tells about its texts and
@@ -9,19 +10,59 @@ answer, and each has the reason.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lm_eval_leakage.harness.models.backend_answers import NoAnswer, fault_of, without_answer
 from lm_eval_leakage.harness.seams.backends import before_completions
 from lm_eval_leakage.harness.seams.tasks import leave_out
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
+ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
 Parsed = list[tuple[float, bool]]
 Batch = tuple[list[list[int]], list[int], list[Any]]  # texts, lengths of their contexts, keys of the cache
 LATE = 32  # last tokens of a text, which are compared with the text that a server tells
+
+
+class NoAnswer(float):
+    """NaN with the reason why there is no log-likelihood."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> NoAnswer:
+        one = super().__new__(cls, math.nan)
+        one.reason = reason
+        return one
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return NoAnswer, (self.reason,)
+
+
+def fault_of(value: Any, request: str = "a request") -> str:
+    """What is wrong with the log-likelihood of a request, as a sentence; empty if nothing."""
+    if isinstance(value, NoAnswer):
+        return value.reason
+    try:
+        number = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if -math.inf < number <= ROUNDING:
+        return ""
+    return f"the backend answered {request} with {brief(value)}; it must be finite and at most 0"
+
+
+def without_answer(task: Any, results: Sequence[Any]) -> bool:
+    """Whether a question of an ordinary task has to be left out, which is said for each."""
+    if task.OUTPUT_TYPE == "generate_until":
+        return False
+    # log-likelihoods, each alone or before whether it is greedy
+    values = (one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in results)
+    fault = next(filter(None, map(fault_of, values)), "")
+    if fault:
+        logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
+    return bool(fault)
 
 
 def accept_valid_answers_only(kind: Any) -> None:

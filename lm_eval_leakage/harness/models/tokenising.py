@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.safe_cuts import Cut, SafeCuts, safe_cuts
+from lm_eval_leakage.harness.models.safe_cuts import Cut, safe_cuts
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 logger = logging.getLogger(__name__)
@@ -32,91 +33,70 @@ TOKEN_SIZE = 4  # bytes of an id in `token_bytes`
 # How many parts of one kind are remembered from batch to batch: few lines are in several questions.
 WORDS_REMEMBERED = 1 << 16
 LINES_REMEMBERED = 1 << 12
-# Token ids of strings, as bytes, by string: encode(strings, guard, suffix). The guard is text before each string whose
-# tokens are left out, the suffix text after it whose tokens are included.
-Encode = Callable[[Collection[str], str, str], dict[str, bytes]]
-
-
-def joined_tokens(tokenizer: Any) -> JoinedTokens | None:
-    """Encodes for `tokenizer`; None if no cuts are known to be safe for it."""
-    cuts = safe_cuts(tokenizer)
-    return JoinedTokens(tokenizer, cuts) if cuts.lines or cuts.words else None
+# Token ids of strings, as bytes, by string: encode(strings, guard). The guard is text before each string whose tokens
+# are left out.
+Encode = Callable[[Collection[str], str], dict[str, bytes]]
 
 
 class JoinedTokens:
     """Encodes texts by their lines, and lines by their words, as far as the cuts are safe."""
 
-    def __init__(self, tokenizer: Any, cuts: SafeCuts) -> None:
+    def __init__(self, tokenizer: Any, lines: Cut | None, words: Cut | None) -> None:
         self.tokenizer = tokenizer
-        self._n_guard: dict[str, int] = {}
         self._encode: Encode = self._guarded
-        for cut, most in ((cuts.words, WORDS_REMEMBERED), (cuts.lines, LINES_REMEMBERED)):
+        for cut, most in ((words, WORDS_REMEMBERED), (lines, LINES_REMEMBERED)):
             if cut is not None:
                 self._encode = _Parts(cut, self._encode, most).encoded
 
     def encoded(self, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
         """As `encoded_whole`; `special`: whether special tokens are added, None for the tokenizer's default."""
-        frame = self._frame(special)
-        if frame is None:
+        (bare,), (framed,) = (_rows(self.tokenizer, ["a"], added) for added in (False, special))
+        if not framed.endswith(bare):  # special tokens at the end of a text
             return encoded_whole(self.tokenizer, strings, special)
-        found = self._encode(strings, "", "")
+        frame, found = framed.removesuffix(bare), self._encode(strings, "")
         return {string: frame + tokens for string, tokens in found.items()} if frame else found
 
-    def _frame(self, special: bool | None) -> bytes | None:
-        """The special tokens at the beginning of every text; None if there are some at its end too."""
-        (bare,), (framed,) = (_rows(self.tokenizer, ["a"], added) for added in (False, special))
-        return framed.removesuffix(bare) if framed.endswith(bare) else None
-
-    def _guarded(self, strings: Collection[str], guard: str, suffix: str) -> dict[str, bytes]:
-        if guard not in self._n_guard:
-            # a space belongs to what follows
-            (alone,) = _rows(self.tokenizer, [guard.removesuffix(" ")], False)
-            self._n_guard[guard] = len(alone) // TOKEN_SIZE if guard else 0
-        first = self._n_guard[guard]
+    def _guarded(self, strings: Collection[str], guard: str) -> dict[str, bytes]:
+        first = len(_rows(self.tokenizer, [guard], False)[0]) // TOKEN_SIZE if guard else 0
         # `encoded` has just called the tokenizer itself, which turned off padding and truncation; its own work on each
         # string would take twice as long again
         rows = self.tokenizer.backend_tokenizer.encode_batch_fast(
-            [f"{guard}{string}{suffix}" for string in strings], add_special_tokens=False
+            [guard + string for string in strings], add_special_tokens=False
         )
         return {string: token_bytes(row.ids[first:]) for string, row in zip(strings, rows, strict=True)}
 
 
 class _Parts:
-    """Encodes strings by their parts between cuts of one kind; `below` encodes the parts, of which `most` of a kind
-    are remembered from call to call."""
+    """Encodes strings by their parts between cuts of one kind; `below` encodes the parts, of which `most` are
+    remembered from call to call."""
 
     def __init__(self, cut: Cut, below: Encode, most: int) -> None:
         self.cut, self.below, self.most = cut, below, most
-        self._separator = cut.before + cut.after
-        self._tables: dict[tuple[str, str], dict[str, bytes]] = {}
+        self._split = re.compile(
+            rf"[^{cut.before}]*{cut.before}|[^{cut.before}]+" if cut.before else " ?[^ ]+| "
+        ).findall
+        self._tables: dict[str, dict[str, bytes]] = {}  # by guard
         self._clean: set[str] = set()  # parts that may be before a cut as well as after one
 
-    def encoded(self, strings: Collection[str], guard: str, suffix: str) -> dict[str, bytes]:
+    def encoded(self, strings: Collection[str], guard: str) -> dict[str, bytes]:
         rows = {string: self._parts(string) for string in strings}
-        cut = [row for row in rows.values() if len(row) > 1]
-        own_guard = self.cut.guard + self._separator
-        first = self._known({row[0] for row in cut}, guard, self.cut.before)
-        middle = self._known({part for row in cut for part in row[1:-1]}, own_guard, self.cut.before)
-        last = self._known({row[-1] for row in cut}, own_guard, suffix)
-        found = self.below([string for string, row in rows.items() if len(row) == 1], guard, suffix)
-        for string, row in rows.items():
-            if len(row) > 1:
-                found[string] = b"".join([first[row[0]], *map(middle.__getitem__, row[1:-1]), last[row[-1]]])
-        return found
+        first = self._known({row[0] for row in rows.values()}, guard)
+        later = self._known({part for row in rows.values() for part in row[1:]}, self.cut.guard + self.cut.before)
+        return {string: b"".join([first[row[0]], *map(later.__getitem__, row[1:])]) for string, row in rows.items()}
 
-    def _known(self, parts: set[str], guard: str, suffix: str) -> dict[str, bytes]:
-        table = self._tables.setdefault((guard, suffix), {})
+    def _known(self, parts: set[str], guard: str) -> dict[str, bytes]:
+        table = self._tables.get(guard, {})
         if len(table) > self.most:  # a new one, since the caller still reads the old one
-            table = self._tables[guard, suffix] = {}
-        table |= self.below([part for part in parts if part not in table], guard, suffix)
+            table = {}
+        self._tables[guard] = table
+        table |= self.below([part for part in parts if part not in table], guard)
         return table
 
     def _parts(self, string: str) -> list[str]:
-        pieces = string.split(self._separator)
-        return pieces if self._clean.issuperset(pieces) else self._merged(pieces)
-
-    def _merged(self, pieces: Iterable[str]) -> list[str]:
-        """The pieces, of which those are joined again between which a cut is not safe."""
+        """With their separators; those are joined again between which a cut is not safe."""
+        pieces = self._split(string) or [string]
+        if self._clean.issuperset(pieces):
+            return pieces
         if len(self._clean) > self.most:
             self._clean.clear()
         parts: list[str] = []
@@ -130,7 +110,7 @@ class _Parts:
             if may_end and begins:
                 parts.append(piece)
             else:
-                parts[-1:] = [self._separator.join([*parts[-1:], piece])]
+                parts[-1:] = ["".join([*parts[-1:], piece])]
             may_end = ends
         return parts
 
@@ -185,7 +165,8 @@ class PairEncoder:
         self.lm = lm
         self._prefix = lm.tokenizer.decode(lm.prefix_token_id)
         self._prefix_token = token_bytes([lm.prefix_token_id])
-        self._joined = joined_tokens(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
+        cuts = safe_cuts(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else (None, None)
+        self._joined = JoinedTokens(lm.tokenizer, *cuts) if any(cuts) else None
         self._n_checked = N_CHECKED[0]
 
     def batch(self, pairs: Sequence[Pair]) -> Texts:
@@ -254,13 +235,10 @@ MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """Consecutive requests, from `first` on, with their texts in the form that the scorer takes.
-
-    pairs: None for a window of a rolling log-likelihood
-    """
+    """Consecutive requests, from `first` on, with their texts in the form that the scorer takes."""
 
     first: int
-    pairs: Sequence[Pair | None]
+    pairs: Sequence[Pair]
     texts: Texts
 
     @property
@@ -296,43 +274,33 @@ def one_ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a backend of the harness fits a text into the model's window.
-
-    n_beyond: by how many tokens the longest text exceeds the window
-    argument: of the model, which sets the window
-    """
-
-    backend: str
-    n_beyond: int
-    argument: str
-
-
-AS_HF = Fit("hf", 1, "max_length")  # the last token is no input
-AS_VLLM = Fit("vllm", -1, "max_model_len")  # an engine generates at least one token
+AS_VLLM = "vllm", -1, "max_model_len"  # an engine generates at least one token
 
 
 class FittedTexts:
     """Requests as a backend of the harness fits them into the model's window: truncated on the left. Counts those that
-    are."""
+    are.
 
-    def __init__(self, window: int, fit: Fit = AS_HF) -> None:
-        self.window, self.fit = window, fit
-        self._longest = window + fit.n_beyond
+    n_beyond: by how many tokens the longest text exceeds the window; 1 for `hf`, since the last token is no input
+    argument: of the model, which sets the window
+    """
+
+    def __init__(self, window: int, backend: str = "hf", n_beyond: int = 1, argument: str = "max_length") -> None:
+        self.window, self.backend, self.argument = window, backend, argument
+        self._longest = window + n_beyond
         self._n_cut = self._n_texts = 0
 
-    def texts(self, pairs: Sequence[Pair | None], encoded: Texts) -> Texts:
-        """encoded: contexts with their continuations, which are scored; a pair is None for a window of a rolling
-        log-likelihood. Raises ValueError for a continuation that does not fit."""
+    def texts(self, pairs: Sequence[Pair], encoded: Texts) -> Texts:
+        """encoded: contexts with their continuations, which are scored. Raises ValueError for a continuation that does
+        not fit."""
         n_scored, n_before = encoded.n_scored, encoded.lengths - encoded.n_scored
         wrong = np.flatnonzero((n_scored < 1) | (n_scored >= self._longest) | (n_before < 1))
         for place in wrong.tolist():
             raise ValueError(
                 f"a request has {n_before[place]} tokens of context and {n_scored[place]} of continuation "
-                f"({(pairs[place] or ('', ''))[1][:60]!r}); it needs at least one of each, and a continuation may "
+                f"({pairs[place][1][:60]!r}); it needs at least one of each, and a continuation may "
                 f"have at most {self._longest - 1} in the model's window of {self.window}: raise "
-                f"{self.fit.argument}, or leave this request out"
+                f"{self.argument}, or leave this request out"
             )
         self._n_texts += len(encoded)
         self._n_cut += int(np.count_nonzero(encoded.lengths > self._longest))
@@ -345,5 +313,5 @@ class FittedTexts:
                 self._n_cut,
                 self._n_texts,
                 self.window,
-                self.fit.backend,
+                self.backend,
             )

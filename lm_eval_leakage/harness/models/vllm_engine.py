@@ -11,9 +11,8 @@ entries; so lists are read from their end.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,9 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.vllm_causallms import VLLM
 from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,unused-ignore]
 
-from lm_eval_leakage.harness.models.backend_answers import engine_answers
-from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE, first_line
-from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, Pair, encoded_pairs
-from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
+from lm_eval_leakage.harness.models.asking import engine_answers
+from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, first_line, probe_texts
+from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, encoded_pairs
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
@@ -122,8 +120,8 @@ def _score(entry: PromptEntry | None, token: int) -> tuple[float, float]:
 
 
 class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
-    """Takes all arguments of `vllm`, and behaves like `vllm` except for log-likelihoods. `batch_size` applies to
-    generation only: vLLM packs log-likelihoods by max_num_batched_tokens and max_num_seqs."""
+    """Takes all arguments of `vllm`, and behaves like `vllm` except for log-likelihoods of continuations. `batch_size`
+    applies to what else there is: vLLM packs log-likelihoods by max_num_batched_tokens and max_num_seqs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not hasattr(SamplingParams, READS_CACHE):
@@ -131,7 +129,6 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
                 f"vllm-prefix-tree needs vLLM {FIRST_VERSION} or later, which can read its prefix cache for "
                 "log-probabilities; upgrade vllm, or use --model vllm"
             )
-        refuse_other_scoring(VLLM)
         kwargs.setdefault("disable_log_stats", False)  # they count preempted requests
         super().__init__(*args, **kwargs)
         self._scorer: EngineScorer | None = None
@@ -166,31 +163,13 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
             answers: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
             return answers
         pairs = [request.args for request in requests]
-        return self._answers(self._scorer, pairs, encoded_pairs(self, pairs, disable_tqdm), disable_tqdm)
-
-    def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[Pair | None, list[int], list[int]]], disable_tqdm: bool = False
-    ) -> list[tuple[float, bool]]:
-        """Also called by rolling log-likelihoods, for their windows."""
-        if self._scorer is None:
-            answers: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, disable_tqdm)
-            return answers
-        tokens = ((np.array(context, np.int32), np.array(rest, np.int32)) for _, context, rest in requests)
-        return self._answers(self._scorer, [pair for pair, _, _ in requests], tokens, disable_tqdm)
-
-    def _answers(
-        self,
-        scorer: EngineScorer,
-        pairs: Sequence[Pair | None],
-        tokens: Iterable[tuple[IntArray, IntArray]],
-        disable_tqdm: bool,
-    ) -> list[tuple[float, bool]]:
+        tokens = encoded_pairs(self, pairs, disable_tqdm)
         encoded = {number: pair for number, pair in enumerate(tokens) if len(pair[1])}
-        fitted = FittedTexts(self.max_length, AS_VLLM)
+        fitted = FittedTexts(self.max_length, *AS_VLLM)
         texts = fitted.texts([pairs[number] for number in encoded], Texts.of_pairs(encoded.values()))
         fitted.warn_if_cut()
         title = None if disable_tqdm else "Running loglikelihood requests"
-        return engine_answers(self, scorer, pairs, dict(zip(encoded, texts, strict=True)), title)
+        return engine_answers(self, self._scorer, pairs, dict(zip(encoded, texts, strict=True)), title)
 
     # ------------------------------------------------------------------ is it exact?
 
@@ -218,12 +197,8 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
 
     def _probe_texts(self) -> list[Text]:
         """Options in every order after a question, a single last letter, two texts that part where a block ends."""
-        longest, texts = self.max_length - 1, []
-        for stem, options in PROBE:
-            n_stem = len(self.tok_encode(stem))
-            for order in itertools.permutations(options):
-                tokens = np.array(self.tok_encode(stem + "".join(f"{o}\n" for o in order) + "\nAnswer: A")[-longest:])
-                texts += [Text(tokens, max(1, len(tokens) - n_stem)), Text(tokens, 1)]
+        longest = self.max_length - 1
+        texts = probe_texts(self.tok_encode, longest)
         block = self._block_size
         long = np.resize(texts[0].tokens, min(block + 8, longest))
         parts = np.concatenate([long[:block], long[block:][::-1]])

@@ -19,9 +19,10 @@ another model. A `simple_evaluate` that takes a model together with its name wou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from types import MethodType
 from typing import Any
@@ -41,7 +42,7 @@ COMPLETIONS = "lm_eval.models.openai_completions"
 
 def refuse_other_scoring(base: type) -> None:
     """Raises UnsupportedHarness, before a model is loaded, if `base`, a model class of lm_eval, is not scored by the
-    method that our models override."""
+    method that our model overrides."""
     if is_as_known(SCORING) and (difference := difference_of(base._loglikelihood_tokens, seam_of(SCORING))):  # type: ignore[attr-defined]
         report_missing(seam_of(SCORING), difference)
 
@@ -170,14 +171,9 @@ class _Kept:
     def __init__(self, name: str, kind: Any, kept: KeptModels) -> None:
         self._name, self._kind, self._of_block = name, kind, kept
 
-    def create_from_arg_obj(self, arguments: Mapping[str, Any], further: Mapping[str, Any] | None = None) -> Any:
-        return self._made("create_from_arg_obj", arguments, further)
-
-    def create_from_arg_string(self, arguments: str, further: Mapping[str, Any] | None = None) -> Any:
-        return self._made("create_from_arg_string", arguments, further)
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._kind, name)
+        found = getattr(self._kind, name)
+        return partial(self._made, name) if name.startswith("create_from_arg") else found
 
     def _made(self, how: str, *arguments: Any) -> Any:
         key = repr((self._name, how, arguments))

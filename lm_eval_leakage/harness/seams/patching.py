@@ -183,7 +183,7 @@ SEAMS = (
     ),
     Seam(
         "lm_eval.api.model:TemplateLM._loglikelihood_tokens",
-        "our models `*-prefix-tree` are not available; use `hf`, `vllm` or `local-completions`",
+        "the model `vllm-server-prefix-tree` is not available; use `local-completions`",
         refuses=True,
         parameters=("requests",),
     ),
@@ -247,8 +247,8 @@ def found(target: str, owner: Any = None) -> Any:
     return there
 
 
-def report_missing(seam: Seam, difference: str) -> bool:
-    """Logs what the user loses and returns False; raises UnsupportedHarness if leakage tasks need what is missing."""
+def report_missing(seam: Seam, difference: str) -> None:
+    """Logs what the user loses; raises UnsupportedHarness if leakage tasks need what is missing."""
     try:
         installed = version("lm_eval")
     except PackageNotFoundError:
@@ -260,7 +260,6 @@ def report_missing(seam: Seam, difference: str) -> bool:
     if seam.refuses:
         raise UnsupportedHarness(sentence)
     logger.warning("%s", sentence)
-    return False
 
 
 @functools.cache

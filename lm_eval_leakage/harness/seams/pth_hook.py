@@ -57,6 +57,7 @@ class LmEvalLeakageHook:
 
 sys.meta_path.insert(0, LmEvalLeakageHook())
 '''
+LINE = f"import sys; exec({SOURCE!r}, {{}})\n"
 
 
 def hook_file() -> Path:
@@ -72,13 +73,9 @@ def harness_discovers_plugins() -> bool:
 
 
 def write_hook(file: Path) -> None:
-    atomic_write(file, _line())
+    atomic_write(file, LINE)
 
 
 def is_current(file: Path) -> bool:
     """Whether the hook file is that of this version."""
-    return file.read_text(encoding="utf-8", errors="replace") == _line()
-
-
-def _line() -> str:
-    return f"import sys; exec({SOURCE!r}, {{}})\n"
+    return file.read_text(encoding="utf-8", errors="replace") == LINE

@@ -15,8 +15,8 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+from lm_eval_leakage.harness.seams.evaluation import on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks, patched_once
-from lm_eval_leakage.harness.seams.results import on_next_results
 from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD, RunShard
 
 logger = logging.getLogger(__name__)

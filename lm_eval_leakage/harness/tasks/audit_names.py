@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.harness.seams.task_manager import find_tasks
+from lm_eval_leakage.harness.seams.registries import find_tasks
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
@@ -22,17 +22,10 @@ class AuditEntry:
     name: str
     base: Entry
     suffix: str
+    kind: Any
+    yaml_path: Path | None
     cfg: None = None
     tags: frozenset[str] = frozenset()
-
-    @property
-    def kind(self) -> Any:
-        return type(self.base.kind).PY_TASK
-
-    @property
-    def yaml_path(self) -> Path | None:
-        path: Path | None = self.base.yaml_path
-        return path
 
 
 class AuditIndex(dict[str, Entry]):
@@ -43,7 +36,8 @@ class AuditIndex(dict[str, Entry]):
         found = self._base_of(name)
         if found is None:
             raise KeyError(name)
-        return AuditEntry(name, *found)
+        base, suffix = found
+        return AuditEntry(name, base, suffix, type(base.kind).PY_TASK, base.yaml_path)
 
     def _base_of(self, name: object) -> tuple[Entry, str] | None:
         """The entry that an audit's name refers to: a task of the harness, or the data in one of our own YAMLs, which

@@ -23,8 +23,7 @@ import pyarrow as pa
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 
-from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, reader_of, texts_before
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, reader_of, texts_before
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, read_keys, well_formed_parts
 from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -234,10 +233,6 @@ def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
     docs = Docs(ReadDoc(row, read) for row in rows)
     docs.features = getattr(rows, "features", None) or dict.fromkeys(docs[0] if docs else ())
     return docs
-
-
-class RefusedAudit(Refusal):
-    """An audit that is impossible or would be meaningless; the message is the reason."""
 
 
 AuditedRows = tuple[Sequence[Mapping[str, Any]], Callable[[Doc], Question], Collection[str]]

@@ -12,10 +12,9 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.harness.models.request_tokens import n_generated, tokens_of
 from lm_eval_leakage.harness.seams.tasks import kind_of
-from lm_eval_leakage.harness.tasks.audit import Config, audit_task, template
+from lm_eval_leakage.harness.tasks.audit import Config, audit_task, of_shards, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, Rows
-from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.questions.fields import Doc

@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from lm_eval_leakage.detectors import Probe, probes, statistics
-from lm_eval_leakage.harness.tasks.templates import names_an_audit
 from lm_eval_leakage.logs.reference_log import ReferenceLog, read_reference
 
 logger = logging.getLogger(__name__)
@@ -109,15 +108,6 @@ def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
         remedy = f"did you mean {nearest[0]!r}" if nearest else f"choose from: {', '.join(sorted(known_keys()))}"
         return f"--metadata has the key {key!r}, which no audit knows; {remedy}"
     return None
-
-
-def names_audit_or_group(task: object, index: Mapping[str, Any]) -> bool:
-    """Whether a run's task name denotes audits of ours that read no keys other than ours."""
-    if not isinstance(task, str):
-        return False
-    base = getattr(index[task], "base", None) if task in index else None
-    makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from keys of --metadata
-    return names_an_audit(task) and not makes_its_data
 
 
 @functools.cache

@@ -28,16 +28,29 @@ from lm_eval_leakage.harness.models.asking import (
 )
 from lm_eval_leakage.harness.models.processes import is_first, refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
-from lm_eval_leakage.harness.seams.call_frames import Evaluation, current_evaluation
+from lm_eval_leakage.harness.seams.evaluation import (
+    Evaluation,
+    current_evaluation,
+    on_results,
+    refuse_unwritable,
+    watch_run_files,
+)
 from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
-from lm_eval_leakage.harness.seams.results import on_results, refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.seams.sharded_docs import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, finish, known_rows, metric_list, row_of
-from lm_eval_leakage.harness.tasks.base_task import documented, refuse_undrawn, status_of
+from lm_eval_leakage.harness.tasks.base_task import (
+    documented,
+    refuse_foreign,
+    refuse_undrawn,
+    refuse_untestable,
+    seal_of,
+    sealed_status,
+    status_of,
+    wordings_of,
+)
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions
 from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions, only_filter
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
-from lm_eval_leakage.harness.tasks.sealed import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
 from lm_eval_leakage.logs.audit_line import benchmark_of, content_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.questions.families import distinct

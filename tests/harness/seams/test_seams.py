@@ -21,17 +21,16 @@ from lm_eval_leakage.harness.seams.backends import (
     answers_reported,
     models_kept,
 )
-from lm_eval_leakage.harness.seams.call_frames import current_evaluation
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, command_line
+from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results, watch_run_files
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
-from lm_eval_leakage.harness.seams.results import on_results, watch_run_files
+from lm_eval_leakage.harness.seams.registries import check_options
 from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
-from lm_eval_leakage.harness.seams.task_manager import check_options
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
-from tests.harness.seams.test_call_frames import loaded
+from tests.harness.seams.test_evaluation import loaded
 from tests.harness.seams.test_task_manager import FakeManager
 from tests.harness.test_task import GOOD
 
@@ -117,7 +116,7 @@ def keeping_models() -> None:
     [
         (
             "lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks",
-            lambda: check_options(pytest.fail, pytest.fail),
+            lambda: check_options(pytest.fail),
             "mistakes in a run's options are noticed only after the model is loaded",
         ),
         ("lm_eval.api.registry.get_model", keeping_models, "the model is loaded again for every step of `check`"),
@@ -315,20 +314,16 @@ def test_a_model_is_kept_by_name_and_arguments_within_the_block_only(monkeypatch
 def test_a_model_of_ours_is_refused_if_the_harness_scores_in_another_way(monkeypatch) -> None:
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
     from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
 
-    monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
     monkeypatch.setattr(LocalCompletionsAPI, "_loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(UnsupportedHarness, match=r"our models `\*-prefix-tree` are not available; use `hf`"):
-        PrefixTreeLM(pretrained="nothing is loaded")
-    with pytest.raises(UnsupportedHarness, match=r"our models `\*-prefix-tree` are not available; use `hf`"):
+    with pytest.raises(UnsupportedHarness, match="`vllm-server-prefix-tree` is not available; use `local-comp"):
         VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
 
 
 def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
     model, reported, cached = FakeLM(by_hash), [], []
-    before = SimpleNamespace(add_partial=lambda *response: cached.append(response))
+    before = SimpleNamespace(add_partial=lambda *response: cached.append(response), dbdict={})
     model.set_cache_hook(before)
     with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: method == "a"):
         for method in ("a", "b"):

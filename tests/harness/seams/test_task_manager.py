@@ -100,14 +100,14 @@ def test_the_harness_knows_our_model_names_and_its_own() -> None:
 def test_a_run_without_audits_imports_nothing_that_makes_one(monkeypatch, tmp_path: Path, caplog) -> None:
     (tmp_path / "plain.yaml").write_text("task: plain\noutput_type: multiple_choice\n")
     (tmp_path / "group.yaml").write_text("group: several\ntask: []\n")
-    for name in ("tasks.audit", "tasks.audited_rows", "tasks.known_keys", "tasks.task", "checks.run_checks"):
+    for name in ("tasks.audit", "tasks.data", "tasks.metadata", "tasks.task", "preflight"):
         monkeypatch.setitem(sys.modules, f"lm_eval_leakage.harness.{name}", None)  # an import would fail
     extend_harness(TaskManager)
     manager = TaskManager(include_path=tmp_path, include_defaults=False, metadata={"pretrained": "gpt2"})
     assert manager.match_tasks(["pla*", "several"]) == ["plain", "several"]
     assert list(manager.load(["several"])["groups"]) == ["several"]
     assert "plain_leakage_perm" in manager.task_index
-    _check_run(SimpleNamespace(tasks=["plain", "several"], model="dummy"), manager.task_index)
+    _check_run(SimpleNamespace(tasks=["plain", "several"], model="local-completions", metadata=None))
     assert not caplog.messages
     with pytest.raises(ImportError):
         manager.load(["several_leakage_perm"])

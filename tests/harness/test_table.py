@@ -1,6 +1,9 @@
+"""Rows of the table: those that statistics declare, each question counted once, and columns of audited tasks."""
+
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,18 +11,21 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.api import registry
 from lm_eval.tasks import TaskManager
+from lm_eval.utils import make_table
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
+from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness import table as rows_of_harness
-from lm_eval_leakage.harness.table import known_rows
+from lm_eval_leakage.harness.table import Contribution, add_columns, known_rows, pooled
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Measurement, Skipped
 from lm_eval_leakage.stats.pooling import mean_row
-from tests.fakes import FakeLM, by_hash
+from tests.fakes import FakeLM, by_hash, fond_of
 from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
+from tests.written_tasks import LETTERED, published, write_task
 
 FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, fixed_z=2.5, margin=2.0, best_order=0, n_orders=6)
 NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, fixed_z=-1.5, margin=-3.0, best_order=7, n_orders=24)
@@ -141,3 +147,105 @@ def test_a_users_yaml_with_statistics_of_its_own_prints_their_rows(questions_fil
         task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False, metadata=questions_file(docs)),
     )
     assert {"flagged_rate,tail", "accuracy_whole,tail", "skipped,tail"} <= results["results"]["own"].keys()
+
+
+RATE = known_rows()["flagged_rate"]
+PVALUE = known_rows()["dataset_pvalue"]
+
+
+@dataclass(frozen=True)
+class Found(Evidence):
+    @property
+    def statistic(self) -> float:
+        return 1.0
+
+
+HIT, OTHER = Found(True, 0.04, 0.04), Found(False, 0.5, 0.04)
+
+
+def contributions(task: str, keys: str, given: Evidence = OTHER) -> list[Contribution]:
+    return [Contribution(given, key, (task, place)) for place, key in enumerate(keys)]
+
+
+def test_the_pvalue_is_that_of_distinct_questions() -> None:
+    once = contributions("t", "abc", HIT)
+    assert PVALUE(once + once) == PVALUE(once) == pytest.approx(0.04**3)
+    assert PVALUE(once + once).counted.n_copies == 3
+
+
+def test_the_first_row_counts_in_whatever_order_processes_hand_them_in() -> None:
+    found = [*contributions("t", "abcd", HIT), *contributions("t", "....abcd")[4:]]
+    for seed in range(5):
+        random.Random(seed).shuffle(found)
+        assert RATE(found) == 1.0
+
+
+def test_a_group_counts_what_two_of_its_tasks_ask_once() -> None:
+    members = [RATE(contributions("b", "abc")), RATE(contributions("a", "cd", HIT))]
+    together = pooled(members)
+    assert together == 0.5
+    assert (len(together.counted.verdicts), together.counted.n_copies) == (4, 1)
+    assert [member.counted.n_copies for member in members] == [0, 0]
+
+
+def test_questions_without_a_key_all_count() -> None:
+    assert RATE([Contribution(HIT, "", ("t", 0)), Contribution(OTHER, "", ("t", 1)), OTHER, OTHER]) == 0.25
+
+
+CAPITALS = [
+    {"question": f"Capital {i}?", "choices": [f"p{i}", f"q{i}", f"r{i}", f"s{i}"], "answer": 0} for i in range(8)
+]
+SEEN = 3
+
+
+@pytest.fixture
+def capitals(tmp_path):
+    write_task(tmp_path, "capitals", CAPITALS, **LETTERED)
+    extend_harness(TaskManager)
+    return TaskManager(include_path=str(tmp_path), include_defaults=False)
+
+
+@pytest.fixture
+def model():
+    """A model that has seen the first questions with their options as published, and knows their answers."""
+    endings = ("", "\nAnswer:", "\nAnswer: A")
+    return FakeLM(fond_of(*(published(row) + ending for row in CAPITALS[:SEEN] for ending in endings)))
+
+
+def test_a_task_in_the_same_run_as_its_audit_shows_the_columns_in_its_own_rows(capitals, model) -> None:
+    results = simple_evaluate(model=model, tasks=["capitals", "capitals_leakage_perm"], task_manager=capitals)
+    row = results["results"]["capitals"]
+    flagged = [
+        sample["flagged"] for sample in results["samples"]["capitals_leakage_perm"] if sample["filter"] == "max_order"
+    ]
+    assert flagged[:SEEN] == [True] * SEEN
+    assert row["flagged_rate,leakage"] == pytest.approx(sum(flagged) / 8)
+    right = [sample["acc"] for sample in results["samples"]["capitals"]]
+    others = [score for score, flag in zip(right, flagged, strict=True) if not flag]
+    assert row["acc_unflagged,leakage"] == pytest.approx(sum(others) / len(others))
+    assert [line for line in make_table(results).splitlines() if "acc_unflagged" in line]
+
+
+def test_without_samples_or_without_an_audit_nothing_is_added(capitals, model) -> None:
+    for names, log_samples in ((["capitals", "capitals_leakage_perm"], False), (["capitals"], True)):
+        results = simple_evaluate(model=model, tasks=names, task_manager=capitals, log_samples=log_samples)
+        assert not [key for key in results["results"]["capitals"] if "leakage" in key]
+
+
+def test_what_cannot_be_added_ends_no_run(caplog) -> None:
+    results = {"results": {"t": {}}, "samples": {"t": [{"doc_id": 0, "doc": {}, "acc": 1.0}], "a": [{"ranks_by": 7}]}}
+    add_columns(results, ["a"])
+    assert results["results"] == {"t": {}}
+    broken = {"results": 7, "samples": {"t": [{"doc_id": 0, "doc": {}, "acc": 1.0}], "a": [{"ranks_by": ""}]}}
+    add_columns(broken, ["a"])
+    assert "no leakage columns" in caplog.text
+
+
+def test_what_an_audit_logs_of_a_question_is_flat_for_the_harness_loggers(capitals, model) -> None:
+    results = simple_evaluate(model=model, tasks=["capitals", "capitals_leakage_perm"], task_manager=capitals)
+    of_harness = set(results["samples"]["capitals"][0])
+    for sample in results["samples"]["capitals_leakage_perm"]:
+        own = {key: value for key, value in sample.items() if key not in of_harness}
+        assert {"flagged", "pvalue", "margin" if sample["filter"] == "max_order" else "outlier_score"} <= own.keys()
+        assert all(isinstance(value, (str, int, float, type(None))) for value in own.values())
+    assert all(isinstance(value, (str, int, float)) for value in results["results"]["capitals"].values())

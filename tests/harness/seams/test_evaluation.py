@@ -1,0 +1,160 @@
+"""A task finds its run, and a run whose files could not be saved ends with an error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lm_eval.evaluator import evaluate as evaluate_of_the_harness
+from lm_eval.loggers import EvaluationTracker
+
+from lm_eval_leakage.harness.seams.evaluation import NotSaved, remember_audits
+from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.table import finish, known_rows
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import GOOD, ONE, TASK, evaluate, manager
+
+LONG = GOOD | {"question": "Why " + "very " * 60 + "long?"}
+
+
+def loaded(metadata):
+    return manager(metadata).load([TASK])
+
+
+def test_evaluate_alone_checks_the_window_too(questions_file) -> None:
+    lm = FakeLM(by_hash, max_length=40)
+    results = evaluate_of_the_harness(lm=lm, task_dict=loaded(questions_file([LONG, GOOD])))
+    assert results["results"][TASK]["skipped,max_order"] == 1
+
+
+def test_a_task_finds_its_run(questions_file, tmp_path, monkeypatch) -> None:
+    met = []
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.LeakageTask.meet", lambda self, found: met.append(found))
+    with pytest.raises((AttributeError, RuntimeError)):  # since the task never met the model
+        evaluate(
+            FakeLM(by_hash),
+            questions_file([GOOD]),
+            evaluation_tracker=EvaluationTracker(output_path=str(tmp_path)),
+        )
+    (found,) = met
+    assert isinstance(found.lm, FakeLM)
+    assert list(found.tasks) == [TASK]
+    assert found.output_path == tmp_path
+    assert found.model is None
+
+
+def test_requests_built_for_no_model_are_refused(questions_file) -> None:
+    (task,) = loaded(questions_file([GOOD]))["tasks"].values()
+    task.build_all_requests()
+    with pytest.raises(RuntimeError, match="its requests were built for another model or for none"):
+        task.check_met(FakeLM(by_hash))
+
+
+@pytest.mark.model  # starts an interpreter
+def test_the_order_of_imports_does_not_matter(tmp_path: Path) -> None:
+    script = """
+from lm_eval.evaluator import evaluate
+from lm_eval.tasks import TaskManager
+from tests.harness.seams.test_evaluation import FakeLM, by_hash, loaded, LONG, GOOD, TASK
+import json, sys
+file = sys.argv[1]
+with open(file, "w") as rows:
+    rows.write(json.dumps(LONG) + "\\n" + json.dumps(GOOD) + "\\n")
+lm = FakeLM(by_hash, max_length=40)
+print(evaluate(lm=lm, task_dict=loaded({"data_files": file}))["results"][TASK]["skipped,max_order"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "rows.jsonl")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == "1"
+
+
+@pytest.mark.model
+def test_ctrl_c_leaves_no_traceback_and_keeps_what_was_answered(tmp_path: Path) -> None:
+    script = """
+import sys
+from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
+hide_tracebacks()
+hide_tracebacks()
+raise {"c": KeyboardInterrupt(), "r": Refusal("one sentence"), "e": ValueError("another")}[sys.argv[1]]
+"""
+    ends = {}
+    for kind in "cre":
+        done = subprocess.run([sys.executable, "-c", script, kind], capture_output=True, text=True, check=False)
+        ends[kind] = (done.returncode, done.stderr)
+    assert ends["c"] == (130, "interrupted\n")
+    assert ends["r"] == (2, "error: one sentence\n")
+    assert ends["e"][0] == 2
+    said, _, file = ends["e"][1].strip().removesuffix(")").partition(" (traceback: ")
+    assert said == "error: ValueError: another"
+    assert "Traceback" in Path(file).read_text()
+    Path(file).unlink()
+
+
+def strict(text: str) -> object:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.fixture
+def saved(questions_file, tmp_path):
+    """A run's tracker, results and samples, as the harness's command line saves them."""
+    tracker = EvaluationTracker(output_path=str(tmp_path / "out"))
+    results = evaluate(FakeLM(by_hash), questions_file([GOOD, ONE]), evaluation_tracker=tracker)
+    return tracker, results, results.pop("samples")
+
+
+def test_results_and_samples_are_strict_json(saved, tmp_path) -> None:
+    tracker, results, samples = saved
+    tracker.save_results_aggregated(results, samples)
+    tracker.save_results_samples(TASK, samples[TASK])
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    row = strict(file.read_text())["results"][TASK]
+    assert not [key for key in row if "_stderr" in key]  # no row of one question has a standard error
+    assert row["skipped,max_order"] == 1
+    assert isinstance(row["skipped,max_order"], int)
+    (log,) = (tmp_path / "out").rglob("samples_*.jsonl")
+    for line in log.read_text().splitlines():
+        strict(line)
+
+
+def test_rows_of_other_tasks_keep_what_the_harness_wrote() -> None:
+    other = {"acc,none": 0.5, "acc_stderr,none": "N/A"}
+    ours = known_rows()["skipped"]([])
+    results = {"results": {"other": {**other}, "mixed": {**other, "skipped,f": ours, "skipped_stderr,f": "N/A"}}}
+    finish(results)
+    assert results["results"] == {"other": other, "mixed": {**other, "skipped,f": 0}}
+
+
+def test_results_that_could_not_be_saved_are_an_error_and_are_printed(saved, tmp_path, capsys) -> None:
+    tracker, results, samples = saved
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / tracker.general_config_tracker.model_name_sanitized).write_text("in the way")
+    with pytest.raises(NotSaved, match="the results could not be saved completely"):
+        tracker.save_results_aggregated(results, samples)
+    assert "|flagged_rate" in capsys.readouterr().out.replace(" ", "")
+
+
+def test_other_runs_are_saved_as_ever(tmp_path) -> None:
+    tracker = EvaluationTracker(output_path=str(tmp_path / "file"))
+    (tmp_path / "file").write_text("in the way")
+    results = {"results": {"t": {}}, "configs": {"t": {"metadata": None}}}
+    remember_audits(results)
+    tracker.save_results_aggregated(results, None)
+    tracker.save_results_samples("t", [])
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_an_output_path_that_cannot_be_written_ends_the_run_before_the_model_works(
+    questions_file, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    lm = FakeLM(by_hash)
+    with pytest.raises(Refusal, match="output_path is .*, where nothing can be written"):
+        evaluate(lm, questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path / name)))
+    assert not lm.asked
