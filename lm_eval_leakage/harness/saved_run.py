@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
-from lm_eval_leakage.harness.seams.evaluation import Evaluation
+from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -113,6 +113,7 @@ class NamedModel:
     device: str = DEVICE
     apply_chat_template: bool | str = False
     called: str = ""
+    system_instruction: str | None = None
 
     @property
     def name(self) -> str:
@@ -126,7 +127,7 @@ class NamedModel:
     @property
     def identity(self) -> dict[str, str]:
         """What its answers depend on, as far as its name, arguments and files tell."""
-        asked_with = {"apply_chat_template": self.apply_chat_template}
+        asked_with = {name: getattr(self, name) for name in ASKED_WITH}
         return named_identity(Evaluation(None, model=self.model, model_args=self.model_args, asked_with=asked_with))
 
 
@@ -186,6 +187,7 @@ def run_saved(
             batch_size=who.batch_size,
             device=who.device,
             apply_chat_template=who.apply_chat_template,
+            system_instruction=who.system_instruction,
             log_samples=True,
             evaluation_tracker=tracker,
             task_manager=loaded.manager,

@@ -440,6 +440,8 @@ def check(
     device: str | None = None,
     include_path: str | Path | None = None,
     apply_chat_template: bool | str | None = None,
+    system_instruction: str | None = None,
+    num_fewshot: int | None = None,
     dry_run: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> CheckOutcome:

@@ -33,7 +33,9 @@ UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name i
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
 BESIDE_ARGUMENTS = ("batch_size", "device")  # settings that lm_eval adds to a model's arguments itself
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
-OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "gpus")  # instead of `models`
+OF_ONE_MODEL = (  # instead of `models`
+    *("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus"),
+)
 OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
 INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
@@ -240,7 +242,7 @@ SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), arbi
 
 class PlanModel(BaseModel):
     """name: that the tables show; unique in the plan; may be empty for the only model of a plan
-    model, model_args, batch_size, device, apply_chat_template: as for `lm_eval run`
+    model, model_args, batch_size, device, apply_chat_template, system_instruction: as for `lm_eval run`
     gpus: that one worker needs; 0 reserves none
     workers: at most so many of this model at once
     """
@@ -254,6 +256,7 @@ class PlanModel(BaseModel):
     batch_size: Annotated[int | str, _field(_batch_size)] | None = None
     device: Text | None = None
     apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
+    system_instruction: Text | None = None
     workers: FromOne | None = None
 
     @property
@@ -272,6 +275,7 @@ class Plan(BaseModel):
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
     questions: how many are drawn of each task; None for all; seed: of the draw
+    num_fewshot: examples of the tasks themselves, as for `lm_eval run`; audits have none
     metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
     imports: Python modules that register backends of your own in lm_eval
     runs: folders of runs and audits of these models that exist already
@@ -302,6 +306,7 @@ class Plan(BaseModel):
     accuracy: Switch = True
     questions: Annotated[int | None, _field(_questions)] = N_QUESTIONS
     seed: Annotated[int, _whole_number()] = 0
+    num_fewshot: Annotated[int, _whole_number(0)] | None = None
     metadata: Annotated[dict[str, Any], _field(_metadata)] = {}
     output_path: Annotated[Path, _field(_path)] = Path("leakage")
     include_path: Text | None = None

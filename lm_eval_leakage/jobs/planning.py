@@ -40,7 +40,7 @@ from lm_eval_leakage.texts import visible
 
 def named_model(one: PlanModel) -> NamedModel:
     how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
-    return NamedModel(one.model, one.model_args, *how, called=one.name)
+    return NamedModel(one.model, one.model_args, *how, one.name, one.system_instruction)
 
 
 ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
@@ -529,9 +529,15 @@ class _PlannedTask:
         """The task, or why it cannot be used."""
         arguments = self.who.model_args if model_args is None else model_args
         try:
-            return self.planner.shelf.load(name, {**arguments, **self.plan.metadata, **(metadata or {})})
+            loaded = self.planner.shelf.load(name, {**arguments, **self.plan.metadata, **(metadata or {})})
         except (ValueError, KeyError) as error:
             return str(error)
+        if name == self.name and self.plan.num_fewshot is not None:
+            # before digests of its rows are taken, which say how many examples stand before each
+            for task in loaded.leaves.values():
+                if task.get_config("num_fewshot") != 0:  # which lm_eval does not change either
+                    task.set_config(key="num_fewshot", value=self.plan.num_fewshot)
+        return loaded
 
     def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
         """The drawn questions; an audit whose rows are not questions of the benchmark, such as one of question orders,
