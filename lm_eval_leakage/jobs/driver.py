@@ -247,7 +247,7 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         if left:
             _carry_out(chosen, left, progress, folder, watch)
             for sentence in set_apart(folder, prepared.plan, units):
-                say(f"changed while the campaign ran: {sentence}; start the same command again")
+                say(f"changed meanwhile: {sentence}; start the same command again")
     finally:
         done = [unit for unit in units if folder.done(unit)]
         folder.write_manifest(with_units(folder.manifest(), folder, done))
