@@ -421,6 +421,7 @@ class _PlannedTask:
         folder = self.plan.reference
         self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
         self.chosen = self._chosen()
+        self._sizes: dict[str, RunSize] = {}  # by kind; of all shards
 
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
@@ -509,7 +510,10 @@ class _PlannedTask:
         if reasons or not rows:
             return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
         samples = samples_of(rows)
-        size = size_of_chosen(loaded.leaves, samples, self.planner.tokenizer(model), who.apply_chat_template)
+        if unit.kind not in self._sizes:
+            tokenizer = self.planner.tokenizer(model)
+            self._sizes[unit.kind] = size_of_chosen(loaded.leaves, samples, tokenizer, who.apply_chat_template)
+        size = self._sizes[unit.kind]
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return replace(step, n_questions=len(rows), status=NOT_POSSIBLE, note=reason), None
