@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lm_eval._cli import HarnessCLI
 from lm_eval.tasks import TaskManager
@@ -83,6 +83,7 @@ VALUES = st.one_of(st.booleans(), st.integers(-9, 9), st.text(min_size=1, max_si
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=4))
+@example({"subfolder": "²"})
 def test_any_arguments_of_a_model_are_read_back(model_args: dict) -> None:
     found = of({"config": {"model": "hf", "model_args": model_args}})
     assert found.model_args == model_args
