@@ -67,7 +67,7 @@ def _as_typed(model_args: object) -> str:
     if not isinstance(model_args, Mapping):
         return str(model_args)
     plain = ",".join(f"{key}={value}" for key, value in model_args.items())
-    odd = any(char.isnumeric() and not char.isdecimal() for char in plain)  # such as ², which lm_eval makes a number of
+    odd = any(char.isnumeric() and not char.isdecimal() for char in plain)  # such as ², a number to lm_eval
     if odd or GROUPING & set(plain) or repr(simple_parse_args_string(plain)) != repr(dict(model_args)):
         return json.dumps(model_args)
     return plain
