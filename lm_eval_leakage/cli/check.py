@@ -199,8 +199,11 @@ def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
         note(f"note: {problem}")
     if (more := len(problems) - NAMED) > 0:
         note(f"note: and {more} more, which the page lists")
-    for page in outcome.pages:
-        say(f"\npage: {page}") if plan.is_here else note(f"written: {page}")
+    if plan.is_here:
+        say(f"\npage: {outcome.page}")
+    else:
+        for page in outcome.pages:
+            note(f"written: {page}")
     for told in outcome.unfinished[:FAILURES_NAMED]:
         warn(f"failed: {told}")
     if (more := len(outcome.lost) - FAILURES_NAMED) > 0:

@@ -537,7 +537,7 @@ SHARD_ID = re.compile(r"(\d+)of(\d+)")
 @dataclass(frozen=True, order=True)
 class Unit:
     """model: its key in the plan
-    kind: `run`, or the suffix of an audit, which `reference_` or `unseen_` may stand before
+    kind: `run`, or the suffix of an audit, which `reference-` or `unseen-` may stand before
     shard: of `n_shards`, from 0
     """
 
@@ -564,12 +564,12 @@ class Unit:
     @property
     def room(self) -> str:
         """The folder of those that are done: only what is in `runs` is judged."""
-        return next((room for room in ROOMS[1:] if self.kind.startswith(f"{room}_")), RUNS)
+        return next((room for room in ROOMS[1:] if self.kind.startswith(f"{room}-")), RUNS)
 
     @property
     def suffix(self) -> str:
         """Of the audit that it runs; `run` for an ordinary run."""
-        return self.kind if self.room == RUNS else self.kind.removeprefix(f"{self.room}_")
+        return self.kind if self.room == RUNS else self.kind.removeprefix(f"{self.room}-")
 
     @property
     def asked(self) -> str:
@@ -585,8 +585,8 @@ class Unit:
 def units_of(plan: Plan) -> list[Unit]:
     """All units, of each model together, and of each task together; the reference model comes last."""
     kinds = ([RUN] if plan.accuracy else []) + list(plan.audits)
-    kinds += [f"{UNSEEN}_{suffix}" for suffix in OF_UNSEEN] if plan.unseen is not None else []
-    of_reference = f"{REFERENCE}_{FIRST_AUDIT}"
+    kinds += [f"{UNSEEN}-{suffix}" for suffix in OF_UNSEEN] if plan.unseen is not None else []
+    of_reference = f"{REFERENCE}-{FIRST_AUDIT}"
     referred = plan.asked_models[len(plan.models) :] or (plan.models if plan.reference is not None else ())
     asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds]
     asked += [(one.key, task, of_reference) for one in referred for task in plan.tasks]

@@ -361,8 +361,7 @@ class Planner:
 
         Raises ValueError or OSError if the task cannot be loaded, and if the given runs are of other models.
         """
-        of_reference = unit.kind.startswith(REFERENCE)
-        main = self.plan.models[0].key if of_reference else unit.model
+        main = self.plan.models[0].key if unit.room == REFERENCE else unit.model
         return self._task(main, unit.task).planned(unit, places)
 
     def tokenizer(self, model: PlanModel) -> TokenizerOnly | None:

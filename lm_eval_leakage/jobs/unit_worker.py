@@ -209,7 +209,10 @@ class UnitWorker(ExitStack):
         return self._planner.step(unit)
 
     def _was_complete(self, unit: Unit) -> bool:
-        """Whether an earlier attempt was killed after its last file was written; then nothing is asked again."""
+        """Whether an earlier attempt was killed after its last file was written; then nothing is asked again. Not if
+        the plan may have changed since then: the files may be of another draw, whose answers are kept."""
+        if self._screen is not None:
+            return False
         told = read_json(self._folder.work_of(unit) / UNIT_FILE)
         is_same = not differs(told.get(IDENTITY_OF_UNIT) or {}, self._who.identity)
         return is_same and self._folder.publish(unit)

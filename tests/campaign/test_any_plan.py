@@ -38,21 +38,26 @@ def asked(tmp_path: Path) -> int:
     return len(lines(tmp_path / "counts", ASKED))
 
 
+@pytest.mark.parametrize("n", [1, 2])
 def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each(
-    here: Run, several: dict[str, Any], tmp_path: Path
+    here: Run, several: dict[str, Any], tmp_path: Path, n: int
 ) -> None:
     unseen = written(tmp_path, questions(60, seed=5), "private.jsonl")
-    outcome = here(several, reference=f"pretrained=r,counts={tmp_path / 'counts'}", unseen=str(unseen))
+    outcome = here(several, reference=f"pretrained=r,counts={tmp_path / 'counts'}", unseen=str(unseen), shards=n)
     assert (outcome.lost, outcome.n_done) == ((), outcome.n_units)
     assert [one.basis for one in outcome.verdicts] == ["reference", "reference"]
     found = [file.parent.parent for file in (tmp_path / "out").rglob("results_*.json")]
     ids = sorted(file.relative_to(tmp_path / "out").as_posix() for file in found)
     assert ids == [
-        f"reference/r/trivia/reference_{PERM}/0of1",
-        *(f"runs/{name}/trivia/{kind}/0of1" for name in ("a", "b") for kind in (PERM, "run")),
-        *(f"unseen/{name}/trivia/unseen_{PERM}/0of1" for name in ("a", "b")),
+        f"{place}/{shard}of{n}"
+        for place in (
+            f"reference/r/trivia/reference-{PERM}",
+            *(f"runs/{name}/trivia/{kind}" for name in ("a", "b") for kind in (PERM, "run")),
+            *(f"unseen/{name}/trivia/unseen-{PERM}" for name in ("a", "b")),
+        )
+        for shard in range(n)
     ]
-    tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen_leakage_tokens", 0, 1))
+    tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen-leakage_tokens", 0, n))
     assert (tokens.status, "next-token distribution" in tokens.note) == (NOT_POSSIBLE, True)
     assert sorted(file.name for file in (tmp_path / "out" / "calibrations").iterdir()) == ["a.json", "b.json"]
     assert verify(outcome.folder).found == ()
