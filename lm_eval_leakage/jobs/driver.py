@@ -334,7 +334,7 @@ def _teller(step: PlannedStep, n_later: int, say: Say) -> Callable[[Pace], None]
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     """The plan as it is carried out. What an engine's workers began is not checked again if the plan is the same.
 
-    Raises ValueError for another plan than that of the folder, unless it is of one model in this process: then what
+    Raises ValueError for another plan than that of the folder, unless both are of one model in this process: then what
     differs is run again.
     """
     manifest = folder.manifest()
@@ -344,7 +344,8 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
         return CheckedPlan(folder.plan, tuple(Impossible(**one) for one in manifest["impossible"]))
     say("reading the tasks ...")
     found = checked(plan)
-    if manifest and not plan.is_here and (told := differences(folder.plan, found.plan)):
+    may_differ = plan.is_here and (not manifest or folder.plan.is_here)
+    if manifest and not may_differ and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
     for one in () if plan.is_here else found.impossible:  # there, a table has them
         say(f"left out: {one.reason}")

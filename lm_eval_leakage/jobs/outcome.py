@@ -96,6 +96,11 @@ class CheckedModel:
     whole: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
 
+    def covers(self, task: str, row: Row) -> bool:
+        """Whether a row is of this task, of one of its members or of a subject of these."""
+        own = row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
+        return task in (own, row.group) or own in self.benchmarks.get(task, ())
+
     def with_rows(self, changed: Callable[[tuple[Row, ...]], Iterable[Row]]) -> CheckedModel:
         found = (replace(one, rows=tuple(changed(one.rows))) for one in self.annotations)
         return replace(self, annotations=tuple(found))
@@ -151,8 +156,7 @@ def _digest_of(questions: Sequence[AuditedQuestion], basis: str) -> str:
 
 def _at_look(row: Row, planned: CheckedModel, looks: dict[str, Look]) -> Row:
     """Also a row of a task in a group that was looked at, and of a subject; where several were, by the latest look."""
-    task = row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
-    own = [look for name, look in looks.items() if name in (task, row.group) or task in planned.benchmarks[name]]
+    own = [look for name, look in looks.items() if planned.covers(name, row)]
     if not own:
         return row
     last = max(own, key=lambda look: look.number)
@@ -488,7 +492,15 @@ def _checked_model(
     reasons |= {
         unit.task: step.note for unit, step in own.items() if unit.kind == FIRST_AUDIT and step.status == NOT_POSSIBLE
     }
-    return CheckedModel(
+    lacking = {
+        unit.task: problem.what
+        for unit in own
+        if unit.kind == FIRST_AUDIT
+        for one in found
+        for problem in one.problems
+        if problem.incomplete and problem.file is not None and problem.file.is_relative_to(folder.run_of(unit))
+    }
+    checked = CheckedModel(
         who,
         plan.tasks,
         {step.task: step.benchmarks for step in own.values()},
@@ -497,6 +509,14 @@ def _checked_model(
         frozenset(step.task for step in own.values() if step.whole),
         (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *problems),
     )
+    return checked.with_rows(lambda rows: [_withheld(row, checked, lacking) for row in rows])
+
+
+def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str]) -> Row:
+    """Without a verdict on an audit whose log has lost questions, or of which shards are missing: what is left may be
+    any part."""
+    reason = next((why for task, why in lacking.items() if model.covers(task, row)), "")
+    return replace(row, verdict=not_judged(reason)) if reason and row.verdict != NO_VERDICT else row
 
 
 def _files(folder: CampaignFolder, unit: Unit, step: PlannedStep) -> list[Path]:
@@ -555,8 +575,9 @@ def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
     options = changing_options(row.verdict, has_more=row.task not in model.whole)
     if options is None:
         return remedy_by(None)
-    if not plan.is_here:
-        return row.verdict.remedy
+    if not plan.is_here:  # the folder keeps its questions
+        told = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
+        return f"A plan with {told} and another output_path may change that."
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
     given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
     return remedy_by(as_command(plan.changed(**given, **options)))

@@ -85,6 +85,36 @@ def test_verdicts_of_several_models_are_at_their_looks_and_the_same_questions_ar
     assert len(json.loads((first.folder.path / VERDICTS).read_text())["verdicts"]) == 2
 
 
+def test_a_log_of_a_campaign_that_lost_lines_is_not_judged(here: Run, several: dict[str, Any]) -> None:
+    first = here(several)
+    assert [one.verdict for one in first.verdicts] == ["none found", "none found"]
+    (log,) = first.folder.run_of(Unit("a", "trivia", PERM, 0, 1)).rglob("samples_*.jsonl")
+    lines_kept = log.read_text().splitlines(keepends=True)[:25]  # of 60; 25 questions would be enough for a verdict
+    log.write_text("".join(lines_kept))
+    again = here(several, fail_on="evidence")
+    assert [one.verdict for one in again.verdicts] == ["cannot be told", "none found"]
+    assert "25 of 30" in again.verdicts[0].sentence
+    assert again.unjudged
+    assert [told for told in verify(first.folder).found if f"{log} was changed" in told]
+
+
+def test_what_may_change_a_verdict_of_several_models_is_said_of_the_plan(here: Run, several: dict[str, Any]) -> None:
+    outcome = here(several, questions=12)
+    assert {one.summary.partition("needed. ")[2] for one in outcome.verdicts} == {
+        "A plan with `questions: all` and another output_path may change that."
+    }
+
+
+def test_a_check_of_one_model_does_not_replace_the_plan_of_several(here: Run, several: dict[str, Any]) -> None:
+    here(several)
+    one = {"model": "scripted", "model_args": several["models"][0]["model_args"], "models": None}
+    with pytest.raises(
+        ValueError, match="out has another campaign: .*the model 'a' is missing.*; give another output"
+    ):
+        here(several | one)
+    assert here(several).n_done == 4
+
+
 @pytest.mark.usefixtures("fakes", "only_given_tasks")
 def test_the_folder_of_one_model_can_be_asked_for_its_status_and_verified(tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
