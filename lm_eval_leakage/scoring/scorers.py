@@ -63,6 +63,13 @@ def default_max_tokens(model: Any, device: torch.device) -> int:
     return max(256, min(1 << (fit.bit_length() - 1), MOST_TOKENS.get(device.type, MOST_TOKENS["cpu"])))
 
 
+def slows_down(dtype: torch.dtype | None, device: torch.device) -> bool:
+    """Whether a model computes several times slower in `dtype` than in float32 there: a processor of Intel's kind
+    without AVX-512 emulates bfloat16."""
+    emulates = device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
+    return emulates and dtype == torch.bfloat16
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that could be allocated on `device` now."""
     if device.type == "cuda":

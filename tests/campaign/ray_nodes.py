@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 STORE = 80 * 2**20  # bytes; Ray's least is 75 MB
+PATIENCE = {"health_check_timeout_ms": 300_000}  # a node of a busy machine may answer late; one that is gone does not
 
 
 @contextmanager
@@ -26,6 +27,7 @@ class SmallCluster:
             from ray.cluster_utils import Cluster
 
             head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+            head |= {"_system_config": PATIENCE}
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
     @property

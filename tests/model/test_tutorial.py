@@ -34,7 +34,7 @@ def test_the_tutorial_runs_and_reaches_the_verdicts_that_it_shows(
     monkeypatch.delenv("OMP_NUM_THREADS")  # its commands train and score alone, one after the other
     saved = nbformat.read(NOTEBOOK, as_version=4)
     executed = NotebookClient(
-        nbformat.read(NOTEBOOK, as_version=4), timeout=1800, resources={"metadata": {"path": str(tmp_path)}}
+        nbformat.read(NOTEBOOK, as_version=4), timeout=None, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     for notebook in (saved, executed):
         original, seen, held_out = verdicts(notebook)

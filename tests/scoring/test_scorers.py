@@ -294,3 +294,18 @@ def test_the_users_settings_of_memory_and_other_c_libraries_are_left_alone(reaso
     monkeypatch.setenv(reason, "1000000")
     monkeypatch.setattr(budget.ctypes, "CDLL", lambda _: pytest.fail("the C library was told something"))
     assert not budget.keep_freed_memory()
+
+
+@pytest.mark.parametrize(
+    ("units", "device", "dtype", "slows"),
+    [
+        ("AVX2", "cpu", torch.bfloat16, True),
+        ("AVX512", "cpu", torch.bfloat16, False),
+        ("DEFAULT", "cpu", torch.bfloat16, False),
+        ("AVX2", "cpu", torch.float32, False),
+        ("AVX2", "meta", torch.bfloat16, False),
+    ],
+)
+def test_a_processor_that_emulates_bfloat16_is_told_from_others(monkeypatch, units, device, dtype, slows) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: units)
+    assert budget.slows_down(dtype, torch.device(device)) is slows

@@ -29,6 +29,7 @@ from lm_eval_leakage.scoring.scorers import (
     disagreement,
     keep_freed_memory,
     reference,
+    slows_down,
 )
 
 logger = logging.getLogger(__name__)
@@ -173,6 +174,8 @@ class PrefixTreeLM(RankedHF):
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
+        if slows_down(getattr(self.model, "dtype", None), self.device):
+            logger.warning("this processor is several times slower in bfloat16 than in float32; pass dtype=float32")
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
