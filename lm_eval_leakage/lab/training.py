@@ -118,10 +118,13 @@ def _trainer(
         set_seed,
     )
 
-    from lm_eval_leakage.scoring.scorers import keep_freed_memory
+    from lm_eval_leakage.scoring.scorers import keep_freed_memory, slows_down
 
     on_gpu = torch.cuda.is_available()
-    if not on_gpu:
+    if on_gpu:
+        in_bfloat16 = torch.cuda.is_bf16_supported()
+    else:
+        in_bfloat16 = not slows_down(torch.bfloat16, torch.device("cpu"))
         keep_freed_memory()
     set_seed(seed)  # for LoRA's random initialisation
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
@@ -136,7 +139,7 @@ def _trainer(
         warmup_steps=round(recipe.warmup * n_steps),
         optim=recipe.optimizer,
         per_device_train_batch_size=recipe.batch_size,
-        bf16=not on_gpu or torch.cuda.is_bf16_supported(),
+        bf16=in_bfloat16,
         use_cpu=not on_gpu,
         seed=seed,
         save_strategy="epoch",

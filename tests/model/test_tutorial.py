@@ -8,8 +8,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+
+from lm_eval_leakage.scoring.scorers import slows_down
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
 VERDICT = re.compile(r"(?:strong )?evidence:|none found:|cannot be told:")
@@ -24,6 +27,7 @@ def verdicts(notebook: NotebookNode) -> list[str]:
     return VERDICT.findall("\n".join(printed(notebook)))
 
 
+@pytest.mark.skipif(slows_down(torch.bfloat16, torch.device("cpu")), reason="an hour on a processor without AVX-512")
 @pytest.mark.timeout(2700)  # the longest test by far: it trains a model and audits two
 @pytest.mark.model
 def test_the_tutorial_runs_and_reaches_the_verdicts_that_it_shows(
