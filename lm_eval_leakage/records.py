@@ -145,6 +145,7 @@ class OrderAnswers:
     reference: another model's log-likelihoods of the same texts; empty without one
     shared: keys of what the question may share with others (`questions.families`); empty where the log has none
     right: of each order, the place of the right option; empty where the answer is unknown
+    layouts: in which each order was asked; its log-likelihoods are averaged (`stats.order_sum.averaged`)
     """
 
     loglikelihoods: tuple[float, ...]
@@ -155,6 +156,7 @@ class OrderAnswers:
     shared: tuple[str, ...] = ()
     compared: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
+    layouts: tuple[str, ...] = ()
 
     @property
     def controls(self) -> tuple[tuple[float, ...], ...]:

@@ -100,6 +100,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     add("--system_instruction", metavar="TEXT", help="as for lm_eval")
     add("--num_fewshot", "-f", metavar="N", help="examples of the tasks themselves, as for lm_eval; audits have none")
+    add("--metadata", metavar="ARGS", help="of the audits, as for lm_eval: layouts=mixed")
     add("--dry_run", action="store_true", default=None, help="only show the plan; no model is loaded")
     add("--quiet", action="store_true", default=None, help="print only the verdicts")
     add(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
+from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import Answered, DeclaredRow, Question, Request, Shard, UntestableQuestion, Verdict
 from lm_eval_leakage.registry import Registry
 
@@ -24,12 +25,15 @@ class Probe(ABC):
     needs_seal: whether it asks about what only the private folder of a sealed benchmark has
     needs_drawn_orders: whether its verdicts mean something only where the published orders were drawn at random; the
         questions of other benchmarks are skipped
+    asked_layouts: in which its requests, and those of its control forms that show the question, are asked, one layout
+        after the other
     stops: texts after which a model that generates is stopped
     """
 
     needs: ClassVar[str] = "loglikelihood"
     needs_seal: ClassVar[bool] = False
     needs_drawn_orders: ClassVar[bool] = False
+    asked_layouts: tuple[str, ...] = (AUDITED,)
     stops: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, is_count, probes, statistics
 from lm_eval_leakage.questions.guards import anchored
-from lm_eval_leakage.questions.rendering import frame_of, in_orders, option_format
+from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, JSON_ROW, in_orders, laid_out, option_format
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.texts import brief, in_capitals
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
-PAPER = "paper"
+PAPER, MIXED = "paper", "mixed"
+LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, JSON_ROW, CSV_ROW)}
 CONTROL_CONTEXT = "Question:"
 MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
 FOUR_OPTIONS_ORDERS = 24
@@ -57,6 +58,8 @@ class OptionOrders(Probe):
         orders that Hidayat et al. list, and half of the orders for other numbers of options; None for all
     move: which options change place: "all", or only "movable" ones: options that refer to others ("all of the above")
         or that are named by letter keep their place, so that every order makes sense
+    layouts: "audited", or "mixed" for every order in three layouts in which benchmarks are copied, of which the scores
+        are averaged: the audited one, a JSON row and a CSV row, in up to 12 orders unless `orders` says otherwise
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
         the benchmark's own prompt if it shows the options, else the usual one
     """
@@ -64,11 +67,13 @@ class OptionOrders(Probe):
     max_orders: int = 120
     orders: int | float | str | None = None
     move: str = "all"
+    layouts: str = AUDITED
     format: str | None = None
 
     def __post_init__(self) -> None:
         option_format(self.format)
         check_choice("move", self.move, MOVES)
+        check_choice("layouts", self.layouts, LAYOUT_SETS)
         check_counts(2, max_orders=self.max_orders)
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
         if not (self.orders in (None, PAPER) or share or is_count(self.orders, 2)):
@@ -78,9 +83,15 @@ class OptionOrders(Probe):
             )
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        frame = frame_of(question, self.format)
-        blocks = in_orders(frame.markers, question.options, self.chosen_orders(question))
-        return tuple([Request(frame.before, block) for block in blocks])
+        orders = self.chosen_orders(question)
+        found = (laid_out(question, layout, self.format) for layout in self.asked_layouts)
+        return tuple(
+            [Request(frame.before, block) for frame, own in found for block in in_orders(frame.markers, own, orders)]
+        )
+
+    @property
+    def asked_layouts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return LAYOUT_SETS[self.layouts]
 
     def fixed_places(self, question: Question) -> tuple[int, ...]:
         return _fixed_places(_pattern(_read(question.options)), tuple(self.chosen_orders(question)))
@@ -106,21 +117,21 @@ class OptionOrders(Probe):
         return tuple([[options[source] for source in order].index(options[right]) for order in orders])
 
     def control(self, question: Question) -> tuple[Request, ...]:
-        """The compared orders in two forms. Without the question, in one line as "first ..., then ...", what is
-        natural in the options alone stays: an order by time or size. With the question, but in capitals, what is
-        natural beside it stays: the order in which it names them. Neither is the published text; empty if capitals
-        change nothing."""
-        frame = frame_of(question, self.format)
+        """The compared orders in two forms, the second in each layout. Without the question, in a line as "first ...,
+        then ...", what is natural in the options alone stays: an order by time or size. With the question, but in
+        capitals, what is natural beside it stays: the order in which it names them. Neither is the published text;
+        empty if capitals change nothing."""
         orders, options = self.chosen_orders(question), question.options
+        found = [laid_out(question, layout, self.format) for layout in self.asked_layouts]
         compared = [orders[place] for place in self.compared(question)]
-        if len(compared) < 2 or all(in_capitals(text) == text for text in (frame.before, *options)):
+        if len(compared) < 2 or all(in_capitals(text) == text for text in (found[0][0].before, *options)):
             return ()
         in_words = [" first ", *[", then "] * (len(options) - 1)]
         alone = [Request(CONTROL_CONTEXT, line) for line in in_orders(in_words, options, compared)]
-        capitals = [*map(in_capitals, options)]
         with_question = [
             Request(in_capitals(frame.before), block)
-            for block in in_orders([*map(in_capitals, frame.markers)], capitals, compared)
+            for frame, own in found
+            for block in in_orders([*map(in_capitals, frame.markers)], [*map(in_capitals, own)], compared)
         ]
         return (*alone, *with_question)
 
@@ -144,7 +155,7 @@ class OptionOrders(Probe):
         return list(_every_order(pattern, moved, len(options)))
 
     def _wanted(self, n_distinct: int) -> int:
-        wanted: int | float = n_distinct
+        wanted: int | float = n_distinct if len(self.asked_layouts) == 1 else MOST_COMPARED
         if self.orders is not None:
             wanted = 0.5 if isinstance(self.orders, str) else self.orders
         if isinstance(wanted, float):

@@ -186,7 +186,7 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 SECONDS_OF_STATUS = 5.0
 KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
-EDITED = "other questions, rows or statements about them, or lines that a log has lost"
+EDITED = "other questions, rows or settings of the audit, or lines that a log has lost"
 TFLOPS = 100.0
 
 Say = Callable[[str], None]
@@ -443,6 +443,7 @@ def check(
     apply_chat_template: bool | str | None = None,
     system_instruction: str | None = None,
     num_fewshot: int | None = None,
+    metadata: str | Mapping[str, Any] | None = None,
     dry_run: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> CheckOutcome:

@@ -575,7 +575,7 @@ def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
     options = changing_options(row.verdict, has_more=row.task not in model.whole)
     if options is None:
         return remedy_by(None)
-    if not plan.is_here:  # the folder keeps its questions
+    if not plan.has_command:  # the folder of an engine keeps its questions
         told = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
         return f"A plan with {told} and another output_path may change that."
     # where a reference was given, it has no audit of these questions, and the control forms were not asked

@@ -39,6 +39,7 @@ OF_ONE_MODEL = (  # instead of `models`
 OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
 INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
+ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
 NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
 
 
@@ -369,6 +370,12 @@ class Plan(BaseModel):
         return is_alone and all(getattr(self, one) == fields[one].default for one in OF_ENGINES)
 
     @property
+    def has_command(self) -> bool:
+        """Whether `as_command` tells all of it."""
+        fields = type(self).model_fields
+        return self.is_here and all(getattr(self, one) == fields[one].default for one in ONLY_IN_FILES)
+
+    @property
     def asked_models(self) -> tuple[PlanModel, ...]:
         """The models, and the one that is audited as their reference."""
         first, args = self.models[0], self.reference
@@ -500,7 +507,7 @@ def plan_as_yaml(plan: Plan) -> str:
 
 
 def as_command(plan: Plan) -> str:
-    """The command line of a check of one model, without `--dry_run`, `--quiet` and what only its exit status needs."""
+    """The command line of a plan that `has_command`, without `--dry_run`, `--quiet` and what its exit status needs."""
     (model,) = plan.models
     told = {name: getattr(model, name) for name in OF_ONE_MODEL} | {name: getattr(plan, name) for name in PLAN_FIELDS}
     defaults = {name: field.default for one in (PlanModel, Plan) for name, field in one.model_fields.items()}

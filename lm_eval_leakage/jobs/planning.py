@@ -31,6 +31,7 @@ from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
 from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
 from lm_eval_leakage.questions.families import each_once
+from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import chosen_runs
 from lm_eval_leakage.results.data_verdict import FEWEST_JUDGED
 from lm_eval_leakage.results.formatting import DASH, about, count, counted
@@ -88,14 +89,19 @@ class PresentRun:
     """A run that is complete.
 
     data: digests of all rows of its tasks; empty for runs of others
+    detectors: by which its audits judged, by suffix
     """
 
     asked: Asked
     data: Mapping[str, str]
     files: tuple[Path, ...]
+    detectors: Asked
 
-    def is_of(self, kind: str, rows: Sequence[PlacedRow], data: Mapping[str, str]) -> bool:
-        """Whether it asked exactly these rows, of tasks whose rows have these digests."""
+    def is_of(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> bool:
+        """Whether it asked exactly these rows, of tasks with the same rows, and judged with the same parameters."""
+        data = {name: digest_of_rows(task) for name, task in loaded.leaves.items()}
+        if kind != RUN and self.detectors.get(kind) != _detectors(loaded):
+            return False
         if not rows or any(self.data.get(name) != data[name] for name in {row.task for row in rows}):
             return False
         names = [_names(kind, row) for row in rows]
@@ -121,9 +127,9 @@ class PresentRuns:
         found = [run for run in self.runs if kind in run.asked and (kind != RUN or names & run.asked[RUN])]
         return tuple(file for run in found for file in run.files)
 
-    def exact(self, kind: str, rows: Sequence[PlacedRow], data: Mapping[str, str]) -> tuple[Path, ...]:
-        """The newest run that asked exactly these rows; empty if there is none."""
-        return next((run.files for run in reversed(self.runs) if run.is_of(kind, rows, data)), ())
+    def exact(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> tuple[Path, ...]:
+        """The newest run that asked exactly these rows as the task asks; empty if there is none."""
+        return next((run.files for run in reversed(self.runs) if run.is_of(kind, rows, loaded)), ())
 
     def asked(self, kind: str, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         """Those of the rows that were asked."""
@@ -186,10 +192,17 @@ def _runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
 
 
 def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) -> tuple[PresentRun, ...]:
-    return tuple(
-        PresentRun(_audited(run, needs_control) | {RUN: _answered(run, problems)}, run.data, run.results_files)
-        for run in runs
-    )
+    found = []
+    for run in runs:
+        audited, detectors = _audited(run, needs_control)
+        asked = {**audited, RUN: _answered(run, problems)}
+        found.append(PresentRun(asked, run.data, run.results_files, detectors))
+    return tuple(found)
+
+
+def _detectors(loaded: LoadedTask) -> frozenset[str]:
+    """By which an audit judges; which reference a task has is known only where its log is read."""
+    return frozenset(without_reference(name) for task in loaded.leaves.values() for name in task.detectors.values())
 
 
 def _answered(run: Run, problems: list[Problem]) -> frozenset[str]:
@@ -201,18 +214,18 @@ def _answered(run: Run, problems: list[Problem]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _audited(run: Run, needs_control: bool) -> dict[str, frozenset[str]]:
-    """Nothing if lines are missing: then it is run again."""
+def _audited(run: Run, needs_control: bool) -> tuple[Asked, Asked]:
+    """Names of the questions that were asked, and detectors. Nothing if lines are missing: then it is run again."""
     lost: list[Problem] = []
     lines = list(lines_of_audits([run], lost))
     found: dict[str, list[AuditLine]] = defaultdict(list)
     for task, line in [] if any(problem.incomplete for problem in lost) else lines:
         found[(split_name(task) or ("", task))[1]].append(line)
+    kept = {name: own for name, own in found.items() if name != FIRST_AUDIT or _says_enough(own, needs_control)}
     return {
         suffix: frozenset(name for line in own for name in (line.question, content_of(line.doc)[1]) if name)
-        for suffix, own in found.items()
-        if suffix != FIRST_AUDIT or _says_enough(own, needs_control)
-    }
+        for suffix, own in kept.items()
+    }, {suffix: frozenset(without_reference(line.detector) for line in own) for suffix, own in kept.items()}
 
 
 def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
@@ -499,10 +512,9 @@ class _PlannedTask:
             return replace(step, status=NOT_POSSIBLE, note=loaded), None
         model = self.plan.model(unit.model)
         who = named_model(model)
-        data = {name: digest_of_rows(task) for name, task in loaded.leaves.items()} if places else {}
         for place in places:
             present = present_runs([place], who, needs_control=unit.room != REFERENCE)
-            if files := present.exact(unit.suffix, rows, data):
+            if files := present.exact(unit.suffix, rows, loaded):
                 return replace(step, status=THERE, note=_folders(files), files=tuple(map(str, files))), None
         needs = {needs_of(task) for task in loaded.leaves.values()}
         reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]

@@ -11,23 +11,32 @@ from string import ascii_uppercase
 from typing import Any
 
 from lm_eval_leakage.detectors import check_choice
-from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.questions.rendering import (
+    AUDITED,
+    CSV_ROW,
+    INLINE,
+    JSON_ROW,
+    LAYOUTS,
+    context_and_block,
+    laid_out,
+)
 from lm_eval_leakage.records import Question
 
 EXPOSED_ORDERS = ("published", "shuffled")
-EXPOSED_LAYOUTS = ("audited", "usual", "papers", "prose")
+EXPOSED_LAYOUTS = (AUDITED, "usual", "papers", "prose", JSON_ROW, CSV_ROW, INLINE)
 
 
 @dataclass(frozen=True)
 class ExposureText:
     """order: order of the options: "published", or "shuffled", one random order per question (scenario b of Ni et al.)
-    layout: "audited", the task's own; "usual" or "papers", as in `option_orders`; "prose", options without letters
+    layout: "audited", the task's own; "usual" or "papers", as in `option_orders`; "prose", options without letters;
+        "json", "csv" or "inline", as benchmarks are copied
     answer: whether the right letter follows
     header: whether a line with the subject precedes the question, as in Yao et al.
     """
 
     order: str = "published"
-    layout: str = "audited"
+    layout: str = AUDITED
     answer: bool = True
     header: bool = False
 
@@ -45,18 +54,26 @@ class ExposureText:
         text = self._body(replace(question, options=options))
         if self.header and (subject := question.subject.replace("_", " ")):
             text = f"The following is a multiple choice question about {subject}.\n\n{text}"
-        if self.answer and right is not None:
-            said = options[right] if self.layout == "prose" else ascii_uppercase[right]
-            text += f"\nAnswer: {said}"
-        return text
+        return text + self._ending(options, right if self.answer else None)
 
     def _body(self, question: Question) -> str:
         if self.layout == "prose":
             return " ".join(
                 [question.stem.strip(), *(option.strip().rstrip(".") + "." for option in question.options)]
             )
-        context, block = context_and_block(question, None if self.layout == "audited" else self.layout)
+        if self.layout in LAYOUTS:
+            frame, options = laid_out(question, self.layout)
+            return frame.before + frame.block(options)
+        context, block = context_and_block(question, self.layout)
         return context + block(question.options)
+
+    def _ending(self, options: Sequence[str], right: int | None) -> str:
+        if self.layout == JSON_ROW:
+            return '"]}' if right is None else f'"], "answer": {right}}}'
+        if right is None:
+            return ""
+        before = {CSV_ROW: ",", INLINE: " Answer: "}.get(self.layout, "\nAnswer: ")
+        return before + (options[right] if self.layout == "prose" else ascii_uppercase[right])
 
 
 def documents(texts: Sequence[str], neighbours: int) -> list[str]:

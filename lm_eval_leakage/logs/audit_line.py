@@ -23,7 +23,7 @@ from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
-from lm_eval_leakage.stats.order_power import CONTROL_FORMS
+from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 Scored = tuple[str, str, float]  # context, continuation, log-likelihood of the latter (nats)
 
@@ -57,6 +57,7 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
 OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
 QUESTION_KEY = "question_key"  # in lines of questions that could be read, since it is written
 COMPARED_ORDERS, RIGHT_PLACES = "compared_orders", "right_places"  # in lines that have OF_ORDERS, likewise
+LAYOUTS_ASKED = "layouts"  # likewise
 SHARED_TEXTS = "shared_texts"  # likewise
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
@@ -181,7 +182,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
 
 # ---------------------------------------------------------------------- the one reader
 
-NO_VALUES = frozenset((*CORE, *OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, LAYOUTS_ASKED, *OF_HARNESS))
 
 
 def audit_lines(
@@ -270,14 +271,19 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
     14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")  # another statistic may use it for anything
     responses = sample.get("resps") or []
+    layouts = tuple(map(intern, (_typed(sample, LAYOUTS_ASKED, str) or "").split()))
+    n_layouts = len(layouts) or 1
     compared = tuple(_listed(sample, COMPARED_ORDERS, int))
     if compared and not (0 == compared[0] <= max(compared) < sample["n_orders"] and len({*compared}) == len(compared)):
         raise ValueError(f"{COMPARED_ORDERS} is {compared}, which are not places among {n_orders} orders, 0 first")
-    fitting = isinstance(n_orders, int) and len(responses) - n_orders in (0, len(CONTROL_FORMS) * len(compared))
+    n_asked = n_orders * n_layouts if isinstance(n_orders, int) else 0
+    fitting = n_asked and len(responses) - n_asked in (0, (1 + n_layouts) * len(compared))
     if not fitting or not all(isinstance(one[0], (list, tuple)) for one in responses):
-        n_orders, responses = 0, []
+        n_asked, responses = 0, []
     found = array("f", (float(response[0][0]) for response in responses))
-    own, control = found[:n_orders], found[n_orders:]
+    own, control = found[:n_asked], found[n_asked:]
+    if n_layouts > 1:
+        own, control = array("f", averaged(own, n_layouts)), array("f", averaged_controls(control, n_layouts))
     right = tuple(_listed(sample, RIGHT_PLACES, int))
     if own and right and (len(right) != len(own) or min(right) < 0):
         raise ValueError(
@@ -291,7 +297,7 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
     if status is None or len(own) < 2:
         return own, None
     asked = OrderAnswers(
-        tuple(own), intern(status), guarded, tuple(control), tuple(reference), shared, compared, right
+        tuple(own), intern(status), guarded, tuple(control), tuple(reference), shared, compared, right, layouts
     )
     return own, asked
 
@@ -332,8 +338,10 @@ def written_line(
         core |= {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
     if orders is not None:
         core |= zip(OF_ORDERS, (orders.orders, ",".join(map(repr, orders.reference)) or None), strict=True)
+        more: tuple[tuple[str, str, tuple[object, ...]], ...]
         more = ((COMPARED_ORDERS, ",", orders.compared), (RIGHT_PLACES, ",", orders.right))
-        for key, by, values in (*more, (SHARED_TEXTS, " ", orders.shared)):
+        more = (*more, (SHARED_TEXTS, " ", orders.shared), (LAYOUTS_ASKED, " ", orders.layouts))
+        for key, by, values in more:
             core |= {key: by.join(map(str, values))} if values else {}
     own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
     own |= {name: contributions[name] for name in sorted(contributions)}

@@ -8,6 +8,9 @@ text is what a model may have seen.
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -62,6 +65,37 @@ def context_and_block(
     """The text before the options, and a function that renders them in any order; format_name as above."""
     frame = frame_of(question, format_name)
     return frame.before, frame.block
+
+
+AUDITED, JSON_ROW, CSV_ROW, INLINE = "audited", "json", "csv", "inline"
+LAYOUTS = (AUDITED, JSON_ROW, CSV_ROW, INLINE)  # in which a crawl may hold a benchmark
+
+
+def laid_out(question: Question, layout: str, format_name: str | None = None) -> tuple[Frame, tuple[str, ...]]:
+    """The question in one of LAYOUTS, and its options as they are written there. What follows the options begins with
+    the end of the last one; the right answer is left to the caller.
+
+    format_name: of `audited`, as above
+    """
+    stem, options = question.stem.strip(), question.options
+    n_more = len(options) - 1
+    if layout == JSON_ROW:
+        before = f'{{"question": {json.dumps(stem, ensure_ascii=False)}, "choices": ['
+        quoted = tuple(json.dumps(option, ensure_ascii=False)[1:-1] for option in options)
+        return Frame(before, ('"', *['", "'] * n_more), '"], "answer": '), quoted
+    if layout == CSV_ROW:
+        return Frame(_in_csv(stem), (",",) * len(options), ","), tuple(map(_in_csv, options))
+    if layout == INLINE:
+        letters = [label.strip("\n. ") for label in _labels(FORMATS["usual"], len(options))]
+        return Frame(stem, tuple(f" ({letter}) " for letter in letters), " Answer:"), options
+    return frame_of(question, format_name), options
+
+
+def _in_csv(text: str) -> str:
+    """A field as Python's csv writes it: in quotation marks where it needs them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([text])
+    return line.getvalue()
 
 
 def whole_text(question: Question, format_name: str | None = None) -> str:

@@ -136,10 +136,10 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
 @dataclass(frozen=True)
 class _Reference:
     """What another model's runs say. right: scores of its answers to a question, by the hash of the row and of its
-    text; orders: log-likelihoods of the orders of each question, by the hash of the row."""
+    text; orders: log-likelihoods of the orders of each question, by the hash of the row and the layouts asked."""
 
     right: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    orders: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    orders: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = field(default_factory=dict)
 
 
 def _references(
@@ -153,8 +153,8 @@ def _references(
                 for name in filter(None, (answer.doc_hash, answer.content)):
                     own.right[name].append(answer.scores[metric])
         for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
-            if line.loglikelihoods and line.published_orders is not None:
-                own.orders[line.question] = tuple(line.loglikelihoods)
+            if line.orders is not None:
+                own.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
     return found
 
 
@@ -172,7 +172,8 @@ def _with_orders(one: AuditedQuestion, references: Sequence[_Reference]) -> Audi
     if one.orders is None or one.orders.reference:
         return one
     n_orders = len(one.orders.loglikelihoods)
-    found = [own for reference in references if len(own := reference.orders.get(one.doc_hash, ())) == n_orders]
+    key = one.doc_hash, one.orders.layouts
+    found = [own for reference in references if len(own := reference.orders.get(key, ())) == n_orders]
     if not found:
         return one
     return replace(one, orders=replace(one.orders, reference=tuple(np.mean(found, axis=0).tolist())))

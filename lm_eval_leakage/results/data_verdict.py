@@ -59,7 +59,14 @@ from lm_eval_leakage.results.published_orders import (
     WEAKEST_FIRST,
     WRITTEN_ORDERS,
 )
-from lm_eval_leakage.stats.order_power import CONTROL_FORMS, FOUND_WITH, SEEN_RANKS, OrderPower, found_by_all
+from lm_eval_leakage.stats.order_power import (
+    CONTROL_FORMS,
+    FOUND_WITH,
+    SEEN_IN_MIXED_LAYOUTS,
+    SEEN_RANKS,
+    OrderPower,
+    found_by_all,
+)
 from lm_eval_leakage.stats.order_sum import (
     NaturalPart,
     OrderRatio,
@@ -117,6 +124,7 @@ class DataVerdict:
     power: what each comparison finds at other levels; empty where none was made
     natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
     n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
+    layouts: in which each order was asked, if in several; then `detectable` is of questions seen in mixed layouts
     """
 
     basis: str = ""
@@ -138,6 +146,7 @@ class DataVerdict:
     power: tuple[OrderPower, ...] = field(default=(), repr=False, compare=False)
     natural: tuple[float, float] = (0.0, 0.0)
     n_unseen: int = 0
+    layouts: tuple[str, ...] = ()
 
     @property
     def pvalue(self) -> float:
@@ -227,7 +236,8 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
         found = _tested(BY_CONTROL, asked, natural)
     else:
         found = DataVerdict(BY_RATIO)
-    return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
+    layouts = max(one.layouts for one in questions)  # of all of them, unless a group has others
+    return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded), layouts=layouts)
 
 
 def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
@@ -284,6 +294,7 @@ def _tested(
         few = f"{counted(n)} {_in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
         return DataVerdict(basis, n=n, doubt=few)
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
+    seen_ranks = SEEN_IN_MIXED_LAYOUTS if any(one.answers.layouts for one in scored) else SEEN_RANKS
     weigh = np.positive if basis == BY_CONTROL else np.exp
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == BY_CONTROL:
@@ -301,7 +312,7 @@ def _tested(
         bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
         found_with = 1 - (1 - FOUND_WITH) / len(kinds)
         weights = [weigh(own) for own in scores]
-        powers.append(OrderPower(weights, bases, SEEN_RANKS[kind], numbers, found_with, spread * n, priors))
+        powers.append(OrderPower(weights, bases, seen_ranks[kind], numbers, found_with, spread * n, priors))
     doubt = _doubt_of_reference(scored, numbers, rng) if basis == BY_REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
@@ -468,7 +479,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short and is_found:
         return f"Prefers the published orders {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
     if short:
-        return f"{none} ({p}).{_had_it_seen(verdict.detectable)}"
+        return f"{none} ({p}).{_had_it_seen(verdict)}"
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
@@ -491,7 +502,9 @@ def cited(verdict: DataVerdict) -> str:
 
 def _found_or_not(verdict: DataVerdict) -> str:
     found_nothing = verdict.word == NONE_FOUND
-    return detectable_in_words(verdict.detectable) if found_nothing else seen_in_words(verdict.seen)
+    if not found_nothing:
+        return seen_in_words(verdict.seen)
+    return detectable_in_words(verdict.detectable, IN_MIXED_LAYOUTS if verdict.layouts else "")
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
@@ -541,20 +554,24 @@ def _in_families(n_units: int) -> str:
     return f"in {count(n_units)} {'family' if n_units == 1 else 'families'} with the same options, passage or stem"
 
 
-def detectable_in_words(detectable: Iterable[tuple[int, float]]) -> str:
+IN_MIXED_LAYOUTS = ", each in one of six layouts,"
+
+
+def detectable_in_words(detectable: Iterable[tuple[int, float]], how: str = "") -> str:
     """To end a sentence with: how many seen questions would have been found; empty if not even all."""
     able = [(count, share) for count, share in detectable if not math.isnan(share)]
     times = {1: "once", 2: "twice", 3: "three times"}
     told = [f"{percent(share, 0)} of the questions seen {times.get(n, f'{n} times')}" for n, share in able]
-    return f"; {' or '.join(told)} would have been found with probability {FOUND_WITH}" if told else ""
+    return f"; {' or '.join(told)}{how} would have been found with probability {FOUND_WITH}" if told else ""
 
 
-def _had_it_seen(detectable: Iterable[tuple[int, float]]) -> str:
+def _had_it_seen(verdict: DataVerdict) -> str:
     """The first of these in a sentence of its own."""
-    for n, share in detectable:
+    for n, share in verdict.detectable:
         if not math.isnan(share):
             seen = {1: "once", 2: "twice"}.get(n, f"{n} times")
             had = f"Had it seen {whole_percent(share)} of the questions {seen}"
+            had += IN_MIXED_LAYOUTS.rstrip(",") if verdict.layouts else ""
             return f" {had}, the audit would have found that with probability {FOUND_WITH}."
     return ""
 

@@ -134,6 +134,29 @@ def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | Non
     return own if other is None else own - other
 
 
+def averaged(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
+    """One log-likelihood per order, nats: its standardised values in each layout, averaged, times the layouts' mean
+    standard deviation and plus their mean. A layout in which all orders are as likely counts as 0 for each.
+
+    Claim: every order is treated alike, so that orders that are exchangeable in each layout stay so together.
+
+    answers: of all orders in one layout after the other, `(n_layouts * n_orders,)`
+    """
+    if n_layouts == 1 or not len(answers):
+        return tuple(answers)
+    each = np.asarray(answers, dtype=float).reshape(n_layouts, -1)
+    scored = (standard_scores(own) for own in each)
+    mean = np.mean([np.zeros(each.shape[1]) if own is None else own for own in scored], axis=0)
+    found: list[float] = (each.mean() + each.std(axis=1).mean() * mean).tolist()
+    return tuple(found)
+
+
+def averaged_controls(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
+    """Those of the control forms: the first is the same in all layouts and was asked once, the second in each."""
+    n_orders = len(answers) // (1 + n_layouts)
+    return (*answers[:n_orders], *averaged(answers[n_orders:], n_layouts))
+
+
 def version_sum(scores: Sequence[Sequence[float]]) -> OrderSum:
     """The test of versions that were drawn uniformly, such as wordings and orders of questions: the same result in
     whatever order they come, so that a table and an audit of its log give one p-value.

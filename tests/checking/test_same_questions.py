@@ -110,3 +110,19 @@ def test_a_task_that_leaves_the_number_of_examples_to_the_harness_is_not_asked_t
     checked(tmp_path, tasks="quiz", include_path=tasks)
     again = checked(tmp_path, tasks="quiz", include_path=tasks, dry_run=True)
     assert not again.plan.to_run
+
+
+@pytest.mark.parametrize("metadata", [{"layouts": "mixed"}, {"move": "movable"}, {"orders": 12}])
+def test_an_audit_with_other_settings_is_asked_again_and_the_first_is_taken_back(
+    fakes: type[NamedFake], tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    written(tmp_path, DOCS)
+    first = checked(tmp_path)
+    again, fresh = checked(tmp_path, metadata=metadata), checked(tmp_path, out="fresh", metadata=metadata)
+    possible = {what for what, status in statuses(first).items() if status == TO_RUN}
+    assert {what for what in possible if statuses(again)[what] == TO_RUN} == {"option orders"}
+    figures = [[(one.verdict, one.pvalue, one.flagged) for one in found.verdicts] for found in (again, fresh)]
+    assert figures[0] == figures[1]
+    restored = checked(tmp_path)
+    assert not restored.plan.to_run
+    assert restored.verdicts == first.verdicts

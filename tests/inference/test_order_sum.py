@@ -20,6 +20,8 @@ from lm_eval_leakage.stats.order_sum import (
     SUM_DRAWS,
     adjusted_by_holm,
     as_units,
+    averaged,
+    averaged_controls,
     base_of,
     bases_of,
     both_tails,
@@ -411,3 +413,29 @@ def test_the_level_of_holms_method_rejects_what_the_adjusted_pvalues_reject(n) -
             for changed, expected in ((level * 0.999, True), (level * 1.001, False)):
                 others = [*pvalues[:place], changed, *pvalues[place + 1 :]]
                 assert (adjusted_by_holm(others)[place] <= 0.1) == expected
+
+
+LAYOUTS = st.integers(1, 4).flatmap(
+    lambda n: st.lists(st.lists(st.integers(-9, 9), min_size=n, max_size=n), min_size=2, max_size=6)
+)
+
+
+@given(LAYOUTS, st.randoms(use_true_random=False))
+def test_layouts_are_averaged_as_standard_scores_and_treat_all_orders_alike(rows, rng) -> None:
+    each = np.array(rows, dtype=float).T  # layouts by orders
+    found = np.array(averaged(each.ravel().tolist(), len(each)))
+    if len(each) == 1:
+        assert found.tolist() == each[0].tolist()
+        return
+    by_hand = [(own - own.mean()) / own.std() if own.std() else 0 * own for own in each]
+    assert found == pytest.approx(each.mean() + each.std(axis=1).mean() * np.mean(by_hand, axis=0))
+    order = rng.sample(range(each.shape[1]), each.shape[1])
+    assert averaged(each[:, order].ravel().tolist(), len(each)) == pytest.approx(found[order])
+
+
+def test_the_same_answers_in_each_layout_are_those_of_one() -> None:
+    own = [-3.0, -1.0, -2.5, -7.0]
+    assert averaged(own * 3, 3) == pytest.approx(own)
+    assert averaged_controls([*own, *[1.0, 2.0, 4.0, 8.0] * 2], 2) == pytest.approx([*own, 1, 2, 4, 8])
+    assert averaged((), 3) == averaged_controls((), 3) == ()
+    assert all(math.isnan(one) for one in averaged([1.0, math.nan, 2.0, 3.0], 2))

@@ -70,6 +70,21 @@ def test_the_audited_layout_is_the_tasks_own() -> None:
     assert ExposureText(answer=False, layout="usual").write(framed) == "Which?\nA. w\nB. x"
 
 
+@pytest.mark.parametrize(
+    ("layout", "answered", "open_ended"),
+    [
+        ("json", '{"question": "Which?", "choices": ["w", "x", "y", "z"], "answer": 2}', '"z"]}'),
+        ("csv", "Which?,w,x,y,z,C", "y,z"),
+        ("inline", "Which? (A) w (B) x (C) y (D) z Answer: C", "(D) z"),
+    ],
+)
+def test_a_benchmark_is_copied_as_rows_or_in_one_line(layout: str, answered: str, open_ended: str) -> None:
+    assert ExposureText(layout=layout).write(QUESTION) == answered
+    without = ExposureText(layout=layout, answer=False).write(QUESTION)
+    assert without.endswith(open_ended)
+    assert answered.startswith(without.removesuffix("]}"))
+
+
 def test_the_letter_follows_the_right_option_when_options_are_shuffled() -> None:
     texts = {
         ExposureText(order="shuffled").write(Question(str(i), "Which?", ("w", "x", "y", "z"), 2)) for i in range(30)

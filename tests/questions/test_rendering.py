@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.rendering import named, whole_text
+from lm_eval_leakage.questions.rendering import (
+    AUDITED,
+    CSV_ROW,
+    INLINE,
+    JSON_ROW,
+    LAYOUTS,
+    in_orders,
+    laid_out,
+    named,
+    whole_text,
+)
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 QUESTION = Question("1", " Which?\n", ("red", "blue "))
@@ -22,6 +34,32 @@ def test_formats_are_the_harness_template_of_mmlu_and_that_of_the_papers() -> No
 def test_more_options_than_letters_are_refused() -> None:
     with pytest.raises(UntestableQuestion, match="27 options"):
         whole_text(Question("1", "Which?", ("x",) * 27))
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\n\0"), max_size=12)
+
+
+@given(ANY_TEXT, st.lists(ANY_TEXT, min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_a_row_of_any_texts_in_any_order_is_read_back(stem: str, options: list[str], rng) -> None:
+    question = Question("1", stem, tuple(options))
+    order = rng.sample(range(len(options)), len(options))
+    texts = {}
+    for layout in LAYOUTS:
+        frame, own = laid_out(question, layout)
+        (block,) = in_orders(frame.markers, own, [order])
+        texts[layout] = frame.before + block
+        assert texts[layout] + frame.after == frame.text([own[place] for place in order])
+    shown = [options[place] for place in order]
+    assert json.loads(texts[JSON_ROW] + '"]}') == {"question": stem.strip(), "choices": shown}
+    assert next(csv.reader([texts[CSV_ROW]])) == [stem.strip(), *shown]
+    listed = [f" ({letter}) {one}" for letter, one in zip("ABCD", shown, strict=False)]
+    assert texts[INLINE] == stem.strip() + "".join(listed)
+    assert texts[AUDITED] == whole_text(Question("1", stem, tuple(shown)))
+
+
+def test_the_right_answer_ends_a_row() -> None:
+    ends = {layout: laid_out(QUESTION, layout)[0].after for layout in LAYOUTS}
+    assert ends == {AUDITED: "\nAnswer:", JSON_ROW: '"], "answer": ', CSV_ROW: ",", INLINE: " Answer:"}
 
 
 ANIMALS = ("a cat", "a cat on a mat", "two dogs", "10", "100")

@@ -44,6 +44,7 @@ from lm_eval_leakage.records import (
 )
 from lm_eval_leakage.stats.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of, why_withheld
 from lm_eval_leakage.stats.order_scores import find_device
+from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 logger = logging.getLogger(__name__)
 
@@ -236,19 +237,20 @@ def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
 
 def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
     question, probe = task.question(asked.doc), task.pooled_probe
-    n_orders = len(asked.requests)
-    responses = asked.responses
+    n_asked, n_layouts = len(asked.requests), len(probe.asked_layouts)
+    n_orders, responses = n_asked // n_layouts, asked.responses
     everything = tuple(response[0] for response in responses if isinstance(response, tuple))
-    own, of_control = everything[:n_orders], everything[n_orders:]
+    own = averaged(everything[:n_asked], n_layouts)
+    of_control = averaged_controls(everything[n_asked:], n_layouts)
     expected: tuple[float, ...] = ()
     loglikelihoods = own
     if task.reference is not None:
-        expected = tuple(task.reference.of(asked.arguments[:n_orders]) or ())
+        expected = averaged(task.reference.of(asked.arguments[:n_asked]) or (), n_layouts)
         loglikelihoods = tuple(own - other for own, other in zip(own, expected, strict=True))
     answers = [one.answer for one in asked.instances[:n_orders]]
     found.answered = Answered(
         question,
-        asked.requests,
+        asked.requests[:n_orders],
         loglikelihoods,
         probe.gold(question),
         tuple(answer for answer in answers if isinstance(answer, TokenScores)),
@@ -258,7 +260,7 @@ def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
         probe.candidates(question),
     )
     if probe.asks_orders:
-        asked.skipped = _not_finite(of_control, begin=n_orders)
+        asked.skipped = _not_finite(everything[n_asked:], begin=n_asked)
         found.orders = OrderAnswers(
             own,
             task.orders.status,
@@ -268,6 +270,7 @@ def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
             shared_texts(question),
             probe.compared(question),
             probe.right_places(question),
+            probe.asked_layouts if n_layouts > 1 else (),
         )
 
 
