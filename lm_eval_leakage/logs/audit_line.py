@@ -57,8 +57,7 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
 OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
 QUESTION_KEY = "question_key"  # in lines of questions that could be read, since it is written
 COMPARED_ORDERS, RIGHT_PLACES = "compared_orders", "right_places"  # in lines that have OF_ORDERS, likewise
-LAYOUTS_ASKED = "layouts"  # likewise
-SHARED_TEXTS = "shared_texts"  # likewise
+SHARED_TEXTS, LAYOUTS_ASKED = "shared_texts", "layouts"  # likewise
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
@@ -338,9 +337,12 @@ def written_line(
         core |= {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
     if orders is not None:
         core |= zip(OF_ORDERS, (orders.orders, ",".join(map(repr, orders.reference)) or None), strict=True)
-        more: tuple[tuple[str, str, tuple[object, ...]], ...]
-        more = ((COMPARED_ORDERS, ",", orders.compared), (RIGHT_PLACES, ",", orders.right))
-        more = (*more, (SHARED_TEXTS, " ", orders.shared), (LAYOUTS_ASKED, " ", orders.layouts))
+        more: Iterable[tuple[str, str, Sequence[object]]] = (
+            (COMPARED_ORDERS, ",", orders.compared),
+            (RIGHT_PLACES, ",", orders.right),
+            (SHARED_TEXTS, " ", orders.shared),
+            (LAYOUTS_ASKED, " ", orders.layouts),
+        )
         for key, by, values in more:
             core |= {key: by.join(map(str, values))} if values else {}
     own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}

@@ -11,6 +11,7 @@ import pytest
 from lm_eval_leakage.logs.audit_line import (
     COMPARED_ORDERS,
     CORE,
+    LAYOUTS_ASKED,
     OF_HARNESS,
     OF_ORDERS,
     RIGHT_PLACES,
@@ -32,7 +33,7 @@ def table(heading: str) -> list[list[str]]:
     ("heading", "keys"),
     [
         ("Keys of every line", CORE),
-        ("Keys of option orders", (*OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS)),
+        ("Keys of option orders", (*OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, LAYOUTS_ASKED)),
         ("Keys of the harness", OF_HARNESS),
     ],
 )
