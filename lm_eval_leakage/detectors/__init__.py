@@ -25,15 +25,12 @@ class Probe(ABC):
     needs_seal: whether it asks about what only the private folder of a sealed benchmark has
     needs_drawn_orders: whether its verdicts mean something only where the published orders were drawn at random; the
         questions of other benchmarks are skipped
-    asked_layouts: in which its requests, and those of its control forms that show the question, are asked, one layout
-        after the other
     stops: texts after which a model that generates is stopped
     """
 
     needs: ClassVar[str] = "loglikelihood"
     needs_seal: ClassVar[bool] = False
     needs_drawn_orders: ClassVar[bool] = False
-    asked_layouts: tuple[str, ...] = (AUDITED,)
     stops: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -48,6 +45,12 @@ class Probe(ABC):
         """Whether its requests are orders of a question's options of which, if they were drawn at random, each is as
         likely to be the published one, so that a verdict on the data set can be computed."""
         return False
+
+    @property
+    def asked_layouts(self) -> tuple[str, ...]:
+        """In which its requests, and those of its control forms that show the question, are asked, one layout after
+        the other."""
+        return (AUDITED,)
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
         """The probe with access to all questions of the benchmark, for probes that need other questions too."""

@@ -74,6 +74,10 @@ class OptionOrders(Probe):
         option_format(self.format)
         check_choice("move", self.move, MOVES)
         check_choice("layouts", self.layouts, LAYOUT_SETS)
+        if self.orders == PAPER and self.layouts != AUDITED:
+            raise ValueError(
+                f"layouts is {self.layouts!r} and orders is {PAPER!r}, which are asked as in the paper; leave one out"
+            )
         check_counts(2, max_orders=self.max_orders)
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
         if not (self.orders in (None, PAPER) or share or is_count(self.orders, 2)):
@@ -90,7 +94,7 @@ class OptionOrders(Probe):
         )
 
     @property
-    def asked_layouts(self) -> tuple[str, ...]:  # type: ignore[override]
+    def asked_layouts(self) -> tuple[str, ...]:
         return LAYOUT_SETS[self.layouts]
 
     def fixed_places(self, question: Question) -> tuple[int, ...]:

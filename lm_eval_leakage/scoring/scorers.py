@@ -64,7 +64,7 @@ def default_max_tokens(model: Any, device: torch.device) -> int:
 
 
 def slows_down(dtype: torch.dtype | None, device: torch.device) -> bool:
-    """Whether a model computes several times slower in `dtype` than in float32 there: a processor of Intel's kind
+    """Whether a model computes several times slower in `dtype` than in float32 there: an x86 processor
     without AVX-512 emulates bfloat16."""
     emulates = device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     return emulates and dtype == torch.bfloat16
