@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.task_shelf import PlacedRow
 from lm_eval_leakage.harness.tasks.task import drawn
-from lm_eval_leakage.jobs.planning import found_among, samples_of
+from lm_eval_leakage.jobs import planning
+from lm_eval_leakage.jobs.planning import PresentRun, found_among, samples_of
 
 
 def rows(n: int, task: str = "t") -> list[PlacedRow]:
@@ -48,3 +53,19 @@ def test_rows_of_unknown_layout_do_not_match_by_their_empty_text() -> None:
 
 def test_indices_are_sorted_and_counted_once() -> None:
     assert samples_of([*rows(3)[::-1], rows(3)[0], *rows(1, "u")]) == {"t": [0, 1, 2], "u": [0]}
+
+
+def test_an_audit_is_the_same_if_its_detectors_are_among_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member of a group of which no question was drawn has no line in the log."""
+    monkeypatch.setattr(planning, "digest_of_rows", lambda task: "rows")
+    members = {name: SimpleNamespace(detectors={"outlier": f"outlier:delta={name}"}) for name in ("-0.1", "-0.3")}
+    loaded: Any = SimpleNamespace(leaves=members)
+    row = PlacedRow("-0.1", 0, "hash", "content")
+
+    def run(*detectors: str) -> PresentRun:
+        asked = {"leakage_perm": frozenset({"hash"})}
+        return PresentRun(asked, {"-0.1": "rows"}, (), {"leakage_perm": frozenset(detectors)})
+
+    assert run("outlier:delta=-0.1").is_of("leakage_perm", [row], loaded)
+    assert not run("outlier").is_of("leakage_perm", [row], loaded)
+    assert not run("outlier:delta=-0.1", "outlier").is_of("leakage_perm", [row], loaded)
