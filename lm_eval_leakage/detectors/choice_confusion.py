@@ -64,6 +64,10 @@ class ChoiceConfusion(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         return tuple(request for options, _ in self.arms(question) for request in self._asked(question, options))
 
+    def original(self, question: Question) -> tuple[Request, ...]:
+        """The requests of the first arm."""
+        return self._asked(question, question.options)
+
     def arms(self, question: Question) -> tuple[Arm, ...]:
         """Options and index of the right one for each arm; the two shuffled arms have the same order, the two replaced
         arms the same replacements."""
@@ -135,6 +139,7 @@ class ArmsMeasurement(Measurement):
     confusion: margin of the right option over the best other among the published options, minus its margin among the
         replaced and shuffled ones, nats
     reference, reference_stderr: a clean model's delta and its standard error; None and 0 if not given
+    shuffled_place: of the right option, when shuffled; None where the model is not shown their order
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)
@@ -145,6 +150,7 @@ class ArmsMeasurement(Measurement):
     confusion: float
     reference: float | None = None
     reference_stderr: float | None = None
+    shuffled_place: int | None = None
 
 
 def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
@@ -227,7 +233,9 @@ class PairedAccuracy(Statistic):
         original, shuffled, replaced, generalized = (margin > 0 for margin in margins)
         assert not isinstance(self.reference, str), "__post_init__ replaces a file by its delta"
         reference = self.reference, self.reference_stderr
-        return ArmsMeasurement(original, shuffled, replaced, generalized, margins[0] - margins[-1], *reference)
+        shown = {request.context for request in question.requests[: 2 * n_options]}
+        place = question.gold[1] if len(shown) > 1 else None
+        return ArmsMeasurement(original, shuffled, replaced, generalized, margins[0] - margins[-1], *reference, place)
 
 
 def delta_of_run(reference: str) -> tuple[float, float]:

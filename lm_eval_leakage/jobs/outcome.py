@@ -32,7 +32,7 @@ from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, 
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.columns import ACCURACY_UNFLAGGED, NULL_RATE
+from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import (
@@ -180,8 +180,8 @@ class CheckedTask:
     n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts
     n_tested: those that were tested one by one; flagged: how many of these are flagged; expected: how many would be by
         chance
-    accuracy: of the run, with its standard error; accuracy_unflagged: on its unflagged questions, with the ends of
-        the 95 % interval
+    accuracy: of the run, with its standard error; accuracy_clean: an estimate without leakage, inflation: what that
+        adds, each with the ends of the 95 % interval
     time: when it was told, in ISO 8601
     citation: a sentence to copy; revision: of the model; seed: by which the questions were drawn, None if they are all
     """
@@ -207,9 +207,12 @@ class CheckedTask:
     metric: str
     accuracy: float | None
     accuracy_stderr: float | None
-    accuracy_unflagged: float | None
-    accuracy_unflagged_low: float | None
-    accuracy_unflagged_high: float | None
+    accuracy_clean: float | None
+    accuracy_clean_low: float | None
+    accuracy_clean_high: float | None
+    inflation: float | None
+    inflation_low: float | None
+    inflation_high: float | None
     n_copies: int = 0
     time: str = field(default="", compare=False)
     citation: str = ""
@@ -306,7 +309,7 @@ def _escaped(text: str) -> str:
 
 def checked_task(row: Row) -> CheckedTask:
     verdict, short = row.verdict, told_verdict(row)
-    rate, unflagged = NULL_RATE.of(row), ACCURACY_UNFLAGGED.of(row)
+    rate, clean, added = NULL_RATE.of(row), ACCURACY_CLEAN.of(row), INFLATION.of(row)
     return CheckedTask(
         model=row.model,
         task=row.name,
@@ -329,9 +332,12 @@ def checked_task(row: Row) -> CheckedTask:
         metric=row.metric,
         accuracy=_defined(row.accuracy.value),
         accuracy_stderr=_defined(row.accuracy.stderr),
-        accuracy_unflagged=_defined(unflagged.value),
-        accuracy_unflagged_low=_defined(unflagged.low),
-        accuracy_unflagged_high=_defined(unflagged.high),
+        accuracy_clean=_defined(clean.value),
+        accuracy_clean_low=_defined(clean.low),
+        accuracy_clean_high=_defined(clean.high),
+        inflation=_defined(added.value),
+        inflation_low=_defined(added.low),
+        inflation_high=_defined(added.high),
         n_copies=row.n_copies,
         time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         citation=short.citation,

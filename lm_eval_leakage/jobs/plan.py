@@ -537,7 +537,7 @@ RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
 REFERENCE, UNSEEN = "reference", "unseen"  # begin the kinds of audits of another model, and of unseen questions
 RUNS = "runs"
 ROOMS = (RUNS, REFERENCE, UNSEEN)  # folders of units that are done
-OF_UNSEEN = (FIRST_AUDIT, "leakage_tokens")
+OF_UNSEEN = CHECKED_AUDITS
 SHARD_ID = re.compile(r"(\d+)of(\d+)")
 
 

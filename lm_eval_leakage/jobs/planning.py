@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
@@ -335,6 +336,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*first, cells[-1]]).rstrip()
 
 
+CONFUSION = CHECKED_AUDITS[-1]
 IN_WORDS = dict(zip(CHECKED_AUDITS, (ORDERS_RUN, TOKENS_RUN, CONFUSION_RUN), strict=True))
 TASKS_KEPT = 8  # of which the drawn questions are remembered
 
@@ -467,7 +469,10 @@ class _PlannedTask:
     def _own(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
         """Of the model itself, on the benchmark or on unseen questions."""
         if unit.room == UNSEEN:
-            loaded = self._loaded(unit.asked, {"data_files": str(self.plan.unseen), **unit.metadata})
+            asked = {"data_files": str(self.plan.unseen), **unit.metadata}
+            loaded = self._loaded(unit.asked, asked)
+            if unit.suffix == CONFUSION and not isinstance(loaded, str):
+                loaded = self._asked_alike(loaded, asked)
             rows = [] if isinstance(loaded, str) else placed_rows(loaded)
             step = PlannedStep(self.name, f"{UNSEEN_RUN}: {in_words(unit.suffix)}", len(rows))
             return self._asked(step, unit, loaded, rows, places)
@@ -553,6 +558,24 @@ class _PlannedTask:
                 if task.get_config("num_fewshot") != 0:  # which lm_eval does not change either
                     task.set_config(key="num_fewshot", value=self.plan.num_fewshot)
         return loaded
+
+    def _asked_alike(self, loaded: LoadedTask, asked: Mapping[str, object]) -> LoadedTask | str:
+        """Choice confusion of unseen questions as that of the benchmark, so that accuracies may be compared."""
+        own = self._loaded(f"{self.name}_{CONFUSION}")
+        question = (
+            None
+            if isinstance(own, str)
+            else next(
+                (one for task in own.leaves.values() for one in task.benchmark() if one.answer is not None), None
+            )
+        )
+        if question is None:
+            return loaded
+        score = "letters" if question.prompt is None else "texts"
+        plain = replace(question, frame=None, prompt=None)
+        if ChoiceConfusion().original(question) != ChoiceConfusion(score=score).original(plain):
+            return "the benchmark's own prompt is not one in which other questions can be asked"
+        return loaded if score == "letters" else self._loaded(f"{self.name}_{CONFUSION}", {**asked, "score": score})
 
     def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
         """The drawn questions; an audit whose rows are not questions of the benchmark, such as one of question orders,

@@ -21,7 +21,7 @@ from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.records import Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
@@ -67,12 +67,14 @@ OF_HARNESS = (
 
 @dataclass(frozen=True)
 class Arms:
-    """Whether the model answers a question correctly in each arm of the choice-confusion audit."""
+    """Whether the model answers a question correctly in each arm of the choice-confusion audit; and the place of the
+    right option when shuffled, None where the model is not shown their order."""
 
     original: bool
     shuffled: bool
     replaced: bool
     generalized: bool
+    shuffled_place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,11 @@ class AuditLine:
     @property
     def arms(self) -> Arms | None:
         """None for other audits."""
-        names = [arm.name for arm in fields(Arms)]
-        return Arms(*(bool(self.values[name]) for name in names)) if self.values.keys() >= {*names} else None
+        if not self.values.keys() >= {*ARMS}:
+            return None
+        place = self.values.get("shuffled_place")
+        right = {name: bool(self.values[name]) for name in ARMS}
+        return Arms(**right, shuffled_place=None if place is None else int(place))
 
     @property
     def guarded(self) -> bool:

@@ -36,6 +36,8 @@ class _File(BaseModel):
     combined: CombinedScore | None
     unseen: _Unseen | None
     natural: NaturalPart | None = None
+    answered: tuple[int, int] = (0, 0)
+    by_letters: bool = False
 
     @model_validator(mode="after")
     def _fit(self) -> _File:
@@ -46,6 +48,7 @@ class _File(BaseModel):
             _check(len(one.weights) == len(one.detectors), "the combined score lacks one weight per detector")
             _check(all(map(one.unseen.get, one.detectors)), "the combined score lacks unseen questions of a detector")
         _check(COMBINED not in self.detectors or one is not None, "combined scores, but not how they are computed")
+        _check(0 <= self.answered[0] <= self.answered[1], "more right answers than questions")
         if self.natural is not None:
             n_numbers = {len(self.natural.means), len(self.natural.errors)}
             _check(self.natural.n > 0, "its natural part is of no question")
@@ -66,6 +69,8 @@ def write_calibration(file: Path, calibration: Calibration) -> None:
             del known["seen_classes"]
     if written["natural"] is None:
         del written["natural"]
+    if not calibration.answered[1]:
+        del written["answered"], written["by_letters"]
     if (kept := calibration.unseen) is not None:
         written["unseen"] = {"properties": kept.properties, "digests": list(kept.stems)}
     atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **written}))

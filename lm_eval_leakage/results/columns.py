@@ -37,8 +37,10 @@ from lm_eval_leakage.results.formatting import (
     Column,
     Kind,
 )
+from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.stats.inflation import AnsweredTwice, by_shuffling, by_unseen, without
 from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_TIMES
 from lm_eval_leakage.stats.pooling import (
     NAN,
@@ -378,6 +380,25 @@ class Measured:
         delta = difference(self.arm("original"), self.arm("generalized"))
         return normal(delta.value, delta.stderr)
 
+    @computed("inflation", INTERVAL, harness="inflation")
+    def inflation(self) -> Estimate:
+        """what leakage adds to the accuracy in the benchmark's own prompt, 95 % interval: by unseen questions where
+        the calibration has any, else by shuffled options, which show memory of letters; undefined where the options'
+        texts are scored and no unseen questions are known"""
+        known = None if self.calibrating is None else self.calibrating.calibration
+        is_alike = known is not None and known.by_letters == bool(self._answered_twice)
+        if known is not None and is_alike and all(is_part(one.benchmark, known.benchmark) for one in self.joined):
+            return by_unseen(self.arm("original"), known.answered)
+        return by_shuffling(self._answered_twice)
+
+    @cached_property
+    def _answered_twice(self) -> list[AnsweredTwice]:
+        return [
+            AnsweredTwice(one.arms.original, one.arms.shuffled, one.answer, one.arms.shuffled_place)
+            for one in self.joined
+            if one.arms is not None and one.answer is not None and one.arms.shuffled_place is not None
+        ]
+
     @computed("accuracy, unflagged", INTERVAL, harness="{metric}_unflagged")
     def accuracy_unflagged(self) -> Estimate:
         """in the run, on unflagged questions, with Wilson's 95 % interval"""
@@ -419,6 +440,20 @@ CONFUSION = _BY_KEY["confusion_delta"]
 ACCURACY_FLAGGED, ACCURACY_UNFLAGGED = _BY_KEY["accuracy_flagged"], _BY_KEY["accuracy_unflagged"]
 GAP, GAP_ADJUSTED, GAP_PVALUE = _BY_KEY["gap"], _BY_KEY["gap_adjusted"], _BY_KEY["gap_pvalue"]
 STRONG = _BY_KEY["strong_rate"]
+INFLATION = _BY_KEY["inflation"]
+
+
+def _without_leakage(row: Row) -> Estimate:
+    return without(row.accuracy, INFLATION.of(row)) if row.metric.startswith("acc") else UNKNOWN
+
+
+ACCURACY_CLEAN: Column[Row] = Column(
+    "accuracy, clean",
+    INTERVAL,
+    _without_leakage,
+    "the run's accuracy minus the inflation, with its 95 % interval: an estimate without leakage",
+    "accuracy_clean",
+)
 
 ARMS_IN_WORDS = {
     "original": "as published",
@@ -441,7 +476,7 @@ ARM_COLUMNS = {name: _arm(name) for name in ARMS}
 def displayed() -> list[Column[Row]]:
     """Columns with a heading, in the order of tables and pages: accuracies come together."""
     by_flag = (ACCURACY_UNFLAGGED, ACCURACY_FLAGGED)
-    found = dict.fromkeys((*OF_RUN, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
+    found = dict.fromkeys((*OF_RUN, ACCURACY_CLEAN, INFLATION, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
     return [column for column in found if column.heading]
 
 
@@ -458,7 +493,7 @@ def in_harness() -> list[Column[Row]]:
 
 
 def _every() -> list[Column[Row]]:
-    return [*OF_RUN, *OF_VERDICT, *OF_AUDITS, *COMPUTED, *ARM_COLUMNS.values()]
+    return [*OF_RUN, *OF_VERDICT, *OF_AUDITS, *COMPUTED, ACCURACY_CLEAN, *ARM_COLUMNS.values()]
 
 
 def values_of(measured: Measured) -> dict[str, Any]:

@@ -71,7 +71,10 @@ def own_calibration(
         )
     origin = f"{len(kinds)} questions that the model cannot have seen"
     natural = natural_part(line.orders for one in unseen for line in one.lines.values() if line.orders is not None)
-    made = Calibration(model, benchmarks[0], OWN, origin, detectors, together, kinds, natural)
+    arms = [own for one in unseen for line in one.lines.values() if (own := line.arms) is not None]
+    answered = sum(own.original for own in arms), len(arms)
+    by_letters = any(own.shuffled_place is not None for own in arms)
+    made = Calibration(model, benchmarks[0], OWN, origin, detectors, together, kinds, natural, answered, by_letters)
     if reason := why_withheld(made, others):
         raise ValueError(reason)
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))

@@ -20,8 +20,8 @@ from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
 from lm_eval_leakage.results.charts import DotChart, Dots, margin_histogram, rank, rank_histograms, round_ticks
 from lm_eval_leakage.results.columns import (
     ACCURACY,
+    ACCURACY_CLEAN,
     ACCURACY_FLAGGED,
-    ACCURACY_UNFLAGGED,
     ARM_COLUMNS,
     ARMS_IN_WORDS,
     FLAGGED,
@@ -128,7 +128,7 @@ FIRST: Sequence[Column[Row]] = (  # what a reader needs first
         "likely one",
     ),
     Column("accuracy", NUMBER, _accuracy, ACCURACY.meaning),
-    replace(ACCURACY_UNFLAGGED, heading="accuracy without flagged"),
+    replace(ACCURACY_CLEAN, heading="accuracy without leakage"),
 )
 CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
     Column("which model", TEXT, lambda row: row.provenance.revision or NOT_WRITTEN_DOWN),
@@ -328,7 +328,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
     """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
     is_one = len({row.model for row in rows}) < 2
     verdicts = [column for column in OF_VERDICT if column.heading and column is not VERDICT]
-    first = [*([] if is_one else [MODEL]), VERDICT, FLAGGED, NULL_RATE, *verdicts, ACCURACY, ACCURACY_UNFLAGGED]
+    first = [*([] if is_one else [MODEL]), VERDICT, FLAGGED, NULL_RATE, *verdicts, ACCURACY, ACCURACY_CLEAN]
     others = [_with_enough_flagged(column) for column in displayed() if column not in (TASK, MODEL, *first)]
     task = replace(TASK, of=lambda row: Cell(row.task, row.level))
     return tabulate(rows, [task, *first, *others], lambda row: row.level)

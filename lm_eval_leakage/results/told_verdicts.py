@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from lm_eval_leakage import __version__
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.results.columns import (
-    ACCURACY_UNFLAGGED,
+    ACCURACY_CLEAN,
     FLAGGED,
     FLAGGED_UNGUARDED,
     GAP_ADJUSTED,
     GAP_PVALUE,
+    INFLATION,
     NULL_RATE,
     badge_of,
 )
@@ -28,15 +29,17 @@ from lm_eval_leakage.results.data_verdict import (
     BY_REFERENCE,
     CANNOT_TELL,
     FEWEST_JUDGED,
+    NONE_FOUND,
     ONE_PLACE,
     PATTERN_ALONE,
     DataVerdict,
     cited,
     in_words,
 )
-from lm_eval_leakage.results.formatting import count, counted, plus_minus, pvalue_equation, whole_percent
+from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, whole_percent
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import benchmarks, suspicion
+from lm_eval_leakage.stats.inflation import highest
 
 NO_COMMAND = "No command would change that for this model and task."
 OTHER_REFERENCE = {"reference": "pretrained=OTHER_MODEL"}
@@ -148,11 +151,27 @@ def _accuracy(row: Row) -> str:
         return ""
     metric = row.metric.partition(",")[0]
     name = "Accuracy" if metric in {"acc", ""} else f"Accuracy ({metric})"
-    told = f"{name} {plus_minus(row.accuracy)}"
-    if not ACCURACY_UNFLAGGED.of(row) or not has_enough_flagged(row):
-        return f"{told}."
-    n_unflagged = row.n_tested - n_flagged(row)
-    return f"{told}; {plus_minus(ACCURACY_UNFLAGGED.of(row))} on the {count(n_unflagged)} not flagged."
+    return "; ".join(filter(None, (f"{name} {plus_minus(row.accuracy)}", worth(row)))) + "."
+
+
+def worth(row: Row) -> str:
+    """What the accuracy is without leakage; empty where that is not known."""
+    if clean := ACCURACY_CLEAN.of(row):
+        added = INFLATION.of(row)
+        ends = f"{number(clean.low, 2)} to {number(clean.high, 2)}"
+        return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {number(added.value, 2)}"
+    share = _would_have_been_found(row.verdict)
+    least = row.accuracy.value - highest(row.accuracy.value, share)
+    if not least > 0:
+        return ""
+    seen = f"if no more than {whole_percent(share)} of the questions were seen"
+    return f"at least {number(least, 2)} without leakage {seen}"
+
+
+def _would_have_been_found(verdict: DataVerdict) -> float:
+    """The smallest share that a verdict of `none found` would have found at the most exposures that are known."""
+    shares = [share for _, share in verdict.detectable if not math.isnan(share)]
+    return shares[-1] if shares and verdict.word == NONE_FOUND else math.nan
 
 
 def _unguarded(row: Row) -> str:
@@ -184,9 +203,10 @@ def sentence_to_copy(row: Row) -> str:
     n = verdict.n_asked or row.n
     drawn = "" if made.seed is None else f" (drawn with seed {made.seed})"
     questions = f"{counted(n)} of {row.name}{drawn}" if n else row.name
+    scored = f" Its accuracy is {plus_minus(row.accuracy)}; {worth(row)}." if row.accuracy and worth(row) else ""
     lm_eval = f"lm_eval {made.lm_eval}" if made.lm_eval else ""
     by = f"lm_eval_leakage {__version__}" + "".join(f", {part}" for part in (lm_eval, made.date) if part)
     return (
         f"{model} ({made.revision or NOT_WRITTEN_DOWN}) was checked for leakage on {questions} by {by}: "
-        f"the verdict is “{verdict.word}” ({cited(verdict)})."
+        f"the verdict is “{verdict.word}” ({cited(verdict)}).{scored}"
     )

@@ -163,6 +163,8 @@ class Calibration:
     combined: how a combined score is computed from those of all detectors; None if there is none
     unseen: what the known-unseen questions are like; None if it is not known, as in files of earlier versions
     natural: the preference for published orders on them; None if their orders were not asked in the control forms
+    answered: how many of them it answers correctly, and all, in the original arm of choice confusion
+    by_letters: whether it names letters there, instead of the options' texts
     """
 
     model: str
@@ -173,6 +175,8 @@ class Calibration:
     combined: CombinedScore | None = None
     unseen: Described | None = None
     natural: NaturalPart | None = None
+    answered: tuple[int, int] = (0, 0)
+    by_letters: bool = False
 
     @property
     def usual_detector(self) -> str:

@@ -36,6 +36,7 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
         "null_rate": 1 / 24,
         "pvalue": 1e-12,
         "accuracy_unflagged": Estimate(0.4, 0.06, 0.3, 0.5),
+        "inflation": Estimate(0.1, 0.05, 0.0, 0.2),
     }
     given = {**usual, **changes}
     of_row = {field.name for field in fields(Row)}

@@ -29,7 +29,7 @@ def test_each_verdict_is_a_badge_before_its_models_the_most_suspicious_first() -
     parsed = Parsed(page)
     assert "mmlu strong evidence M0 evidence M1 none found M2, M3 cannot be told U " in parsed.text
     assert page.count('<p><span class="badge') == 4
-    first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without flagged", "rank by flags"]
+    first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without leakage", "rank by flags"]
     assert parsed.heads()[:8] == ["model", *first]
     assert "M0 mmlu strong evidence 10 % 10 of 100 4 % p = 2e-05 " in parsed.text
 

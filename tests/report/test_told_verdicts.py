@@ -39,6 +39,9 @@ def text(told: ToldVerdict) -> str:
     return " ".join([told.sentence, told.figures, *told.reasons]).replace("\u00a0", " ")
 
 
+NOT_ESTIMATED = {"inflation": UNKNOWN}
+
+
 def figures(told: ToldVerdict) -> str:
     return told.figures.replace("\u00a0", " ")
 
@@ -51,8 +54,8 @@ def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> N
         "deviations (p = 0.003)."
     )
     assert figures(told) == (
-        "25 % of 100 questions flagged (4 % expected by chance). Accuracy 0.50 ± 0.05; 0.40 ± 0.06 on the 75 not "
-        "flagged."
+        "25 % of 100 questions flagged (4 % expected by chance). Accuracy 0.50 ± 0.05; about 0.40 (0.30 to 0.50) "
+        "without leakage, which adds 0.10."
     )
     assert told.reasons == (
         "On 100 questions with orders written by people, the model prefers the published orders more than it does in "
@@ -146,10 +149,9 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
     few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2), **about))
-    assert figures(few) == "9 % of 100 questions flagged (4 % expected by chance). Accuracy 0.50 ± 0.05."
+    assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
     assert len(few.reasons) == 1
     enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2), **about))
-    assert figures(enough).endswith("0.40 ± 0.06 on the 90 not flagged.")
     assert len(enough.reasons) == 3
 
 
@@ -157,21 +159,26 @@ def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None
     ("about", "told"),
     [
         (
-            {"n_tested": 1000, "flagged_rate": Estimate(0.004, 0.002), "accuracy": Estimate(0.4121, 0.0042)},
+            {
+                "n_tested": 1000,
+                "flagged_rate": Estimate(0.004, 0.002),
+                "accuracy": Estimate(0.4121, 0.0042),
+                **NOT_ESTIMATED,
+            },
             "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 ± 0.004.",
         ),
         (
-            {"metric": "", "accuracy": UNKNOWN, "accuracy_unflagged": UNKNOWN},
+            {"metric": "", "accuracy": UNKNOWN},
             "25 % of 100 questions flagged (4 % expected by chance).",
         ),
         ({"null_rate": math.nan, "accuracy": UNKNOWN}, "25 % of 100 questions flagged."),
         ({"n_tested": 1, "flagged_rate": Estimate(1.0), "null_rate": math.nan}, "100 % of 1 question flagged."),
         (
-            {"metric": "acc_norm,none", "flagged_rate": UNKNOWN, "accuracy_unflagged": UNKNOWN},
+            {"metric": "acc_norm,none", "flagged_rate": UNKNOWN, **NOT_ESTIMATED},
             "Accuracy (acc_norm) 0.50 ± 0.05.",
         ),
         (
-            {"n_tested": 0, "flagged_rate": UNKNOWN, "accuracy_unflagged": UNKNOWN, "verdict": verdict(0.2)},
+            {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2)},
             "100 questions. Accuracy 0.50 ± 0.05.",
         ),
     ],
@@ -182,7 +189,7 @@ def test_figures_say_what_was_counted_and_nothing_else(about, told) -> None:
 
 
 def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> None:
-    nothing = row(n_joined=0, n_tested=0, flagged_rate=UNKNOWN, accuracy_unflagged=UNKNOWN)
+    nothing = row(n_joined=0, n_tested=0, flagged_rate=UNKNOWN, inflation=UNKNOWN)
     told = told_verdict(nothing)
     assert (told.word, told.badge, told.figures) == ("", "", "Accuracy 0.50 ± 0.05.")
     assert told.sentence == "No audit of this model covers it, so there is no verdict."
@@ -230,7 +237,7 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65),))
     ],
 )
 def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and_date(judged, ending) -> None:
-    assert sentence_to_copy(row(verdict=judged, provenance=MADE)) == BEGINNING + ending
+    assert sentence_to_copy(row(verdict=judged, provenance=MADE, **NOT_ESTIMATED)) == BEGINNING + ending
 
 
 def test_what_nobody_wrote_down_is_said_or_left_out_and_without_a_verdict_there_is_no_sentence() -> None:
@@ -240,3 +247,15 @@ def test_what_nobody_wrote_down_is_said_or_left_out_and_without_a_verdict_there_
         f"lm_eval_leakage {__version__}: the verdict is "
     )
     assert sentence_to_copy(row(verdict=NO_VERDICT, provenance=MADE)) == ""
+
+
+def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
+    found = verdict(0.2, detectable=((1, math.nan), (3, 0.25)))
+    estimated = told_verdict(row(verdict=found))
+    assert "Accuracy 0.50 ± 0.05; about 0.40 (0.30 to 0.50) without leakage, which adds 0.10." in figures(estimated)
+    bounded = told_verdict(row(verdict=found, **NOT_ESTIMATED))
+    least = "at least 0.33 without leakage if no more than 25 % of the questions were seen"
+    assert figures(bounded).endswith(f"Accuracy 0.50 ± 0.05; {least}.")
+    assert f"Its accuracy is 0.50 ± 0.05; {least}." in bounded.citation.replace("\u00a0", " ")
+    for other in (verdict(0.003, detectable=found.detectable), verdict(0.2, detectable=((1, math.nan), (3, 0.6)))):
+        assert figures(told_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith("Accuracy 0.50 ± 0.05.")
