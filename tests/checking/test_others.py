@@ -8,6 +8,7 @@ import pytest
 
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
+from tests.written_tasks import write_task
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 DOCS = questions(40)
@@ -90,3 +91,28 @@ def test_runs_of_other_models_only_are_refused_with_their_names(fakes: type[Name
     checked(tmp_path)
     with pytest.raises(ValueError, match="no complete run of 'x', only of 'm'; give model_args as in those runs"):
         checked(tmp_path, model_args="pretrained=x", runs=tmp_path / "out")
+
+
+@pytest.mark.parametrize("prompt", ["Question: {{question}}\\nAnswer:", "Quiz! {{question}} Well?"])
+def test_unseen_questions_tell_what_leakage_adds_where_they_can_be_asked_as_the_benchmarks(
+    fakes: type[NamedFake], tmp_path: Path, prompt: str
+) -> None:
+    """Of a task that scores texts: a model that knows the right ones of its questions."""
+    known = {doc["choices"][doc["answer"]] for doc in DOCS}
+    fakes.score = staticmethod(lambda context, continuation: 0.0 if continuation.strip() in known else -9.0)
+    write_task(tmp_path, "short", DOCS, text=f'"{prompt}"')
+    unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
+    outcome = checked(tmp_path, tasks="short", include_path=str(tmp_path), unseen=unseen)
+    (step,) = [one for one in outcome.plan.steps if one.what == "unseen questions: choice confusion"]
+    (found,) = outcome.verdicts
+    assert found.accuracy > 0.8
+    if prompt.startswith("Question"):
+        assert step.status == TO_RUN
+        assert found.inflation_low > 0.3
+        assert found.accuracy_clean == pytest.approx(found.accuracy - found.inflation) < 0.5
+    else:
+        assert (step.status, step.note) == (
+            NOT_POSSIBLE,
+            "the benchmark's own prompt is not one in which other questions can be asked",
+        )
+        assert found.inflation is None
