@@ -109,7 +109,7 @@ def test_unseen_questions_tell_what_leakage_adds_where_they_can_be_asked_as_the_
     if prompt.startswith("Question"):
         assert step.status == TO_RUN
         assert found.inflation_low > 0.3
-        assert found.accuracy_clean == pytest.approx(found.accuracy - found.inflation) < 0.5
+        assert found.accuracy_clean == pytest.approx(found.accuracy - found.inflation)
     else:
         assert (step.status, step.note) == (
             NOT_POSSIBLE,
