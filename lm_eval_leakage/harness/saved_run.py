@@ -22,7 +22,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.harness.models.model_identity import named_identity
+from lm_eval_leakage.harness.models.model_identity import as_loaded, named_identity
 from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
@@ -195,16 +195,10 @@ def run_saved(
     if results is None:
         return None
     draw = {} if seed is None else {DRAW: {"seed": seed}}
-    _save(results | {IDENTITY: _with_commits(identity, who.identity), DATA: data} | draw, tracker, who)
+    _save(results | {IDENTITY: as_loaded(identity, who.identity), DATA: data} | draw, tracker, who)
     if resumed is not None:
         resumed.remove()
     return Path(output, tracker.general_config_tracker.model_name_sanitized, f"results_{tracker.date_id}.json")
-
-
-def _with_commits(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """A model of the hub gets its commit when it is loaded; a local one may have got other files since then."""
-    is_local = {name: Path(told.partition(" (")[0]).expanduser().exists() for name, told in before.items()}
-    return {name: told if is_local[name] else after.get(name, told) for name, told in before.items()}
 
 
 def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str, list[int]] | None:

@@ -537,7 +537,6 @@ RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
 REFERENCE, UNSEEN = "reference", "unseen"  # begin the kinds of audits of another model, and of unseen questions
 RUNS = "runs"
 ROOMS = (RUNS, REFERENCE, UNSEEN)  # folders of units that are done
-OF_UNSEEN = CHECKED_AUDITS
 SHARD_ID = re.compile(r"(\d+)of(\d+)")
 
 
@@ -592,7 +591,8 @@ class Unit:
 def units_of(plan: Plan) -> list[Unit]:
     """All units, of each model together, and of each task together; the reference model comes last."""
     kinds = ([RUN] if plan.accuracy else []) + list(plan.audits)
-    kinds += [f"{UNSEEN}-{suffix}" for suffix in OF_UNSEEN] if plan.unseen is not None else []
+    if plan.unseen is not None:  # what is asked of the benchmark, for comparison
+        kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in plan.audits]
     of_reference = f"{REFERENCE}-{FIRST_AUDIT}"
     referred = plan.asked_models[len(plan.models) :] or (plan.models if plan.reference is not None else ())
     asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds]

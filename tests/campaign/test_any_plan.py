@@ -43,7 +43,8 @@ def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each
     here: Run, several: dict[str, Any], tmp_path: Path, n: int
 ) -> None:
     unseen = written(tmp_path, questions(60, seed=5), "private.jsonl")
-    outcome = here(several, reference=f"pretrained=r,counts={tmp_path / 'counts'}", unseen=str(unseen), shards=n)
+    asked = {"reference": f"pretrained=r,counts={tmp_path / 'counts'}", "unseen": str(unseen), "shards": n}
+    outcome = here(several, audits=[PERM, "leakage_tokens"], **asked)
     assert (outcome.lost, outcome.n_done) == ((), outcome.n_units)
     assert [one.basis for one in outcome.verdicts] == ["reference", "reference"]
     found = [file.parent.parent for file in (tmp_path / "out").rglob("results_*.json")]

@@ -35,13 +35,13 @@ def log(folder: CampaignFolder) -> Any:
     file.write_text("\n".join([json.dumps(line | {"acc": 1.0 - line["acc"]}), *others, ""]))
     return [
         (file, CHANGED),
-        *((folder.path / f"leaderboard.{end}", "differs from") for end in ("csv", "json", "html")),
+        *((folder.path / f"leaderboard.{end}", "differs from") for end in ("csv", "json", "md")),
     ]
 
 
 def table(folder: CampaignFolder) -> Any:
-    file = edited(folder.path / "leaderboard.csv", "quiz", "quest")
-    return [(file, "differs from what the logs give, first in line 2: it has 'quest")]
+    file, page = (edited(folder.path / f"leaderboard.{end}", "quiz", "quest") for end in ("csv", "html"))
+    return [(file, "differs from what the logs give, first in line 2: it has 'quest"), (page, "differs from")]
 
 
 def renamed(folder: CampaignFolder) -> Any:

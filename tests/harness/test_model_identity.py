@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
+from lm_eval_leakage.harness.models.asking import kept_answers
+from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
+from lm_eval_leakage.harness.seams.backends import models_kept
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
 N_BYTES = 200_000  # of the weights
@@ -189,6 +191,32 @@ def cached(hub: Path, name: str, commit: str, file: str, ref: str = "main") -> N
     (place / "snapshots" / commit / file).write_text("{}")
     (place / "refs").mkdir(exist_ok=True)
     (place / "refs" / ref).write_text(commit)
+
+
+def test_answers_of_a_model_in_memory_are_kept_apart_from_those_of_files_changed_since(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lm_eval_leakage.harness.models.asking.on_next_results", lambda change: None)
+    evaluation = Evaluation(None, model="hf", model_args={"pretrained": str(folder)}, output_path=tmp_path / "out")
+
+    def kept_for() -> dict[str, str]:
+        with kept_answers(object(), True, evaluation) as store:
+            assert store is not None
+            return store.identity
+
+    before = kept_for()
+    with models_kept() as kept:
+        kept.identity = identity(folder)
+        changed(folder / "model.safetensors", 5)
+        assert kept_for() == before
+    assert kept_for() != before
+
+
+def test_a_model_in_memory_has_the_files_of_before_and_the_commit_of_now(folder: Path) -> None:
+    named = {"backend": "hf", "pretrained": "some/model", "peft": f"{folder} (0123)"}
+    now = {**named, "pretrained": "some/model (abc)", "peft": f"{folder} (4567)"}
+    assert as_loaded(named, now) == {**named, "pretrained": "some/model (abc)"}
+    assert as_loaded({}, now) == now
 
 
 def test_a_model_of_the_hub_is_identified_by_the_commit_of_its_revision(

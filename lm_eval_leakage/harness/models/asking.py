@@ -23,7 +23,7 @@ from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.announced import TimeLeft, announced
-from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
+from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
     from_first,
@@ -45,7 +45,7 @@ from lm_eval_leakage.harness.models.server_responses import accept_valid_answers
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
-from lm_eval_leakage.harness.seams.backends import answers_reported, offer_request_type
+from lm_eval_leakage.harness.seams.backends import answers_reported, identity_before_loading, offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
@@ -127,9 +127,9 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
 def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterator[AnswerStore | None]:
     """The run's answer store; None if it saves nothing, if resume is off, or if its model cannot be identified."""
     output = None if evaluation is None else evaluation.output_path
-    identity = identity_of(evaluation) if resume and evaluation is not None and output is not None else None
+    told = {} if evaluation is None else as_loaded(identity_before_loading(), named_identity(evaluation))
+    identity = identity_of(evaluation, told) if resume and evaluation is not None and output is not None else None
     if evaluation is not None and evaluation.model is not None and output is not None:
-        told = named_identity(evaluation)
         on_next_results(lambda results: results.setdefault(IDENTITY, told))
     if output is None or identity is None or (are_replicas(lm) and not is_first()):
         yield None

@@ -84,14 +84,17 @@ SETTLED = 2.0  # seconds; a younger file may change again without a change of it
 VALUES = 64  # of each tensor of a model in memory
 
 
-def identity_of(evaluation: Evaluation) -> dict[str, str] | None:
+def identity_of(evaluation: Evaluation, named: Mapping[str, str] | None = None) -> dict[str, str] | None:
     """Identifying properties of a loaded model by name; None if nothing would reveal that the model has been replaced
-    by another."""
+    by another.
+
+    named: its `named_identity` when it was loaded, if that is known; that of now otherwise
+    """
     lm = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
     weights = _weights(getattr(lm, "model", None))
     if evaluation.model is None and weights is None:
         return None
-    told = named_identity(evaluation)
+    told = named_identity(evaluation) if named is None else dict(named)
     told.setdefault("backend", f"{type(lm).__module__}.{type(lm).__qualname__}")
     for name in ("softmax_dtype", "mixed_precision_dtype", "add_bos_token"):
         if getattr(lm, name, None) is not None:
@@ -116,6 +119,13 @@ def named_identity(evaluation: Evaluation) -> dict[str, str]:
         if name not in HOW_IT_RUNS:
             told[name] = _told(name, value, arguments)
     return told | {name: str(value) for name, value in sorted(evaluation.asked_with.items()) if value}
+
+
+def as_loaded(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """The `named_identity` of a model in memory, of those before it was loaded and now: one of the hub gets its commit
+    when it is loaded, and a local one may have got other files since then."""
+    is_local = {name: Path(told.partition(" (")[0]).expanduser().exists() for name, told in before.items()}
+    return {**now, **{name: told for name, told in before.items() if is_local[name]}}
 
 
 def _told(name: str, value: object, arguments: Mapping[str, Any]) -> str:

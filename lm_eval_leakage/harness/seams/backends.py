@@ -144,6 +144,11 @@ class KeptModels:
 _keeping: list[KeptModels] = []  # of each block that is being executed, innermost last
 
 
+def identity_before_loading() -> dict[str, str]:
+    """Of the model that is kept; empty if none is."""
+    return dict(_keeping[-1].identity) if _keeping else {}
+
+
 @contextmanager
 def models_kept() -> Iterator[KeptModels]:
     """Within the block, a model that was built by name is used again for the same name and arguments."""
