@@ -89,7 +89,15 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the builder of the one task says about its published orders, and where; makes the verdict exact "
         "unless the questions contradict it",
     )
-    add("--questions", metavar="N", help="questions drawn at random from each task, or all (default: 300)")
+    add(
+        "--questions", metavar="N", help="questions drawn at random from each task: a number, all, or enough (default)"
+    )
+    add(
+        "--detect",
+        metavar="SHARE",
+        help="share of the questions, seen three times, that the audit should find (default: 25%%); it says how many "
+        "questions are enough, and a verdict on fewer is inconclusive",
+    )
     add("--seed", metavar="SEED", help="of the draw (default: 0)")
     add("--output_path", "-o", metavar="DIR", help="folder for everything that is written (default: leakage)")
     add("--fail-on", metavar="VERDICT", help="exit with status 1 if a verdict is at least this one, such as evidence")

@@ -33,7 +33,7 @@ from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
-BY_SUSPICION = (DIM, GREEN, YELLOW, RED)  # of verdict words
+BY_SUSPICION = (DIM, GREEN, DIM, YELLOW, RED)  # of verdict words
 
 
 def in_colour(text: str, colour: str, stream: TextIO) -> str:

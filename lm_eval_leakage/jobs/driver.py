@@ -26,6 +26,7 @@ from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
 from lm_eval_leakage.harness.saved_run import Heard
 from lm_eval_leakage.harness.task_shelf import TaskShelf
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
 from lm_eval_leakage.jobs.estimates import CheckedPlan, Impossible, check_early, checked, foreseen
 from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
@@ -43,9 +44,11 @@ from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
 from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import (
+    FEWEST_DRAWN,
     NOT_POSSIBLE,
     ORDERS_RUN,
     THERE,
+    TO_RUN,
     CheckPlan,
     PlannedStep,
     Planner,
@@ -55,6 +58,7 @@ from lm_eval_leakage.jobs.planning import (
     named_model,
 )
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
+from lm_eval_leakage.results.data_verdict import STRONG_EVIDENCE
 from lm_eval_leakage.results.formatting import about, count, duration
 
 FAILURES_LISTED = 100  # in the status file
@@ -225,12 +229,16 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     read_looks(folder.path)  # before hours of asking
     prepared = prepare(plan, folder, say)
     units = prepared.units()
-    shown, planned = _planned_here(prepared, units, folder) if plan.is_here else (None, {})
+    shelf = TaskShelf(prepared.plan.include_paths)
+    shown, planned = _planned_here(prepared, units, folder, shelf) if plan.is_here else (None, {})
     if shown is not None:
         say(shown.as_text)
         if plan.dry_run:
             return CheckOutcome((), (), shown)
     _record_beginning(folder, plan, prepared)
+    if decided := _decided_early(prepared, planned, folder, shelf, say, watch):
+        shown, planned = _planned_here(prepared, units, folder, shelf, decided)
+        say(f"strong evidence by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
     remarks = _up_to_date(prepared, units, planned, folder)
     for sentence in remarks:
         say(sentence)
@@ -258,6 +266,35 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     return replace(outcome, plan=shown)
 
 
+def _decided_early(
+    prepared: CheckedPlan,
+    planned: Mapping[Unit, StepAndJob],
+    folder: CampaignFolder,
+    shelf: TaskShelf,
+    say: Say,
+    watch: Watch,
+) -> frozenset[str]:
+    """The tasks for which the first of two stages finds strong evidence. What it finds otherwise is not told, and its
+    answers are used by the second stage."""
+    orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
+    staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
+    units = [unit for unit in planned if unit.task in staged and unit.suffix == FIRST_AUDIT]
+    if not units:
+        return frozenset()
+    _, early = _planned_here(prepared, units, folder, shelf, staged)
+    for sentence in _up_to_date(prepared, units, early, folder):
+        say(sentence)
+    if left := folder.left(units):
+        say(f"\nfirst stage, {FEWEST_DRAWN} questions: only strong evidence ends it")
+        screen = OnScreen(early, _narrator(early, left, say), prepared.plan.quiet)
+        _carry_out(InlineEngine(prepared.plan, folder, screen=screen), left, Progress(units, left), folder, watch)
+    found = conclude(prepared.plan, prepared, folder, {}, keep=False)
+    decided = {one.task for one in found.verdicts if one.verdict == STRONG_EVIDENCE}
+    undecided = {unit: EDITED for unit in units if unit.task not in decided}
+    set_apart(folder, prepared.plan, undecided, undecided)
+    return frozenset(staged & decided)
+
+
 def _up_to_date(
     prepared: CheckedPlan, units: Sequence[Unit], planned: Mapping[Unit, StepAndJob], folder: CampaignFolder
 ) -> list[str]:
@@ -280,14 +317,16 @@ def _up_to_date(
 
 
 def _planned_here(
-    prepared: CheckedPlan, units: Sequence[Unit], folder: CampaignFolder
+    prepared: CheckedPlan, units: Sequence[Unit], folder: CampaignFolder, shelf: TaskShelf, early: Collection[str] = ()
 ) -> tuple[CheckPlan, dict[Unit, StepAndJob]]:
     """What there is to do for each unit, which loads tasks and data, and no model.
+
+    early: tasks of which the questions of the first stage are asked
 
     Raises ValueError if no audit is possible: an accuracy alone would end without a verdict.
     """
     plan, (model, *_) = prepared.plan, prepared.plan.models
-    planner = Planner(plan, TaskShelf(plan.include_paths))
+    planner = Planner(plan, shelf, early)
     planned = {unit: planner.step(unit, [folder.run_of(unit), *folder.earlier_of(unit)]) for unit in units}
     left_out = [
         PlannedStep(one.task, in_words(one.kind), status=NOT_POSSIBLE, note=one.reason) for one in prepared.impossible
@@ -433,6 +472,7 @@ def check(
     unseen: str | Path | None = None,
     orders: str | None = None,
     questions: int | str | None = None,
+    detect: float | str | None = None,
     seed: int | None = None,
     output_path: str | Path | None = None,
     fail_on: str | None = None,

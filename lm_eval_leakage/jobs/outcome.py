@@ -4,8 +4,10 @@ task, which has the same words and numbers on screen, on the page and as JSON.
 Verdicts are told at the level of their look. Who asks 100 questions, then 300, then 1,000 has three chances of a false
 alarm, so the looks at one benchmark by one model share one error, as those of a seal do (`stats.looks`): each has a
 level of its own, and the p-value is adjusted for it before those that are shown together are adjusted by Holm's
-method. The same questions asked again are the same look, at its own level. A model is known by what its answers depend
-on, a benchmark by a digest of all its rows; runs that do not say which model they are of have looks of their own.
+method. The same questions asked again are the same look, at its own level. A first stage of fewer questions is no
+look: it ends only with strong evidence, whose level is taken off the look's (Haybittle and Peto). A model is known by
+what its answers depend on, a benchmark by a digest of all its rows; runs that do not say which model they are of have
+looks of their own.
 Limits: nothing counts looks in another folder, or without the file.
 """
 
@@ -17,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from hashlib import blake2b
 from html import escape
 from itertools import islice
@@ -41,8 +44,10 @@ from lm_eval_leakage.results.data_verdict import (
     CANNOT_TELL,
     EVIDENCE,
     EVIDENCE_LEVEL,
+    INCONCLUSIVE,
     NO_VERDICT,
     STRONG_EVIDENCE,
+    STRONG_LEVEL,
     WORDS,
     at_its_level,
     not_judged,
@@ -83,7 +88,7 @@ class CheckedModel:
     """What was found of one model.
 
     unjudged: why there is no audit of option orders, by task
-    whole: tasks of which all questions are asked
+    whole: tasks of which all questions are asked; staged: that strong evidence by fewer would have ended
     benchmarks: of each task, the benchmarks in it with digests of their rows
     problems: what is to be said of its runs
     """
@@ -94,6 +99,7 @@ class CheckedModel:
     annotations: tuple[Annotation, ...] = ()
     unjudged: Mapping[str, str] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
+    staged: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
 
     def covers(self, task: str, row: Row) -> bool:
@@ -160,7 +166,10 @@ def _at_look(row: Row, planned: CheckedModel, looks: dict[str, Look]) -> Row:
     if not own:
         return row
     last = max(own, key=lambda look: look.number)
-    return replace(row, verdict=replace(row.verdict, look=last.number, spent=last.share / last.alpha))
+    spent = last.share / last.alpha
+    if any(planned.covers(task, row) for task in planned.staged):
+        spent *= 1 - STRONG_LEVEL / EVIDENCE_LEVEL
+    return replace(row, verdict=replace(row.verdict, look=last.number, spent=spent))
 
 
 HTML_HEADS = ("model", "task", "verdict", "why", "figures")
@@ -170,7 +179,7 @@ HTML_HEADS = ("model", "task", "verdict", "why", "figures")
 class CheckedTask:
     """The verdict on one model and task. Numbers are None where they are undefined.
 
-    verdict: one of strong evidence, evidence, none found, cannot be told
+    verdict: one of strong evidence, evidence, inconclusive, none found, cannot be told
     summary: why, in short; figures: what was counted, and accuracies; both as screen and page show them
     sentence: the verdict with all of its reasons; reason: without the word
     pvalue: its own; pvalue_adjusted: for its look and the `n_adjusted` verdicts that are shown together, which decides
@@ -392,6 +401,7 @@ def conclude(
     """
     units = prepared.units()
     found = [_checked_model(one, prepared, folder, lost) for one in plan.models]
+    found = [one.with_rows(partial(_with_target, plan.detect)) for one in found]
     models = [_with_remedies(_with_all_checked(one), plan) for one in at_their_looks(found, folder.path, keep=keep)]
     annotations = tuple(annotation for model in models for annotation in model.annotations)
     verdicts, own_rows = list[CheckedTask](), list[Row]()
@@ -423,6 +433,10 @@ def conclude(
             atomic_write(folder.path / name, text)
     failed, unjudged = gate(plan, own_rows)
     return replace(outcome, failed=failed, unjudged=unjudged)
+
+
+def _with_target(detect: float, rows: Iterable[Row]) -> list[Row]:
+    return [replace(row, verdict=replace(row.verdict, detect=detect)) if row.verdict.basis else row for row in rows]
 
 
 def _pages(plan: Plan) -> Iterator[str]:
@@ -513,6 +527,7 @@ def _checked_model(
         tuple(found),
         reasons,
         frozenset(step.task for step in own.values() if step.whole),
+        frozenset(step.task for step in own.values() if step.staged),
         (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *problems),
     )
     return checked.with_rows(lambda rows: [_withheld(row, checked, lacking) for row in rows])
@@ -570,7 +585,7 @@ def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
 
 def _with_remedies(model: CheckedModel, plan: Plan) -> CheckedModel:
     def remedied(row: Row) -> Row:
-        if row.verdict.word != CANNOT_TELL:
+        if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE):
             return row
         return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, model)))
 

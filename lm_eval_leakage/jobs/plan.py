@@ -22,12 +22,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, Va
 
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
 CHECKED_AUDITS = ("leakage_perm", "leakage_tokens", "choice_confusion")
-N_QUESTIONS = 300
-ALL_QUESTIONS = "all"
+ALL_QUESTIONS, ENOUGH = "all", "enough"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
@@ -76,13 +76,26 @@ def _as_whole_number(value: object) -> int | None:
         return None
 
 
-def _questions(name: str, value: object) -> int | None:
+def _questions(name: str, value: object) -> int | str | None:
     if value is None or value == ALL_QUESTIONS:
         return None
+    if value == ENOUGH:
+        return ENOUGH
     number = _as_whole_number(value)
     if number is None or number < 1:
-        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, or {ALL_QUESTIONS!r}")
+        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, {ALL_QUESTIONS!r} or {ENOUGH!r}")
     return number
+
+
+def _share(name: str, value: object) -> float:
+    text = str(value).strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if isinstance(value, bool) or not 0 < share <= 1:
+        raise ValueError(f"{name} is {brief(value)}; give a share of the questions above 0, such as 20% or 0.2")
+    return share
 
 
 def _minutes(name: str, value: object) -> float:
@@ -275,7 +288,9 @@ class Plan(BaseModel):
     """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
-    questions: how many are drawn of each task; None for all; seed: of the draw
+    questions: how many are drawn of each task: None for all, ENOUGH for as many as probably find `detect`; seed: of
+        the draw
+    detect: share of the questions, seen three times, that the audit should be able to find
     num_fewshot: examples of the tasks themselves, as for `lm_eval run`; audits have none
     metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
     imports: Python modules that register backends of your own in lm_eval
@@ -305,7 +320,8 @@ class Plan(BaseModel):
     orders: Annotated[str, _field(_orders)] | None = None
     audits: Annotated[tuple[str, ...], _field(_audits)] = CHECKED_AUDITS
     accuracy: Switch = True
-    questions: Annotated[int | None, _field(_questions)] = N_QUESTIONS
+    questions: Annotated[int | str | None, _field(_questions)] = ENOUGH
+    detect: Annotated[float, _field(_share)] = DETECT
     seed: Annotated[int, _whole_number()] = 0
     num_fewshot: Annotated[int, _whole_number(0)] | None = None
     metadata: Annotated[dict[str, Any], _field(_metadata)] = {}

@@ -10,7 +10,7 @@ chat template), not by the model's name. Runs that the user names (`--runs`) may
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -19,24 +19,34 @@ from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
+from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.task import drawn
+from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
-from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, REFERENCE, RUN, UNSEEN, Plan, PlanModel, Unit
+from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, ENOUGH, REFERENCE, RUN, UNSEEN, Plan, PlanModel, Unit
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
 from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
 from lm_eval_leakage.questions.families import each_once
+from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import chosen_runs
-from lm_eval_leakage.results.data_verdict import FEWEST_JUDGED
-from lm_eval_leakage.results.formatting import DASH, about, count, counted
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_ORDERS,
+    BY_REFERENCE,
+    EVIDENCE_LEVEL,
+    FEWEST_JUDGED,
+    usually_needed,
+)
+from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.stats.looks import share_alone
+from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
 
 
@@ -73,6 +83,9 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
     return {task: sorted(indices) for task, indices in samples.items()}
 
 
+N_QUESTIONS = 300  # where no number is enough
+FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
+STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
 MODEL_DEFAULTS = (None, "", "main")
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
@@ -258,6 +271,7 @@ class PlannedStep:
     remarks: what is to be said of them
     benchmarks: that the task is made of, with digests of their rows
     whole: whether all questions are asked
+    staged: whether strong evidence by fewer questions would have been the end
     """
 
     task: str
@@ -271,6 +285,7 @@ class PlannedStep:
     remarks: tuple[str, ...] = ()
     benchmarks: Mapping[str, str] = field(default_factory=dict, hash=False)
     whole: bool = False
+    staged: bool = False
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> PlannedStep:
@@ -361,10 +376,13 @@ StepAndJob = tuple[PlannedStep, UnitJob | None]
 
 
 class Planner:
-    """Loads tasks and data, and no model."""
+    """Loads tasks and data, and no model.
 
-    def __init__(self, plan: Plan, shelf: TaskShelf) -> None:
-        self.plan, self.shelf = plan, shelf
+    early: tasks that are at their first stage, where there are two
+    """
+
+    def __init__(self, plan: Plan, shelf: TaskShelf, early: Collection[str] = ()) -> None:
+        self.plan, self.shelf, self.early = plan, shelf, early
         self._tokenizers: dict[str, TokenizerOnly | None] = {}
         self._given: dict[str, PresentRuns] = {}
         self._task = lru_cache(TASKS_KEPT)(self._new_task)
@@ -450,7 +468,34 @@ class _PlannedTask:
         return self._drawn(population)
 
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        return drawn_once(rows, self.plan.questions, self.plan.seed)
+        n = self.plan.questions
+        if n == ENOUGH:
+            is_early = self.name in self.planner.early
+            n = FEWEST_DRAWN if is_early else max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
+        return drawn_once(rows, None if n is None else int(n), self.plan.seed)
+
+    @property
+    def is_staged(self) -> bool:
+        is_many = min(self.n_enough or 0, self.n_questions) >= STAGED_FROM
+        return self.plan.is_here and self.plan.questions == ENOUGH and is_many
+
+    @cached_property
+    def n_enough(self) -> int | None:
+        """How many questions probably find what is to be found, at the level of a first look; None if no number does,
+        or if no option orders are asked."""
+        if isinstance(self.orders, str):
+            return None
+        leaves = self.orders.leaves
+        is_exact = all(task.orders.status in EXACT for task in leaves.values())
+        basis = BY_ORDERS if is_exact else BY_CONTROL if self.plan.reference is None else BY_REFERENCE
+        sampled = drawn(placed_rows(self.orders), ROWS_MEASURED, 0)
+        known = [size for row in sampled if (size := _n_orders(leaves[row.task], row.index, basis)) > 1]
+        if not known:
+            return None
+        level = EVIDENCE_LEVEL * share_alone(1) / (len(self.plan.tasks) * len(self.plan.models))
+        is_mixed = any(len(task.probe.asked_layouts) > 1 for task in leaves.values())
+        n = usually_needed(basis, sorted(known)[len(known) // 2], self.plan.detect, level, is_mixed=is_mixed)
+        return None if n is None else rounded_up(n * len(sampled) / len(known))
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
@@ -462,7 +507,7 @@ class _PlannedTask:
     def planned(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
         step, job = self._reference(unit, places) if unit.room == REFERENCE else self._own(unit, places)
         whole = len(self.chosen) == self.n_questions
-        return replace(step, benchmarks=self.benchmarks, whole=whole), job
+        return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged), job
 
     # ------------------------------------------------------------------ the steps
 
@@ -538,7 +583,7 @@ class _PlannedTask:
             n_questions=len(rows),
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
-            note=_of_count(step, rows),
+            note=_of_count(step, rows, self.plan.detect, self.n_enough),
         )
         is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
         return step, UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None)
@@ -584,18 +629,37 @@ class _PlannedTask:
         return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen))) or self._drawn(rows)
 
 
+def _n_orders(audit: LeakageTask, row: int, basis: str) -> int:
+    """How many orders of a question count in a verdict; 0 if it does not."""
+    doc = audit.eval_docs[row]
+    try:
+        question = audit.question(doc)
+        if basis == BY_ORDERS:
+            return len(audit.probe.fixed_places(question))
+        return 0 if audit.guards(doc) else len(audit.probe.compared(question))
+    except UntestableQuestion:
+        return 0
+
+
 def _folders(files: Sequence[Path]) -> str:
     return ", ".join(dict.fromkeys(str(file.parent) for file in files))
 
 
-def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:
+def _of_count(step: PlannedStep, rows: Sequence[PlacedRow], detect: float, n_enough: int | None) -> str:
     """What is to be said of the number of questions in an audit of option orders."""
-    n = len(each_once(rows, lambda row: row.key))
     if step.what != ORDERS_RUN:
         return ""
+    n = len(each_once(rows, lambda row: row.key))
     if n < FEWEST_JUDGED:
         return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
-    return f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
+    copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
+    what = f"{whole_percent(detect)} seen {DETECT_TIMES} times"
+    power = f"probably enough to find {what}"
+    if n_enough is None:
+        power = f"no number of questions is enough to find {what}"
+    elif n < n_enough:
+        power = f"about {counted(n_enough)} are needed to find {what}"
+    return "; ".join(filter(None, (copies, power)))
 
 
 def in_words(kind: str) -> str:

@@ -112,7 +112,7 @@ def _of_verdict(heading: str, kind: Kind, harness: str = "") -> Callable[[Callab
 
 @_of_verdict("verdict", WORD)
 def verdict(found: DataVerdict) -> str:
-    """on the data set, from all option orders: strong evidence, evidence, none found, or cannot be told"""
+    """on the data set, by option orders: strong evidence, evidence, inconclusive, none found, or cannot be told"""
     return found.word
 
 

@@ -59,8 +59,11 @@ from lm_eval_leakage.results.published_orders import (
     WEAKEST_FIRST,
     WRITTEN_ORDERS,
 )
+from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
+    DETECT,
+    DETECT_TIMES,
     FOUND_WITH,
     SEEN_IN_MIXED_LAYOUTS,
     SEEN_RANKS,
@@ -68,9 +71,11 @@ from lm_eval_leakage.stats.order_power import (
     found_by_all,
 )
 from lm_eval_leakage.stats.order_sum import (
+    USUAL_SPREAD,
     NaturalPart,
     OrderRatio,
     OrderSum,
+    Weigh,
     bases_of,
     error_of_mean,
     expected,
@@ -81,8 +86,9 @@ from lm_eval_leakage.stats.order_sum import (
 from lm_eval_leakage.stats.pooling import NAN, Floats, Verdicts
 from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, SeenBound, best_bound, hits_of
 
-STRONG_EVIDENCE, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
-WORDS = (CANNOT_TELL, NONE_FOUND, EVIDENCE, STRONG_EVIDENCE)  # the more suspicious, the later
+STRONG_EVIDENCE, EVIDENCE, INCONCLUSIVE = "strong evidence", "evidence", "inconclusive"
+NONE_FOUND, CANNOT_TELL = "none found", "cannot be told"
+WORDS = (CANNOT_TELL, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # what clears a model less comes later
 EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
 FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
 VERDICT_SEED = 0
@@ -113,6 +119,7 @@ class DataVerdict:
     ratio: of the questions without a guard; NaN where they are too few
     detectable: by number of exposures, the smallest share of seen questions that would have been found with
         probability `FOUND_WITH`; NaN if even all would not be
+    detect: share of the questions, seen `DETECT_TIMES` times, that has to be found; else finding nothing says little
     adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
     doubt: why finding nothing means nothing; empty if it does
     seen: at least how many of the questions were seen, where the null hypothesis is exact
@@ -125,6 +132,8 @@ class DataVerdict:
     natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
     n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
     layouts: in which each order was asked, if in several; then `detectable` is of questions seen in mixed layouts
+    scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
+    threshold: about the mean difference from which it would be evidence, by the control forms
     """
 
     basis: str = ""
@@ -134,6 +143,7 @@ class DataVerdict:
     tested: OrderSum = NOT_TESTED
     ratio: OrderRatio = NO_RATIO
     detectable: tuple[tuple[int, float], ...] = ()
+    detect: float = DETECT
     adjusted: float = NAN
     n_together: int = 1
     doubt: str = ""
@@ -147,6 +157,8 @@ class DataVerdict:
     natural: tuple[float, float] = (0.0, 0.0)
     n_unseen: int = 0
     layouts: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    threshold: float = field(default=NAN, compare=False)
 
     @property
     def pvalue(self) -> float:
@@ -175,7 +187,18 @@ class DataVerdict:
             return CANNOT_TELL
         if pvalue <= EVIDENCE_LEVEL:
             return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
-        return CANNOT_TELL if self.doubt else NONE_FOUND
+        if self.doubt:
+            return CANNOT_TELL
+        return word_without_evidence(self.detectable, self.detect)
+
+    @property
+    def needed(self) -> int | None:
+        """About how many questions like these would find what has to be found, at the next look if looks are counted;
+        None if no number would."""
+        level = self.level * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
+        found = [power.needed(self.detect, level) for power in self.power]
+        known = [n for n in found if n is not None]
+        return max(known) if found and len(known) == len(found) else None
 
     @property
     def sentence(self) -> str:
@@ -187,6 +210,12 @@ class DataVerdict:
         """The sentence without the word."""
         copies = left_out_in_words(self.n_copies)
         return f"{in_words(self)}{f'; {copies}' if copies else ''}" if self.basis else ""
+
+
+def word_without_evidence(detectable: Iterable[tuple[int, float]], detect: float = DETECT) -> str:
+    """Where nothing was found, by what would have been."""
+    finds_enough = any(n == DETECT_TIMES and share <= detect for n, share in detectable)
+    return NONE_FOUND if finds_enough else INCONCLUSIVE
 
 
 NO_VERDICT = DataVerdict()
@@ -294,8 +323,8 @@ def _tested(
         few = f"{counted(n)} {_in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
         return DataVerdict(basis, n=n, doubt=few)
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
-    seen_ranks = SEEN_IN_MIXED_LAYOUTS if any(one.answers.layouts for one in scored) else SEEN_RANKS
-    weigh = np.positive if basis == BY_CONTROL else np.exp
+    is_mixed = any(one.answers.layouts for one in scored)
+    weigh = _weighed_by(basis)
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == BY_CONTROL:
         is_usual = all(one.answers.orders != PATTERNED_ORDERS for one in scored)
@@ -309,35 +338,71 @@ def _tested(
                 scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors
             )
         )
-        bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
-        found_with = 1 - (1 - FOUND_WITH) / len(kinds)
-        weights = [weigh(own) for own in scores]
-        powers.append(OrderPower(weights, bases, seen_ranks[kind], numbers, found_with, spread * n, priors))
+        powers.append(_power(basis, kind, scores, tolerance, spread, priors, numbers, is_mixed=is_mixed))
     doubt = _doubt_of_reference(scored, numbers, rng) if basis == BY_REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
     tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
-    found = DataVerdict(basis, n=n, tested=tested, doubt=doubt, power=tuple(powers))
+    shares = found_by_all(power.beyond(test.critical) for power, test in zip(powers, tests, strict=True))
+    means = tuple(float(np.mean(own)) for own in zip(*(one.published for one in scored), strict=True))
+    found = DataVerdict(basis, n=n, tested=tested, detectable=shares, doubt=doubt, power=tuple(powers), scores=means)
     if basis == BY_CONTROL:
         found = replace(found, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
-    shares = [power.beyond(test.critical) for power, test in zip(powers, tests, strict=True)]
-    return _with_shares(found, found_by_all(shares))
+    return found
+
+
+def _weighed_by(basis: str) -> Weigh:
+    return np.positive if basis == BY_CONTROL else np.exp
+
+
+def _power(
+    basis: str,
+    kind: str,
+    scores: Sequence[Floats],
+    tolerance: float,
+    spread: float,
+    priors: Sequence[Floats] | None = None,
+    families: Sequence[int] | None = None,
+    *,
+    is_mixed: bool = False,
+) -> OrderPower:
+    weigh, ranks = _weighed_by(basis), (SEEN_IN_MIXED_LAYOUTS if is_mixed else SEEN_RANKS)[kind]
+    bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
+    found_with = 1 - (1 - FOUND_WITH) / len(RANKED_BY[basis])
+    return OrderPower([*map(weigh, scores)], bases, ranks, families, found_with, spread * len(scores), priors)
+
+
+USUAL_DEVIATION = 1.17  # of the difference of two standardised scores, on clean benchmarks (docs/validity.md)
+USUAL_QUESTIONS = 200
+MARGIN = 1.2  # a model's scores differ from the usual ones
+
+
+def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, is_mixed: bool = False) -> int | None:
+    """About how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if they were
+    normal; None if no number does."""
+    rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
+    drawn = rng.normal(size=(USUAL_QUESTIONS, n_orders))
+    size = 1.0 if basis == BY_ORDERS else USUAL_DEVIATION
+    scores = [size * (own - own.mean()) / own.std() for own in drawn]
+    spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
+    powers = [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, is_mixed=is_mixed) for kind in kinds]
+    found = [power.needed(detect, level) for power in powers]
+    known = [n for n in found if n is not None]
+    return math.ceil(MARGIN * max(known)) if len(known) == len(found) else None
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
-    """With what would have been found at the level that decides the word, where nothing was found."""
-    if not verdict.power or verdict.word != NONE_FOUND:
+    """At the level that decides the word: with the threshold and, where nothing was found, what would have been."""
+    found_nothing = verdict.word in (NONE_FOUND, INCONCLUSIVE)
+    if not verdict.power or not (found_nothing or verdict.basis == BY_CONTROL):
         return verdict
-    found = _with_shares(verdict, found_by_all(power.detectable(verdict.level) for power in verdict.power))
-    return replace(found, adjusted=NAN) if found.doubt else found
-
-
-def _with_shares(verdict: DataVerdict, shares: tuple[tuple[int, float], ...]) -> DataVerdict:
-    if any(not math.isnan(share) for _, share in shares):
-        return replace(verdict, detectable=shares)
-    at_look = f" at look {verdict.look}" if verdict.look > 1 else ""
-    doubt = f"{counted(verdict.n)} are too few to find even a benchmark that was seen as a whole{at_look}"
-    return replace(verdict, detectable=shares, doubt=verdict.doubt or doubt)
+    critical = [power.critical(verdict.level) for power in verdict.power]
+    if verdict.basis == BY_CONTROL:
+        verdict = replace(verdict, threshold=max(critical) / verdict.n)
+    if not found_nothing:
+        return verdict
+    shares = (power.beyond(own) for power, own in zip(verdict.power, critical, strict=True))
+    return replace(verdict, detectable=found_by_all(shares))
 
 
 def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: np.random.Generator) -> str:
@@ -371,11 +436,15 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
 @dataclass(frozen=True, eq=False)
 class _Scored:
     """A question's standardised scores in each comparison, and how likely each order was to be published; the mean
-    score of a drawn order is 0."""
+    score of a drawn order is 0.
+
+    published: the published order's score in the audited form and in each that it is compared with
+    """
 
     answers: OrderAnswers
     scores: tuple[Floats, ...]
     prior: Floats
+    published: tuple[float, ...]
 
 
 def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
@@ -401,7 +470,9 @@ def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = Fa
             prior /= prior.sum()
         usable = [own for own in scores if own is not None]
         if len(usable) == len(scores):
-            found.append(_Scored(one, tuple(own - float(prior @ own) for own in usable), prior))
+            each = [standard_scores(form) for form in (own, *(other for other in others if other is not None))]
+            published = tuple(0.0 if form is None else float(form[0] - prior @ form) for form in each)
+            found.append(_Scored(one, tuple(own - float(prior @ own) for own in usable), prior, published))
     return found
 
 
@@ -474,10 +545,12 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if verdict.word in ("", CANNOT_TELL):
         return _why_not_told(verdict, short) if verdict.word else ""
     prefers, none, *_ = COMPARED[verdict.basis]
-    is_found, p = verdict.word != NONE_FOUND, pvalue_in_words(verdict)
+    is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if short and is_found:
         return f"Prefers the published orders {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
+    if short and verdict.word == INCONCLUSIVE:
+        return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
     if short:
         return f"{none} ({p}).{_had_it_seen(verdict)}"
     if verdict.basis == BY_CONTROL:
@@ -500,11 +573,73 @@ def cited(verdict: DataVerdict) -> str:
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
 
 
+FORMS = {
+    BY_ORDERS: ("the audited form",),
+    BY_REFERENCE: ("the model", "the reference"),
+    BY_CONTROL: ("the audited form", *CONTROL_FORMS),
+}
+
+
+def scores_in_words(verdict: DataVerdict) -> str:
+    """The published orders' scores beside those that they are compared with, and from when on it would be evidence: a
+    sentence; empty where they are not known."""
+    if not verdict.scores:
+        return ""
+    forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
+    told = ", ".join(f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms)
+    begins = f"p ≤ {pvalue(verdict.level)}"
+    if not math.isnan(verdict.threshold):
+        begins += f", which is a difference of about {number(verdict.threshold, 2)} from each control form"
+    return (
+        f"Mean score of the published orders, in standard deviations, where 0 is that of a drawn order: {told}; "
+        f"evidence begins at {begins}."
+    )
+
+
+def aim_in_words(verdict: DataVerdict) -> str:
+    """What was to be found and what would have been, where nothing was: a sentence; empty where it is not known."""
+    share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
+    if verdict.word not in (NONE_FOUND, INCONCLUSIVE) or math.isnan(share):
+        return ""
+    return (
+        f"The aim was to find {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} times; by the "
+        f"model's own scores the audit finds {whole_percent(share)}."
+    )
+
+
 def _found_or_not(verdict: DataVerdict) -> str:
-    found_nothing = verdict.word == NONE_FOUND
-    if not found_nothing:
+    if verdict.word in (EVIDENCE, STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
-    return detectable_in_words(verdict.detectable, IN_MIXED_LAYOUTS if verdict.layouts else "")
+    found = detectable_in_words(verdict.detectable, IN_MIXED_LAYOUTS if verdict.layouts else "")
+    if verdict.word == NONE_FOUND:
+        return found
+    few = "" if verdict.needed is None else f"; {counted(verdict.needed)} would find {percent(verdict.detect, 0)}"
+    return f"{found}{few}" if found else f"; {_too_little(verdict)}"
+
+
+def _too_little(verdict: DataVerdict) -> str:
+    """What would have been missed, without a full stop."""
+    if not verdict.detectable:
+        return "what the audit would have found is not known"
+    share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
+    if math.isnan(share):
+        return "the audit would have missed even a benchmark that was seen as a whole"
+    how = IN_MIXED_LAYOUTS if verdict.layouts else ""
+    told, wanted = whole_percent(share), whole_percent(verdict.detect)
+    if told == wanted:
+        told, wanted = percent(share, 1), percent(verdict.detect, 1)
+    seen = f"of the questions seen {DETECT_TIMES} times{how}"
+    return f"the audit finds this only from {told} {seen} on, not from {wanted}"
+
+
+def _what_would_do(verdict: DataVerdict) -> str:
+    """A sentence; empty where it is not known."""
+    if not verdict.power:
+        return ""
+    if verdict.needed is None:
+        return "No number of questions is enough for that."
+    which = "" if verdict.orders in EXACT else " without a natural order"
+    return f"That needs about {counted(verdict.needed)}{which}."
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:

@@ -54,6 +54,12 @@ def counted(n: int, noun: str = "question") -> str:
     return f"{count(n)} {noun}{'' if n == 1 else 's'}"
 
 
+def rounded_up(n: float) -> int:
+    """A number above 0, to two digits."""
+    size = int(10.0 ** max(0, math.floor(math.log10(n)) - 1))
+    return math.ceil(n / size) * size
+
+
 def about(n: int) -> str:
     """`9.6 million`, `36,000`: two digits, for an estimate that is worth no more."""
     if n < 99_500:

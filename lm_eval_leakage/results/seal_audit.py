@@ -21,8 +21,19 @@ from lm_eval_leakage.results.data_verdict import (
     STRONG_EVIDENCE,
     detectable_in_words,
     seen_in_words,
+    word_without_evidence,
 )
-from lm_eval_leakage.results.formatting import DASH, Cells, aligned, count, counted, number, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    Cells,
+    aligned,
+    count,
+    counted,
+    number,
+    percent,
+    pvalue,
+    pvalue_equation,
+)
 from lm_eval_leakage.results.sealed_logs import (
     SealedLogs,
     all_tests,
@@ -34,6 +45,7 @@ from lm_eval_leakage.results.sealed_logs import (
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger
 from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated, as_ranges, check_alpha
+from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES
 from lm_eval_leakage.stats.order_sum import holm_level
 from lm_eval_leakage.stats.pooling import NAN
 from lm_eval_leakage.stats.sealed import SealedTest, SeenBound, Together, best_bound, needed_alone, together
@@ -73,7 +85,7 @@ class SealedVerdict:
             return CANNOT_TELL
         if self.look.pvalue <= self.level():
             return STRONG_EVIDENCE if self.look.pvalue <= self.level(STRONGER) else EVIDENCE
-        return NONE_FOUND if any(not math.isnan(share) for _, share in self.detectable) else CANNOT_TELL
+        return word_without_evidence(self.detectable) if self.detectable else CANNOT_TELL
 
     def level(self, stronger: float = 1.0) -> float:
         """The p-value from which this look claims something, by Holm's method among those told together; with
@@ -175,16 +187,11 @@ def _because(verdict: SealedVerdict) -> str:
     )
     if is_found:
         return f"{found}{seen_in_words(verdict.bound)}"
-    if verdict.word == NONE_FOUND:
-        return f"{found}{detectable_in_words(verdict.detectable)}"
-    doubts = "; ".join(f"{test.name}: {_doubt(test)}" for test in verdict.used)
-    return f"{found}; finding nothing means nothing here ({doubts})"
-
-
-def _doubt(test: SealedTest) -> str:
-    if test.power is None:
-        return "what this test would have found is not known"
-    return f"{counted(test.n, test.units)} are too few to find even a benchmark that was seen as a whole at this level"
+    if verdict.word == CANNOT_TELL:
+        return f"{found}; what these tests would have found is not known"
+    few = "" if verdict.word == NONE_FOUND else "; too few are tested to find "
+    wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""
+    return f"{found}{detectable_in_words(verdict.detectable)}{few}{wanted}"
 
 
 SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]

@@ -29,14 +29,17 @@ from lm_eval_leakage.results.data_verdict import (
     BY_REFERENCE,
     CANNOT_TELL,
     FEWEST_JUDGED,
+    INCONCLUSIVE,
     NONE_FOUND,
     ONE_PLACE,
     PATTERN_ALONE,
     DataVerdict,
+    aim_in_words,
     cited,
     in_words,
+    scores_in_words,
 )
-from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, whole_percent
+from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, rounded_up, whole_percent
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import benchmarks, suspicion
 from lm_eval_leakage.stats.inflation import highest
@@ -75,11 +78,12 @@ def told_verdicts(annotations: Iterable[Annotation]) -> list[ToldVerdict]:
 
 def told_verdict(row: Row) -> ToldVerdict:
     verdict, reasons = row.verdict, [_unguarded(row), _gap(row)]
+    remedy = "" if verdict.word not in (CANNOT_TELL, INCONCLUSIVE) else verdict.remedy or _usual_remedy(row)
     if verdict.word == CANNOT_TELL:
-        sentence = f"{in_words(verdict, short=True)} {verdict.remedy or _usual_remedy(row)}"
+        sentence = f"{in_words(verdict, short=True)} {remedy}"
     elif verdict.word:
-        sentence, reason = in_words(verdict, short=True), verdict.reason
-        reasons = [f"{reason[:1].upper()}{reason[1:]}.", *reasons]
+        sentence, reason = " ".join(filter(None, (in_words(verdict, short=True), remedy))), verdict.reason
+        reasons = [f"{reason[:1].upper()}{reason[1:]}.", scores_in_words(verdict), aim_in_words(verdict), *reasons]
     elif row.n_tested or row.n_joined:
         sentence = "Audited without option orders, so there is no verdict."
     else:
@@ -102,13 +106,18 @@ def has_enough_flagged(row: Row) -> bool:
 
 
 def changing_options(verdict: DataVerdict, has_more: bool = True) -> Mapping[str, str] | None:
-    """The options of `check` by which a verdict that cannot be told may be told; None if no command would change it.
+    """The options of `check` by which a verdict that is inconclusive, or cannot be told, may change; None if no
+    command would change it.
 
     has_more: whether the benchmark may have questions that were not asked
     """
     is_few = verdict.n < FEWEST_JUDGED
     if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
         return None
+    if verdict.word == INCONCLUSIVE:
+        if has_more and verdict.needed is not None:
+            return {"questions": str(rounded_up(verdict.needed * verdict.n_asked / verdict.n))}
+        return OTHER_REFERENCE if verdict.basis == BY_CONTROL else None
     if verdict.basis == BY_RATIO:
         return {}  # `check` asks the control forms
     if verdict.basis == BY_REFERENCE and not is_few:
@@ -169,9 +178,9 @@ def worth(row: Row) -> str:
 
 
 def _would_have_been_found(verdict: DataVerdict) -> float:
-    """The smallest share that a verdict of `none found` would have found at the most exposures that are known."""
+    """The smallest share that a verdict without evidence would have found at the most exposures that are known."""
     shares = [share for _, share in verdict.detectable if not math.isnan(share)]
-    return shares[-1] if shares and verdict.word == NONE_FOUND else math.nan
+    return shares[-1] if shares and verdict.word in (NONE_FOUND, INCONCLUSIVE) else math.nan
 
 
 def _unguarded(row: Row) -> str:

@@ -69,6 +69,11 @@ def share_of(first: int, last: int, alpha: float) -> float:
     return alpha * (last + 1 - first) / (first * (last + 1))
 
 
+def share_alone(number: int) -> float:
+    """Of the error, what look `number` at one benchmark by one model spends, see `numbered_alone`."""
+    return share_of(number**2, (number + 1) ** 2 - 1, 1.0)
+
+
 def check_alpha(alpha: float) -> None:
     if isinstance(alpha, bool) or not 0 < alpha < 1:
         raise ValueError(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from lm_eval_leakage.stats.order_sum import as_units, critical_sum
 from lm_eval_leakage.stats.pooling import NAN, Floats
 
 FOUND_WITH = 0.8
+DETECT, DETECT_TIMES = 0.25, 3  # share of the questions, seen so many times, that a test should find
+MOST_NEEDED = 10**6  # questions
 Detectable = tuple[tuple[int, float], ...]  # by exposures, the smallest share of seen questions that is found
 POWER_SEED = 0
 SEEN_TIMES = (1, 3)  # exposures for which it is known
@@ -79,28 +83,67 @@ class OrderPower:
     def detectable(self, level: float) -> Detectable:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
         probability `found_with`; NaN if even all would be missed."""
+        return self.beyond(self.critical(level))
+
+    def critical(self, level: float) -> float:
+        """The sum from which the test rejects at `level`, see `critical_sum`."""
         weights, bases = self.weights, self.bases
         if self.families is not None and len(set(self.families)) < len(weights):
             each = [np.full(len(own), 1 / len(own)) for own in weights] if bases is None else bases
             weights, bases = as_units(weights, each, self.families)
         rng = np.random.default_rng(POWER_SEED)
-        return self.beyond(critical_sum(weights, rng, level, bases, self.deviation))
+        return critical_sum(weights, rng, level, bases, self.deviation)
 
     def beyond(self, critical: float) -> Detectable:
         """The same for the sum from which the test rejects. The sum is taken to be normal, as a mixture of unseen
         and seen families, each of which is seen as a whole or not at all."""
-        numbers = range(len(self.weights)) if self.families is None else self.families
-        likeliest = [np.sort(own)[::-1] for own in self.weights]
-        if self.priors is None:
-            unseen = _moments(*as_units(likeliest, [np.full(len(own), 1 / len(own)) for own in likeliest], numbers))
-        else:
-            unseen = _moments(*as_units(self.weights, self.priors, numbers))
-        found = []
-        for count, ranks in self.ranks.items():
-            parts = {size: _spread(ranks, size) for size in {len(own) for own in likeliest}}
-            seen = _moments(*as_units(likeliest, [parts[len(own)] for own in likeliest], numbers))
-            found.append((count, _smallest_share(unseen, seen, critical, self.found_with)))
-        return tuple(found)
+        unseen = self._if_unseen()
+        return tuple(
+            (times, _smallest_share(unseen, self._if_seen(times), critical, self.found_with)) for times in self.ranks
+        )
+
+    def needed(self, share: float, level: float, times: int = DETECT_TIMES) -> int | None:
+        """About how many questions like these find at `level`, with probability `found_with`, that `share` of them was
+        seen `times` times; None if no number does, or more than `MOST_NEEDED`. The sum is taken to be normal, under
+        the null hypothesis, too."""
+        n_units, n = len(set(self._numbers)), len(self.weights)
+        bases = [np.full(len(own), 1 / len(own)) for own in self.weights] if self.bases is None else self.bases
+        null = _moments(*as_units(self.weights, bases, self._numbers))
+        mixed = (1 - share) * self._if_unseen() + share * self._if_seen(times)
+        (mean, variance), (other, its_variance) = (
+            (float(own[:, 0].mean()), float((own[:, 1] - own[:, 0] ** 2).mean())) for own in (null, mixed)
+        )
+        beyond, reached = (-NormalDist().inv_cdf(part) for part in (level, 1 - self.found_with))
+
+        def is_found(n_asked: int) -> bool:
+            spread = math.hypot(math.sqrt(n_asked * variance), n_asked * self.deviation / n_units)
+            return n_asked * (other - mean) >= beyond * spread + reached * math.sqrt(n_asked * its_variance)
+
+        low, high = 0, MOST_NEEDED
+        if not is_found(high):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_found(middle) else (middle, high)
+        return math.ceil(high * n / n_units)
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return range(len(self.weights)) if self.families is None else self.families
+
+    @cached_property
+    def _likeliest(self) -> list[Floats]:
+        return [np.sort(own)[::-1] for own in self.weights]
+
+    def _if_unseen(self) -> Floats:
+        if self.priors is not None:
+            return _moments(*as_units(self.weights, self.priors, self._numbers))
+        equal = [np.full(len(own), 1 / len(own)) for own in self._likeliest]
+        return _moments(*as_units(self._likeliest, equal, self._numbers))
+
+    def _if_seen(self, times: int) -> Floats:
+        parts = {size: _spread(self.ranks[times], size) for size in {len(own) for own in self._likeliest}}
+        return _moments(*as_units(self._likeliest, [parts[len(own)] for own in self._likeliest], self._numbers))
 
 
 def _smallest_share(unseen: Floats, seen: Floats, critical: float, found_with: float) -> float:

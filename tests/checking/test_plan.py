@@ -31,7 +31,7 @@ def test_values_are_read_as_lm_eval_reads_them() -> None:
     found = check_plan(HERE)
     assert found.models == (PlanModel(model_args={"pretrained": "m", "dtype": "bfloat16"}),)
     assert found.tasks == ("mmlu", "arc_easy", "piqa")
-    assert (found.questions, found.seed, found.output_path) == (300, 0, Path("leakage"))
+    assert (found.questions, found.detect, found.seed, found.output_path) == ("enough", 0.25, 0, Path("leakage"))
     assert found.is_here
 
 
@@ -102,7 +102,9 @@ def test_the_copy_of_a_plan_is_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
-    plan = check_plan(HERE | {"questions": "all", "seed": 4, "runs": [tmp_path], "apply_chat_template": True})
+    plan = check_plan(
+        HERE | {"questions": "all", "detect": "20%", "seed": 4, "runs": [tmp_path], "apply_chat_template": True}
+    )
     _, _, *words = shlex.split(as_command(plan))
     parser = argparse.ArgumentParser()
     check_arguments(parser)
@@ -115,10 +117,17 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
     [
         ({"model": None, "model_args": None}, "check has no model; name one as for lm_eval"),
         ({"tasks": None}, "check has no tasks; name benchmarks as for lm_eval"),
-        ({"questions": "0"}, "questions is '0'; give a whole number from 1, or 'all'"),
-        ({"questions": True}, "questions is True; give a whole number from 1, or 'all'"),
+        ({"questions": "0"}, "questions is '0'; give a whole number from 1, 'all' or 'enough'"),
+        ({"questions": True}, "questions is True; give a whole number from 1, 'all' or 'enough'"),
+        *(
+            ({"detect": wrong}, f"detect is {wrong!r}; give a share of the questions above 0, such as 20% or 0.2")
+            for wrong in ("20", "0", "-5%", "a few", "101%", True)
+        ),
         ({"seed": "x"}, "seed is 'x'; give a whole number"),
-        ({"fail_on": "leaks"}, "fail_on is 'leaks'; choose one of: strong_evidence, evidence, none_found"),
+        (
+            {"fail_on": "leaks"},
+            "fail_on is 'leaks'; choose one of: strong_evidence, evidence, inconclusive, none_",
+        ),
         ({"runs": "/no/such/folder"}, "runs is '/no/such/folder', which does not exist; name the --output_path"),
         ({"reference": "/no/such"}, "reference is '/no/such', which is no folder; give one with another model's"),
         ({"unseen": "/no/such", "tasks": "piqa"}, "unseen is '/no/such', which is not a file; give one"),

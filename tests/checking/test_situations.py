@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.cli.check import check as command
-from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 
@@ -54,12 +54,10 @@ class Situation:
     task: str = ""
 
 
-FOUND = (EVIDENCE, STRONG_EVIDENCE)
+FOUND, NOTHING = (EVIDENCE, STRONG_EVIDENCE), (NONE_FOUND, INCONCLUSIVE)
 SITUATIONS = {
-    "clean model, random orders": Situation(RANDOM, OptionOrders(), [NONE_FOUND], "consistent with random ones"),
-    "clean model, written orders": Situation(
-        WRITTEN, OptionOrders(tidy=TIDY), [NONE_FOUND], "orders written by people"
-    ),
+    "clean model, random orders": Situation(RANDOM, OptionOrders(), NOTHING, "consistent with random ones"),
+    "clean model, written orders": Situation(WRITTEN, OptionOrders(tidy=TIDY), NOTHING, "orders written by people"),
     "seen once, random orders": Situation(
         RANDOM, OptionOrders(RANDOM, ONCE), FOUND, "more than it does in both control forms"
     ),
@@ -70,15 +68,15 @@ SITUATIONS = {
     "too few questions": Situation(
         RANDOM[:12], OptionOrders(RANDOM, FOUR_TIMES), [CANNOT_TELL], "at least 20 are needed"
     ),
-    "two options, clean": Situation(TWO, OptionOrders(), [NONE_FOUND, CANNOT_TELL]),
+    "two options, clean": Situation(TWO, OptionOrders(), [*NOTHING, CANNOT_TELL]),
     "two options, seen four times": Situation(
         TWO, OptionOrders(TWO, FOUR_TIMES), [EVIDENCE, STRONG_EVIDENCE, CANNOT_TELL]
     ),
     "own benchmark without right options": Situation(
-        [{key: doc[key] for key in ("question", "choices")} for doc in RANDOM], OptionOrders(), [NONE_FOUND]
+        [{key: doc[key] for key in ("question", "choices")} for doc in RANDOM], OptionOrders(), NOTHING
     ),
     "clean subset of a seen benchmark": Situation(
-        RANDOM[: N // 2], OptionOrders(RANDOM[N // 2 :], FOUR_TIMES), [NONE_FOUND]
+        RANDOM[: N // 2], OptionOrders(RANDOM[N // 2 :], FOUR_TIMES), NOTHING
     ),
 }
 # no verdict can be given, which is told before anything is run

@@ -10,6 +10,7 @@ from lm_eval_leakage.results.data_verdict import (
     BY_RATIO,
     CANNOT_TELL,
     EVIDENCE,
+    INCONCLUSIVE,
     NONE_FOUND,
     STRONG_EVIDENCE,
     DataVerdict,
@@ -44,14 +45,24 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
     return Row(task=task, level=level, values=values, **{key: value for key, value in given.items() if key in of_row})
 
 
+ENOUGH, LITTLE = ((1, 0.5), (3, 0.2)), ((1, 0.9), (3, 0.5))  # would have been found
+
+
 def verdict(pvalue: float, **changes: Any) -> DataVerdict:
     """On 100 questions with written orders, by the model's own control."""
     tested = OrderSum(100, pvalue, mean=0.5, mean_error=0.1)
-    return replace(DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested, natural=(0.0, 0.05)), **changes)
+    usual = DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested, detectable=ENOUGH, natural=(0.0, 0.05))
+    return replace(usual, **changes)
 
 
 UNDECIDED = DataVerdict(BY_RATIO, WRITTEN_ORDERS, n_asked=100, ratio=OrderRatio(60, 1.5, 1.2))
-OF_WORD = {CANNOT_TELL: UNDECIDED, NONE_FOUND: verdict(0.2), EVIDENCE: verdict(0.003), STRONG_EVIDENCE: verdict(2e-5)}
+OF_WORD = {
+    CANNOT_TELL: UNDECIDED,
+    NONE_FOUND: verdict(0.2),
+    INCONCLUSIVE: verdict(0.2, detectable=LITTLE),
+    EVIDENCE: verdict(0.003),
+    STRONG_EVIDENCE: verdict(2e-5),
+}
 
 
 def audited(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> AuditedQuestion:

@@ -79,10 +79,10 @@ def test_a_plot_is_well_formed_svg_with_a_title_a_description_and_an_alternative
     assert title.text == "Preference for the published orders"
     assert description.text.startswith("Compared with")
     assert root.get("role") == "img"
-    assert "t<3>& (strong evidence), preference: 0.500 [0.304, 0.696]" in root.get("aria-label")
+    assert "t<4>& (strong evidence), preference: 0.500 [0.304, 0.696]" in root.get("aria-label")
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     # the most suspicious first
-    assert [text for text in texts if text.startswith("t<")] == ["t<3>&", "t<2>&", "t<1>&", "t<0>&"]
+    assert [text for text in texts if text.startswith("t<")] == ["t<4>&", "t<3>&", "t<2>&", "t<1>&", "t<0>&"]
 
 
 def test_a_plot_is_saved_as_svg_alone_and_the_same_runs_give_the_same_plot(tmp_path) -> None:

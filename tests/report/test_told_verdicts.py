@@ -64,6 +64,23 @@ def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> N
     )
 
 
+def test_the_reasons_have_the_scores_the_threshold_and_the_aim() -> None:
+    found = verdict(0.2, scores=(0.31, 0.28, 0.25), threshold=0.174, level=0.0075)
+    *_, scores, aim = told_verdict(row(verdict=found)).reasons
+    assert scores == (
+        "Mean score of the published orders, in standard deviations, where 0 is that of a drawn order: 0.31 in the "
+        "audited form, 0.28 in words, 0.25 in capitals; evidence begins at p ≤ 0.0075, which is a difference of about "
+        "0.17 from each control form."
+    )
+    assert aim.replace("\u00a0", " ") == (
+        "The aim was to find 25 % of the questions seen 3 times; by the model's own scores the audit finds 20 %."
+    )
+    alone = verdict(0.2, basis=BY_ORDERS, scores=(0.02,), detectable=())
+    assert (
+        told_verdict(row(verdict=alone)).reasons[1].endswith("0.02 in the audited form; evidence begins at p ≤ 0.01.")
+    )
+
+
 @pytest.mark.parametrize(
     ("basis", "compared"),
     [
@@ -80,8 +97,15 @@ def test_the_sentence_says_with_what_the_published_orders_were_compared(basis, c
 @pytest.mark.parametrize(
     ("detectable", "told"),
     [
-        ((), ""),
-        (((1, math.nan),), ""),
+        ((), ", but what the audit would have found is not known."),
+        (
+            ((1, math.nan), (3, math.nan)),
+            ", but the audit would have missed even a benchmark that was seen as a whole.",
+        ),
+        (
+            ((1, 0.244), (3, 0.251)),
+            ", but the audit finds this only from 25.1% of the questions seen 3 times on, not from 25.0%.",
+        ),
         (((1, 0.244), (3, 0.1)), "Had it seen 24 % of the questions once, the audit would have found that"),
         (((1, math.nan), (3, 0.1)), "Had it seen 10 % of the questions 3 times, the audit would have found that"),
     ],
@@ -92,7 +116,7 @@ def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> No
         "No significantly stronger preference for the published orders than in both control forms"
     )
     assert (told in sentence) is True
-    assert ("Had it" in sentence) is bool(told)
+    assert ("Had it" in sentence) is ("Had it" in told)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +172,10 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
 
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
-    few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2), **about))
+    few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, detectable=()), **about))
     assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
     assert len(few.reasons) == 1
-    enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2), **about))
+    enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, detectable=()), **about))
     assert len(enough.reasons) == 3
 
 
@@ -178,7 +202,7 @@ def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None
             "Accuracy (acc_norm) 0.50 ± 0.05.",
         ),
         (
-            {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2)},
+            {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2, detectable=())},
             "100 questions. Accuracy 0.50 ± 0.05.",
         ),
     ],
@@ -212,7 +236,7 @@ BEGINNING = (
     "org/m (revision 93efa2f) was checked for leakage on 100 questions of mmlu (drawn with seed 7) by "
     f"lm_eval_leakage {__version__}, lm_eval 0.4.13, 2026-11-23: the verdict is "
 )
-NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65),))
+NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3, 0.24)))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +245,8 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65),))
         (
             NONE,
             "“none found” (p = 0.57, 1 after adjustment for 2 verdicts; 60 questions without a natural order, "
-            "compared with the model's own control forms; 65% of the questions seen once would have been found "
-            "with probability 0.8).",
+            "compared with the model's own control forms; 65% of the questions seen once or 24% of the questions "
+            "seen three times would have been found with probability 0.8).",
         ),
         (
             verdict(0.003, basis=BY_REFERENCE),
@@ -237,7 +261,8 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65),))
     ],
 )
 def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and_date(judged, ending) -> None:
-    assert sentence_to_copy(row(verdict=judged, provenance=MADE, **NOT_ESTIMATED)) == BEGINNING + ending
+    given = row(verdict=judged, provenance=MADE, accuracy=UNKNOWN, **NOT_ESTIMATED)
+    assert sentence_to_copy(given) == BEGINNING + ending
 
 
 def test_what_nobody_wrote_down_is_said_or_left_out_and_without_a_verdict_there_is_no_sentence() -> None:

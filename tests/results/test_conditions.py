@@ -62,8 +62,8 @@ def of_word(word: str, task: str = "t") -> Row:
     return made_row(task, model="m", verdict=OF_WORD[word])
 
 
-@pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize("bound", range(1, 4))
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("bound", range(1, 5))
 def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -> None:
     rows = [of_word(WORDS[place]), of_word("none found", "other")]
     met = Condition.of(f"verdict>={WORDS[bound].replace(' ', '_')}").met_by(rows)

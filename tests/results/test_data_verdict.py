@@ -24,6 +24,7 @@ from lm_eval_leakage.results.data_verdict import (
     EVIDENCE,
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
+    INCONCLUSIVE,
     NO_VERDICT,
     NONE_FOUND,
     STRONG_EVIDENCE,
@@ -33,7 +34,9 @@ from lm_eval_leakage.results.data_verdict import (
     at_its_level,
     data_verdict,
     details,
+    in_words,
     natural_part,
+    usually_needed,
 )
 from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
@@ -44,7 +47,7 @@ from lm_eval_leakage.results.published_orders import (
     WEAKEST_FIRST,
     WRITTEN_ORDERS,
 )
-from lm_eval_leakage.stats.order_power import SEEN_TIMES
+from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum
 
 EXACT_ONES = [DRAWN_ORDERS, SEALED_ORDERS]
@@ -165,7 +168,7 @@ def test_a_reference_is_used_where_a_draw_rests_on_what_the_builder_documents() 
     alone = data_verdict([replace(one, reference=()) for one in natural])
     assert (alone.word, alone.seen.n_seen > 0) == (STRONG_EVIDENCE, True)
     compared = data_verdict(natural)
-    assert (compared.basis, compared.word, compared.seen.n_seen) == (BY_REFERENCE, NONE_FOUND, 0)
+    assert (compared.basis, compared.word, compared.seen.n_seen) == (BY_REFERENCE, INCONCLUSIVE, 0)
 
 
 def test_a_documented_draw_with_a_reference_is_as_exact_and_counts_questions_with_a_guard() -> None:
@@ -230,10 +233,10 @@ def test_without_memory_a_pvalue_is_below_a_level_no_more_often_than_that(status
 @pytest.mark.parametrize(("control", "reference"), [(True, False), (False, True)])
 def test_a_preference_that_the_control_or_the_reference_shares_is_none_and_memory_is(control, reference) -> None:
     shape = {"natural": 0.7, "control": control, "reference": reference}
-    assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word == NONE_FOUND
+    assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word == INCONCLUSIVE
     assert data_verdict(answers(100, WRITTEN_ORDERS, memory=1.5, **shape)).word == STRONG_EVIDENCE
     drawn = [replace(one, orders=DRAWN_ORDERS, reference=()) for one in answers(100, WRITTEN_ORDERS, **shape)]
-    assert data_verdict(drawn).word != NONE_FOUND
+    assert data_verdict(drawn).word in (EVIDENCE, STRONG_EVIDENCE)
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from([DRAWN_ORDERS, WRITTEN_ORDERS]))
@@ -291,7 +294,7 @@ def test_mixed_numbers_of_options_count_together() -> None:
     few = data_verdict(mixed(10, 9, memory=5))
     assert (few.n, few.word) == (19, CANNOT_TELL)
     assert all(map(math.isnan, numbers(few)))
-    assert data_verdict(mixed(10, 10)).word == NONE_FOUND
+    assert data_verdict(mixed(10, 10)).word == INCONCLUSIVE
     assert data_verdict(mixed(10, 10, memory=3)).word == STRONG_EVIDENCE
 
 
@@ -336,15 +339,16 @@ def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: s
     for n in (20, 300):
         found = data_verdict(answers(n, status, **shape))
         told = {count: share for count, share in found.detectable if not math.isnan(share)}
-        assert found.word == (NONE_FOUND if told else CANNOT_TELL)
-        assert math.isnan(found.pvalue) == (not told)
+        assert found.word == (NONE_FOUND if told.get(3, 1) <= DETECT else INCONCLUSIVE)
+        assert replace(found, detect=1.0).word == (NONE_FOUND if 3 in told else INCONCLUSIVE)
+        assert not math.isnan(found.pvalue)
         assert [count for count, _ in found.detectable] == list(SEEN_TIMES)
         assert all(0 < share <= 1 for share in told.values())
         for count, words in ((1, "once"), (3, "three times")):
             assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
             assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
             assert dict(found.detectable).get(count, math.nan) == pytest.approx(told.get(count, math.nan), nan_ok=True)
-        assert ("too few to find even a benchmark that was seen as a whole" in found.sentence) == (not told)
+        assert ("missed even a benchmark that was seen as a whole" in found.sentence) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 1
@@ -361,9 +365,51 @@ def test_at_a_stricter_level_only_a_larger_share_would_have_been_found(status: s
     assert shares == sorted(shares)
     assert shares[0] < 0.95 * shares[1]
     none = at_its_level(replace(first, look=9, level=1e-300))
-    assert none.word == CANNOT_TELL
-    assert math.isnan(none.pvalue)
-    assert "100 questions are too few to find even a benchmark that was seen as a whole at look 9" in none.sentence
+    assert (none.word, none.pvalue) == (INCONCLUSIVE, first.pvalue)
+    assert "the audit would have missed even a benchmark that was seen as a whole" in none.sentence
+
+
+@each_test
+def test_so_many_questions_as_are_needed_find_what_has_to_be_found(status: str, shape) -> None:
+    few = data_verdict(answers(60, status, **shape))
+    assert few.needed is not None
+    enough = data_verdict(answers(few.needed, status, **shape))
+    assert dict(enough.detectable)[3] == pytest.approx(few.detect, rel=0.2)
+    assert (replace(few, look=1).needed, few.needed) > (few.needed, replace(few, detect=0.5).needed)
+
+
+@each_test
+def test_the_published_orders_scores_are_told_and_evidence_begins_at_the_threshold(status: str, shape) -> None:
+    found = at_its_level(data_verdict(answers(80, status, memory=0.3, **shape)))
+    own, *others = found.scores
+    compared = own - max(others, default=0.0)
+    assert compared == pytest.approx(found.tested.mean, abs=1e-9)
+    by_control = found.basis == BY_CONTROL
+    assert math.isnan(found.threshold) != by_control
+    if by_control:
+        assert (found.tested.mean >= found.threshold) == (found.tested.pvalue <= EVIDENCE_LEVEL)
+        strict = at_its_level(replace(found, level=1e-6))
+        assert strict.threshold > found.threshold
+
+
+def test_no_number_of_questions_finds_less_than_what_may_be_natural() -> None:
+    found = replace(data_verdict(answers(60, WRITTEN_ORDERS, control=True)), detect=0.01)
+    assert (found.word, found.needed) == (INCONCLUSIVE, None)
+    assert in_words(found, short=True).endswith("No number of questions is enough for that.")
+    assert usually_needed(BY_CONTROL, 12, 0.01, EVIDENCE_LEVEL) is None
+
+
+@pytest.mark.parametrize(
+    ("basis", "n_orders", "shape"),
+    [(BY_ORDERS, 24, {}), (BY_REFERENCE, 12, {"reference": True}), (BY_CONTROL, 12, {"control": True})],
+)
+def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basis, n_orders, shape) -> None:
+    status = DRAWN_ORDERS if basis == BY_ORDERS else WRITTEN_ORDERS
+    afterwards = data_verdict(answers(200, status, n_orders=n_orders, **shape)).needed
+    before = usually_needed(basis, n_orders, DETECT, EVIDENCE_LEVEL)
+    assert before is not None
+    assert 0.5 < before / afterwards < 2
+    assert usually_needed(basis, n_orders, 0.5, EVIDENCE_LEVEL) < before
 
 
 def test_a_verdict_that_found_something_says_nothing_of_other_levels() -> None:
@@ -378,7 +424,7 @@ def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> No
 
     assert "p = 0.5)" in sentence(0.5, 1, 0.75)
     assert "p = 0.001)" in sentence(0.001, 1, 0.75)
-    assert sentence(0.008, 1, 0.75).startswith("none found: ")
+    assert sentence(0.008, 1, 0.75).startswith("inconclusive: ")
     assert "p = 0.008, 0.011 after adjustment for later looks)" in sentence(0.008, 1, 0.75)
     assert "p = 0.008, 0.08 after adjustment for look 2 at this benchmark in this folder)" in sentence(0.008, 2, 0.1)
 
@@ -388,7 +434,7 @@ def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_ev
     numeric = answers(75, WRITTEN_ORDERS, natural=1, memory=2, control=True, guarded=True)
     other = answers(40, WRITTEN_ORDERS, control=True, seed=1)
     found = data_verdict([*numeric, *other])
-    assert (found.word, found.n, found.n_asked) == (NONE_FOUND, 40, 115)
+    assert (found.word, found.n, found.n_asked) == (INCONCLUSIVE, 40, 115)
     assert found.pvalue == data_verdict(other).pvalue
     assert "on 40 of 115 questions, those without a natural order, with orders written by people" in found.sentence
     alone = data_verdict([replace(one, control=()) for one in numeric])
@@ -463,7 +509,9 @@ def in_forms(n: int, own: float, *forms: float, seed: int = 0) -> list[OrderAnsw
     return [OrderAnswers(own, WRITTEN_ORDERS, control=control) for own, control in answered]
 
 
-@pytest.mark.parametrize(("forms", "word"), [((0, 0), STRONG_EVIDENCE), ((0, 2), NONE_FOUND), ((2, 0), NONE_FOUND)])
+@pytest.mark.parametrize(
+    ("forms", "word"), [((0, 0), STRONG_EVIDENCE), ((0, 2), INCONCLUSIVE), ((2, 0), INCONCLUSIVE)]
+)
 def test_a_preference_that_one_of_two_control_forms_shares_is_no_evidence(forms, word) -> None:
     assert data_verdict(in_forms(100, 2, *forms)).word == word
 
@@ -521,7 +569,7 @@ def test_a_liking_for_one_place_of_the_right_option_is_no_evidence_wherever_it_s
             found = [replace(one, reference=one.controls[0], control=()) for one in found]
         return data_verdict(found)
 
-    assert judged(0).word in (NONE_FOUND, CANNOT_TELL)
+    assert judged(0).word in (NONE_FOUND, INCONCLUSIVE, CANNOT_TELL)
     assert judged(3).word == STRONG_EVIDENCE
 
 
@@ -609,7 +657,7 @@ def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:
         assert "follow a pattern of the options' length or likeness" in found.sentence
     unseen = NaturalPart(60, (0.4, 0.3), (0.1, 0.1))
     assert data_verdict(asked, unseen).word == STRONG_EVIDENCE
-    assert data_verdict(asked, replace(unseen, means=(2.0, 2.0))).word == CANNOT_TELL
+    assert data_verdict(asked, replace(unseen, means=(2.0, 2.0))).word == INCONCLUSIVE
     mixed = [*asked[:50], *in_forms(50, 0, 0, 0, seed=1)]
     assert data_verdict(mixed).n == 50
 

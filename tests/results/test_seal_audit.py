@@ -13,6 +13,7 @@ import pytest
 from lm_eval_leakage.results.seal_audit import evalue, remarks, seal_audit
 from lm_eval_leakage.seal.looks_file import add_looks, head_text
 from lm_eval_leakage.stats.looks import Look
+from lm_eval_leakage.stats.order_power import DETECT
 from tests.fakes import by_hash
 from tests.results.harness_files import audited, row, write_run
 from tests.sealed import NAME, SealedFolder, has_seen, looks_in, rows, run_sealed, sealed_folder
@@ -114,13 +115,16 @@ def test_what_could_have_been_found_is_judged_at_the_level_of_the_look(place) ->
         for one in range(number - 1):
             add_looks(private, place.sealed.seal, [Look(0, f"m{one}", "digest", 0.01, 0.5, 0.0, "0-3")])
         (found,) = seal_audit([place.runs / "org__clean"], private).verdicts
-        assert (found.look.number, found.word) == (number, "none found")
+        assert (found.look.number, found.word) == (
+            number,
+            "none found" if dict(found.detectable)[3] <= DETECT else "inconclusive",
+        )
         shares[number] = dict(found.detectable)[1]
         assert f"; {100 * shares[number]:.0f}% of the questions seen once or " in found.sentence
     assert 0 < shares[2] < shares[10] < 1
     (found,) = seal_audit([place.runs / "org__clean"], place.private, alpha=1e-80).verdicts
-    assert found.word == "cannot be told"
-    assert "option orders: 63 questions are too few to find even a benchmark that was" in found.sentence
+    assert found.word == "inconclusive"
+    assert "; too few are tested to find 25% of the questions seen 3 times" in found.sentence
 
 
 def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_path) -> None:
@@ -130,7 +134,7 @@ def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_p
     assert found.look is not None
     assert found.look.pvalue > found.level()
     assert found.word == "cannot be told"
-    assert "finding nothing means nothing here (question order: what this test would have found" in found.sentence
+    assert "; what these tests would have found is not known" in found.sentence
 
 
 def test_too_few_questions_have_no_pvalue_and_cost_no_look(made, tmp_path) -> None:

@@ -21,7 +21,7 @@ from tests.results.harness_files import answered, audited, row, write_run
 
 N, N_ORDERS = 60, 24
 COMPARED = ",".join(map(str, range(N_ORDERS)))
-N_SEEN = {"cannot be told": 0, "none found": 0, "evidence": 4, "strong evidence": N}
+N_SEEN = {"cannot be told": 0, "none found": 0, "inconclusive": 0, "evidence": 4, "strong evidence": N}
 
 
 def plain(text: str) -> str:
@@ -51,7 +51,8 @@ def asked(n_seen: int, orders: str | None = "drawn", *, control: bool = False, n
 @pytest.mark.parametrize("word", WORDS)
 def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
-    lines = asked(N_SEEN[word], "written" if word == "cannot be told" else "drawn")
+    is_written = word in ("cannot be told", "inconclusive")
+    lines = asked(N_SEEN[word], "written" if is_written else "drawn", control=word == "inconclusive")
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     found = annotate([tmp_path])
     (judged,) = found[0].rows
@@ -77,12 +78,12 @@ def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspi
     (record,) = json.loads(as_text(found[0].rows, "json"))
     assert record["flagged_rate"] > 0.3
     assert record["pvalue"] < 1e-9
-    assert (judged.verdict.basis, judged.verdict.word) == ("control", "none found")
+    assert (judged.verdict.basis, judged.verdict.word) == ("control", "inconclusive")
     told = verdicts_in_words(found[0].rows, "table").partition("standard deviations")[0]
-    assert "none found: on 60 questions" in told
+    assert "inconclusive: on 60 questions" in told
     assert "does not significantly prefer the published orders" in told
     assert "flagged" not in told
-    assert "none found bench No significantly stronger preference for" in Parsed(page.render(found)).text
+    assert "inconclusive bench No significantly stronger preference for" in Parsed(page.render(found)).text
 
 
 def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(

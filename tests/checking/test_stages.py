@@ -1,0 +1,82 @@
+"""Where many questions are needed, a first stage of fewer ends only with strong evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.jobs.outcome import VERDICTS, CheckedTask, CheckOutcome, read_looks
+from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, STAGED_FROM
+from lm_eval_leakage.jobs.verify import verify
+from lm_eval_leakage.results.data_verdict import INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
+
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+N = 900
+
+
+@pytest.fixture
+def clean(fakes: type[NamedFake], tmp_path: Path) -> list[dict[str, object]]:
+    docs = questions(N)
+    written(tmp_path, docs)
+    fakes.score = staticmethod(OptionOrders())
+    return docs
+
+
+def verdict(outcome: CheckOutcome) -> CheckedTask:
+    (one,) = outcome.verdicts
+    return one
+
+
+def questions_asked(outcome: CheckOutcome) -> int:
+    return next(step.n_questions for step in outcome.plan.steps if step.what == "option orders")
+
+
+def test_what_is_found_at_once_is_asked_no_further_and_the_rest_of_the_check_is_about_it(
+    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    fakes.score = staticmethod(OptionOrders(clean, (2.2, 0.6)))
+    told: list[str] = []
+    found = checked(tmp_path, say=told.append)
+    assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (STRONG_EVIDENCE, 200, FEWEST_DRAWN)
+    assert any(line.startswith(f"strong evidence by {FEWEST_DRAWN} questions: quiz") for line in told)
+    assert [look.number for look in read_looks(tmp_path / "out")] == [1]
+    n_asked = len(fakes.asked)
+    again = checked(tmp_path)
+    assert (again.verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
+    assert verify(found.folder).found == ()
+
+
+def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_again(
+    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    told: list[str] = []
+    found = checked(tmp_path, say=told.append)
+    n = questions_asked(found)
+    assert STAGED_FROM <= n < N
+    assert verdict(found).verdict in (NONE_FOUND, INCONCLUSIVE)
+    assert (verdict(found).n, verdict(found).look) == (n, 1)
+    assert [look.number for look in read_looks(tmp_path / "out")] == [1]
+    assert any("only strong evidence ends it" in line for line in told)
+    assert not any("will be run again" in line for line in told)
+    orders = [asked for asked in fakes.asked if len(asked[1]) > 5]
+    assert len(orders) == len(set(orders))
+    n_asked = len(fakes.asked)
+    assert (checked(tmp_path).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
+    assert verify(found.folder).found == ()
+    # the level of strong evidence at the first stage is taken off
+    (record,) = json.loads((tmp_path / "out" / VERDICTS).read_text())["verdicts"]
+    assert record["pvalue_adjusted"] == pytest.approx(min(1.0, record["pvalue"] / (0.75 * 0.99)))
+
+
+def test_a_number_of_questions_or_one_that_needs_no_more_has_one_stage(
+    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    for place, given in enumerate(({"questions": 450}, {"detect": "60%"})):
+        told: list[str] = []
+        found = checked(tmp_path, say=told.append, output_path=tmp_path / f"out{place}", **given)
+        assert questions_asked(found) == given.get("questions", FEWEST_DRAWN)
+        assert not any("first stage" in line for line in told)
+        assert (verdict(found).verdict == NONE_FOUND) >= ("detect" in given)
