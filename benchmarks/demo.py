@@ -73,6 +73,7 @@ def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
 
 
 FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half
+DETECT = "80%"  # what 40 questions can find: the copy was trained on all of its half
 EXPOSURES, LEARNING_RATE = 3, 2e-4
 TRAINED, HELD_OUT = "trained", "held_out"
 ORIGINAL_MODEL, TRAINED_COPY = "original", "copy"
@@ -118,7 +119,7 @@ def check(model: Path, folder: Path) -> None:
     command = ["lm-eval-leakage", "check", "--model", "hf-prefix-tree"]
     dtype = "float32" if slows_down(torch.bfloat16, torch.device("cpu")) else "bfloat16"
     command += ["--model_args", f"pretrained={model.relative_to(folder)},dtype={dtype}"]
-    command += ["--tasks", f"{TRAINED}.jsonl,{HELD_OUT}.jsonl"]
+    command += ["--tasks", f"{TRAINED}.jsonl,{HELD_OUT}.jsonl", "--detect", DETECT]
     print(f"\n$ {' '.join(command)}", flush=True)
     command[0] = str(Path(sys.executable).with_name(command[0]))
     done = subprocess.run(command, cwd=folder, env=os.environ | {"HF_HUB_OFFLINE": "1"})

@@ -88,12 +88,12 @@ def test_verdicts_of_several_models_are_at_their_looks_and_the_same_questions_ar
 
 def test_a_log_of_a_campaign_that_lost_lines_is_not_judged(here: Run, several: dict[str, Any]) -> None:
     first = here(several)
-    assert [one.verdict for one in first.verdicts] == ["none found", "none found"]
+    assert [one.verdict for one in first.verdicts] == ["inconclusive", "inconclusive"]
     (log,) = first.folder.run_of(Unit("a", "trivia", PERM, 0, 1)).rglob("samples_*.jsonl")
     lines_kept = log.read_text().splitlines(keepends=True)[:25]  # of 60; 25 questions would be enough for a verdict
     log.write_text("".join(lines_kept))
     again = here(several, fail_on="evidence")
-    assert [one.verdict for one in again.verdicts] == ["cannot be told", "none found"]
+    assert [one.verdict for one in again.verdicts] == ["cannot be told", "inconclusive"]
     assert "25 of 30" in again.verdicts[0].sentence
     assert again.unjudged
     assert [told for told in verify(first.folder).found if f"{log} was changed" in told]

@@ -151,13 +151,15 @@ def normal(text: str) -> float:
 
 
 def checked(folder: Path, file: Path | None = None, out: str = "out", **given: Any) -> Any:
-    """The outcome of a check of `fake` in this process.
+    """The outcome of a check of `fake` in this process, which looks for a benchmark that was seen as a whole: few
+    questions find that, and the words then name no command, which would name the folder.
 
     file: of questions, `quiz.jsonl` unless given
     """
     from lm_eval_leakage.jobs.driver import check
 
     arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(file or folder / "quiz.jsonl")}
+    arguments |= {"detect": "100%"}
     return check(**(arguments | {"output_path": folder / out} | given))
 
 

@@ -14,7 +14,7 @@ from lm_eval_leakage.results.data_verdict import INCONCLUSIVE, NONE_FOUND, STRON
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
-N = 900
+N = 1000
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def test_what_is_found_at_once_is_asked_no_further_and_the_rest_of_the_check_is_
 ) -> None:
     fakes.score = staticmethod(OptionOrders(clean, (2.2, 0.6)))
     told: list[str] = []
-    found = checked(tmp_path, say=told.append)
+    found = checked(tmp_path, say=told.append, detect=0.25)
     assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (STRONG_EVIDENCE, 200, FEWEST_DRAWN)
     assert any(line.startswith(f"strong evidence by {FEWEST_DRAWN} questions: quiz") for line in told)
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
     n_asked = len(fakes.asked)
-    again = checked(tmp_path)
+    again = checked(tmp_path, detect=0.25)
     assert (again.verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
     assert verify(found.folder).found == ()
 
@@ -53,7 +53,7 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
     clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     told: list[str] = []
-    found = checked(tmp_path, say=told.append)
+    found = checked(tmp_path, say=told.append, detect=0.25)
     n = questions_asked(found)
     assert STAGED_FROM <= n < N
     assert verdict(found).verdict in (NONE_FOUND, INCONCLUSIVE)
@@ -64,7 +64,7 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
     orders = [asked for asked in fakes.asked if len(asked[1]) > 5]
     assert len(orders) == len(set(orders))
     n_asked = len(fakes.asked)
-    assert (checked(tmp_path).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
+    assert (checked(tmp_path, detect=0.25).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
     assert verify(found.folder).found == ()
     # the level of strong evidence at the first stage is taken off
     (record,) = json.loads((tmp_path / "out" / VERDICTS).read_text())["verdicts"]

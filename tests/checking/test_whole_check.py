@@ -168,7 +168,7 @@ def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[Named
     html = outcome._repr_html_()
     assert "<caption>" in html
     assert 'scope="col"' in html
-    assert "inconclusive" in html
+    assert "none found" in html
     assert "<b>m</b>" not in html
     assert "&lt;b&gt;m" in html
 
