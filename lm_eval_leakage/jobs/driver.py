@@ -42,7 +42,7 @@ from lm_eval_leakage.jobs.manifest import (
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
-from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import ROOMS, UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import (
     FEWEST_DRAWN,
     NOT_POSSIBLE,
@@ -229,16 +229,19 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     read_looks(folder.path)  # before hours of asking
     prepared = prepare(plan, folder, say)
     units = prepared.units()
-    shelf = TaskShelf(prepared.plan.include_paths)
-    shown, planned = _planned_here(prepared, units, folder, shelf) if plan.is_here else (None, {})
-    if shown is not None:
+    shown: CheckPlan | None = None
+    planned: Mapping[Unit, StepAndJob] = {}
+    if plan.is_here:
+        shelf = TaskShelf(prepared.plan.include_paths)
+        shown, planned = _planned_here(prepared, units, folder, shelf)
         say(shown.as_text)
         if plan.dry_run:
             return CheckOutcome((), (), shown)
     _record_beginning(folder, plan, prepared)
-    if decided := _decided_early(prepared, planned, folder, shelf, say, watch):
+    if plan.is_here and (decided := _decided_early(prepared, planned, folder, shelf, say, watch)) is not None:
         shown, planned = _planned_here(prepared, units, folder, shelf, decided)
-        say(f"strong evidence by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
+        if decided:
+            say(f"strong evidence by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
     remarks = _up_to_date(prepared, units, planned, folder)
     for sentence in remarks:
         say(sentence)
@@ -273,14 +276,14 @@ def _decided_early(
     shelf: TaskShelf,
     say: Say,
     watch: Watch,
-) -> frozenset[str]:
-    """The tasks for which the first of two stages finds strong evidence. What it finds otherwise is not told, and its
-    answers are used by the second stage."""
+) -> frozenset[str] | None:
+    """The tasks for which the first of two stages finds strong evidence; None if there is no first stage to be done.
+    What it finds otherwise is not told, and its answers are used by the second stage."""
     orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
     staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
     units = [unit for unit in planned if unit.task in staged and unit.suffix == FIRST_AUDIT]
     if not units:
-        return frozenset()
+        return None
     _, early = _planned_here(prepared, units, folder, shelf, staged)
     for sentence in _up_to_date(prepared, units, early, folder):
         say(sentence)
@@ -290,7 +293,7 @@ def _decided_early(
         _carry_out(InlineEngine(prepared.plan, folder, screen=screen), left, Progress(units, left), folder, watch)
     found = conclude(prepared.plan, prepared, folder, {}, keep=False)
     decided = {one.task for one in found.verdicts if one.verdict == STRONG_EVIDENCE}
-    undecided = {unit: EDITED for unit in units if unit.task not in decided}
+    undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
     set_apart(folder, prepared.plan, undecided, undecided)
     return frozenset(staged & decided)
 

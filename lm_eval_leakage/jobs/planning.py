@@ -86,7 +86,7 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
-FEW_TOGETHER, MANY_TOGETHER = 2, 10  # verdicts, as are usual in this process and by an engine; they share the level
+MANY_TOGETHER = 10  # verdicts of an engine's plan, which share the level
 MODEL_DEFAULTS = (None, "", "main")
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
@@ -493,7 +493,7 @@ class _PlannedTask:
         known = [size for row in sampled if (size := _n_orders(leaves[row.task], row.index, basis)) > 1]
         if not known:
             return None
-        level = EVIDENCE_LEVEL * share_alone(1) / (FEW_TOGETHER if self.plan.is_here else MANY_TOGETHER)
+        level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
         is_mixed = any(len(task.probe.asked_layouts) > 1 for task in leaves.values())
         n = usually_needed(basis, sorted(known)[len(known) // 2], self.plan.detect, level, is_mixed=is_mixed)
         return None if n is None else rounded_up(n * len(sampled) / len(known))

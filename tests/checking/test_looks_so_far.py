@@ -12,7 +12,7 @@ import pytest
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, read_looks
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.data_verdict import EVIDENCE, NONE_FOUND
+from lm_eval_leakage.results.data_verdict import EVIDENCE, EVIDENCE_LEVEL, NONE_FOUND, STRONG_EVIDENCE, STRONG_LEVEL
 from lm_eval_leakage.results.result_types import Provenance
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
@@ -110,6 +110,19 @@ def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
         assert one.pvalue == 0.001
         words.append((one.look, one.word))
     assert words == [(1, EVIDENCE), (2, EVIDENCE), (3, NONE_FOUND)]
+
+
+def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path: Path) -> None:
+    """Bonferroni: strong evidence at the first stage, or evidence by all questions."""
+    plan = replace(planned("mmlu"), staged=frozenset({"mmlu"}))
+    (one,) = looked(tmp_path, plan, row(verdict=verdict(0.2), provenance=TOLD))
+    first_stage = one.level * STRONG_LEVEL / EVIDENCE_LEVEL
+    assert one.level < 0.01 * SPENT[1]
+    assert 0.99 * 0.01 * SPENT[1] < one.level + first_stage <= 0.01 * SPENT[1]
+    (strong,) = looked(tmp_path, plan, row(verdict=verdict(0.99 * first_stage), provenance=TOLD))
+    assert strong.word == STRONG_EVIDENCE
+    (other,) = looked(tmp_path, plan, row(verdict=verdict(1.01 * first_stage), provenance=TOLD))
+    assert other.word == EVIDENCE
 
 
 def test_looks_and_verdicts_that_are_shown_together_are_both_adjusted_for(tmp_path: Path) -> None:

@@ -71,6 +71,20 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
     assert record["pvalue_adjusted"] == pytest.approx(min(1.0, record["pvalue"] / (0.75 * 0.99)))
 
 
+def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(
+    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
+    told: list[str] = []
+    found = checked(tmp_path, say=told.append, detect=0.25, unseen=unseen)
+    assert (found.lost, found.n_done) == ((), found.n_units)
+    assert any("only strong evidence ends it" in line for line in told)
+    assert not any("will be run again" in line for line in told)
+    asked = [attempt.unit.kind for attempt in found.folder.attempts()]
+    assert (asked.count("leakage_perm"), asked.count("unseen-leakage_perm")) == (2, 1)
+    assert verify(found.folder).found == ()
+
+
 def test_a_number_of_questions_or_one_that_needs_no_more_has_one_stage(
     clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.jobs.driver import check
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN
-from tests.checking.conftest import GivenTasksOnly, NamedFake, checked, questions, statuses, written
+from tests.checking.conftest import GivenTasksOnly, NamedFake, OptionOrders, checked, questions, statuses, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 from tests.fakes import by_hash
 
@@ -237,8 +238,26 @@ def test_what_cannot_be_told_ends_with_the_command_that_may_change_it_or_says_th
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     file = written(tmp_path, questions(40))
-    (few,) = checked(tmp_path, file, questions=12, seed=3).verdicts
+    (few,) = checked(tmp_path, file, questions=12, seed=3, detect=0.25).verdicts
     command = f"lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions all --seed 3"
     assert few.summary.endswith(f"`{command} --output_path {tmp_path / 'out'}` may change that.")
     (none,) = checked(tmp_path, written(tmp_path, questions(12), "small.jsonl")).verdicts
     assert none.summary.endswith("No command would change that for this model and task.")
+
+
+def test_what_is_inconclusive_ends_with_how_many_questions_would_do_and_the_command(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    fakes.score = staticmethod(OptionOrders())
+    file = written(tmp_path, questions(60))
+    found = checked(tmp_path, file, questions=50, detect="30%")
+    (one,) = found.verdicts
+    assert one.verdict == "inconclusive"
+    command = f"`lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions "
+    assert command in one.summary
+    assert "--detect 0.3" in one.summary
+    assert re.search(r"about 3\d0 questions are needed to find 30\s% seen 3 times", found.plan.as_text)
+    (whole,) = checked(tmp_path, file, detect="30%").verdicts
+    assert "--reference pretrained=OTHER_MODEL" in whole.summary
+    none = checked(tmp_path, file, "other", detect="10%", dry_run=True).plan
+    assert re.search(r"no number of questions is enough to find 10\s% seen 3 times", none.as_text)

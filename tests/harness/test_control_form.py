@@ -194,7 +194,7 @@ def test_a_preference_in_both_forms_is_no_evidence_and_one_in_the_published_form
     metadata = questions_file(DOCS)
     clean, seen = (evaluate(FakeLM(score), metadata) for score in (fond_of_natural, with_memory))
     assert clean["leakage_details"][TASK]["dataset_pvalue,max_order"] < 0.01  # the published test is misled
-    assert (verdict(clean)["basis"], verdict(clean)["word"]) == ("control", "none found")
+    assert (verdict(clean)["basis"], verdict(clean)["word"]) == ("control", "inconclusive")
     assert (verdict(seen)["basis"], verdict(seen)["word"]) == ("control", "strong evidence")
     row = seen["results"][TASK]
     assert row["evidence,max_order"] == "strong evidence"
