@@ -185,9 +185,11 @@ class Place:
     # ------------------------------------------------------------------ what they say
 
     def verdicts(self) -> list[dict[str, Any]]:
-        """Of the last check, without the time and the day of its citation; empty if there is none."""
+        """Of the last check, without the time, the day of its citation and its own command, which a remedy repeats;
+        empty if there is none."""
         file = self.out / "verdicts.json"
         text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", file.read_text()) if file.exists() else '{"verdicts": []}'
+        text = re.sub("`lm-eval-leakage check .*?`", "COMMAND", text)
         found = json.loads(text)["verdicts"]
         return [{name: value for name, value in one.items() if name != "time"} for one in found]
 
