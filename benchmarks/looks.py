@@ -5,7 +5,8 @@ python benchmarks/looks.py [--runs 50000] [--sizes 100 300 1000] [--seed 0]
 Scores of 24 orders (of 6 against a control form, the one that finds less, whose scores have a correlation of .4) are
 drawn from a normal distribution; seen questions have their published order as `SEEN_RANKS` says. A row has the share
 of runs with evidence, at each look and at any: each look tested at .01 anew; at the level of the look, as `check` does
-it; and by an e-value of 100.
+it; by an e-value of 100; and in two stages, as `check` draws many questions: strong evidence by the first size, or
+evidence by the last one. Against a control form, what is natural differs between runs as `USUAL_SPREAD` says.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import logsumexp
 
-from lm_eval_leakage.results.data_verdict import BY_CONTROL, BY_ORDERS, EVIDENCE_LEVEL, RANKED_BY, TOLERANCES
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_ORDERS,
+    EVIDENCE_LEVEL,
+    RANKED_BY,
+    STRONG_LEVEL,
+    TOLERANCES,
+)
 from lm_eval_leakage.stats.looks import Look, numbered_alone
 from lm_eval_leakage.stats.order_power import SEEN_RANKS
-from lm_eval_leakage.stats.order_sum import SHARES, base_of, standard_scores
+from lm_eval_leakage.stats.order_sum import SHARES, USUAL_SPREAD, base_of, standard_scores
 from lm_eval_leakage.stats.pooling import Floats
 
 AT_ONCE = 2_000
@@ -34,7 +42,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000])
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    print("| published orders by | seen | at .01 each: looks; any | as check does it | e-value of 100 |")
+    print("| published orders by | seen | at .01 each: looks; any | as check does it | e-value of 100 | two stages |")
     for basis in (BY_ORDERS, BY_CONTROL):
         nested = Nested(basis, args.sizes, args.runs, np.random.default_rng(args.seed))
         for share, times in CASES:
@@ -56,7 +64,8 @@ class Nested:
         self.n_orders = len(self.ranks[1])
         scores = np.array([self._scores() for _ in range(sizes[-1])])
         self.weights = np.exp(scores) if basis == BY_ORDERS else scores
-        self.unseen = np.array([base_of(own, TOLERANCES[basis]) for own in scores])
+        self.spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
+        self.unseen = np.array([base_of(own, TOLERANCES.get(basis, 0.0)) for own in scores])
         self.ratios = np.exp(scores) / (self.unseen * np.exp(scores)).sum(axis=1, keepdims=True)
         self.clean = np.sort(self._drawn(self.unseen, 3 * runs)[0], axis=0)
         looks = [numbered_alone([], Look(0, "", "", EVIDENCE_LEVEL, 1.0, 0.0, ""))[0]]
@@ -76,7 +85,9 @@ class Nested:
         sums, evalues = self._drawn((1 - share) * self.unseen + share * ranks / ranks.sum(), self.runs)
         n_as_large = [len(self.clean) - np.searchsorted(self.clean[:, k], sums[:, k]) for k in range(len(self.ends))]
         pvalues = (1 + np.array(n_as_large).T) / (1 + len(self.clean))
-        return [pvalues <= EVIDENCE_LEVEL, pvalues <= self.levels, evalues >= math.log(1 / EVIDENCE_LEVEL)]
+        level = self.levels[0] * (1 - STRONG_LEVEL / EVIDENCE_LEVEL)
+        stages = np.column_stack([pvalues[:, 0] <= level * STRONG_LEVEL / EVIDENCE_LEVEL, pvalues[:, -1] <= level])
+        return [pvalues <= EVIDENCE_LEVEL, pvalues <= self.levels, evalues >= math.log(1 / EVIDENCE_LEVEL), stages]
 
     def _drawn(self, probabilities: Floats, runs: int) -> tuple[Floats, Floats]:
         """Sums and logarithms of e-values, `(runs, n_looks)`."""
@@ -85,7 +96,8 @@ class Nested:
         for _ in range(math.ceil(runs / AT_ONCE)):
             drawn = self.rng.random((len(places), AT_ONCE))
             orders = np.array([np.searchsorted(*pair, side="right") for pair in zip(ends, drawn, strict=True)]).T
-            sums.append(np.cumsum(self.weights[places, orders], axis=1)[:, self.ends])
+            natural = self.spread * self.rng.normal(size=(AT_ONCE, 1)) * (np.array(self.ends) + 1)
+            sums.append(np.cumsum(self.weights[places, orders], axis=1)[:, self.ends] + natural)
             ratios = self.ratios[places, orders] - 1
             logs = [np.cumsum(np.log1p(share * ratios), axis=1)[:, self.ends] for share in SHARES]
             evalues.append(logsumexp(logs, axis=0) - math.log(len(SHARES)))

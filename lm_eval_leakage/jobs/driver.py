@@ -292,7 +292,8 @@ def _decided_early(
         screen = OnScreen(early, _narrator(early, left, say), prepared.plan.quiet)
         _carry_out(InlineEngine(prepared.plan, folder, screen=screen), left, Progress(units, left), folder, watch)
     found = conclude(prepared.plan, prepared, folder, {}, keep=False)
-    decided = {one.task for one in found.verdicts if one.verdict == STRONG_EVIDENCE}
+    rows = [row for annotation in found.annotations for row in annotation.rows]
+    decided = {row.task for row in rows if row.verdict.word == STRONG_EVIDENCE}
     undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
     set_apart(folder, prepared.plan, undecided, undecided)
     return frozenset(staged & decided)

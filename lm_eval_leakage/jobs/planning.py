@@ -44,7 +44,7 @@ from lm_eval_leakage.results.data_verdict import (
     usually_needed,
 )
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
-from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
@@ -483,14 +483,16 @@ class _PlannedTask:
     @cached_property
     def n_enough(self) -> int | None:
         """How many questions probably find what is to be found, at the level of a first look; None if no number does,
-        or if no option orders are asked. The same in plans of other models and tasks: these would have other draws."""
+        as where none of a sample counts in a verdict, or if no option orders are asked. The same in plans of other
+        models and tasks: these would have other draws."""
         if isinstance(self.orders, str):
             return None
         leaves = self.orders.leaves
         is_exact = all(task.orders.status in EXACT for task in leaves.values())
         basis = BY_ORDERS if is_exact else BY_CONTROL if self.plan.reference is None else BY_REFERENCE
         sampled = drawn(placed_rows(self.orders), ROWS_MEASURED, 0)
-        known = [size for row in sampled if (size := _n_orders(leaves[row.task], row.index, basis)) > 1]
+        asked = [row for row in sampled if self.plan.unseen or leaves[row.task].orders.status != PATTERNED_ORDERS]
+        known = [size for row in asked if (size := _n_orders(leaves[row.task], row.index, basis)) > 1]
         if not known:
             return None
         level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
@@ -584,10 +586,24 @@ class _PlannedTask:
             n_questions=len(rows),
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
-            note=_of_count(step, rows, self.plan.detect, self.n_enough),
+            note=self._of_count(rows) if step.what == ORDERS_RUN else "",
         )
         is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
         return step, UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None)
+
+    def _of_count(self, rows: Sequence[PlacedRow]) -> str:
+        """What is to be said of the number of questions in an audit of option orders."""
+        n, n_enough = len(each_once(rows, lambda row: row.key)), self.n_enough
+        if n < FEWEST_JUDGED:
+            return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
+        copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
+        what = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
+        power = f"probably enough to find {what}"
+        if n_enough is None:
+            power = f"no number of questions is enough to find {what}"
+        elif n < n_enough:
+            power = f"about {counted(n_enough)} are needed to find {what}"
+        return "; ".join(filter(None, (copies, power)))
 
     def _loaded(
         self, name: str, metadata: Mapping[str, object] | None = None, model_args: Mapping[str, Any] | None = None
@@ -644,23 +660,6 @@ def _n_orders(audit: LeakageTask, row: int, basis: str) -> int:
 
 def _folders(files: Sequence[Path]) -> str:
     return ", ".join(dict.fromkeys(str(file.parent) for file in files))
-
-
-def _of_count(step: PlannedStep, rows: Sequence[PlacedRow], detect: float, n_enough: int | None) -> str:
-    """What is to be said of the number of questions in an audit of option orders."""
-    if step.what != ORDERS_RUN:
-        return ""
-    n = len(each_once(rows, lambda row: row.key))
-    if n < FEWEST_JUDGED:
-        return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
-    copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
-    what = f"{whole_percent(detect)} seen {DETECT_TIMES} times"
-    power = f"probably enough to find {what}"
-    if n_enough is None:
-        power = f"no number of questions is enough to find {what}"
-    elif n < n_enough:
-        power = f"about {counted(n_enough)} are needed to find {what}"
-    return "; ".join(filter(None, (copies, power)))
 
 
 def in_words(kind: str) -> str:

@@ -33,7 +33,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from lm_eval_leakage.results.formatting import (
     percent,
     pvalue,
     pvalue_equation,
+    rounded_up,
     whole_percent,
 )
 from lm_eval_leakage.results.published_orders import (
@@ -191,14 +192,12 @@ class DataVerdict:
             return CANNOT_TELL
         return word_without_evidence(self.detectable, self.detect)
 
-    @property
+    @cached_property
     def needed(self) -> int | None:
         """About how many questions like these would find what has to be found, at the next look if looks are counted;
         None if no number would."""
         level = self.level * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
-        found = [power.needed(self.detect, level) for power in self.power]
-        known = [n for n in found if n is not None]
-        return max(known) if found and len(known) == len(found) else None
+        return _needed_by_all(self.power, self.detect, level)
 
     @property
     def sentence(self) -> str:
@@ -372,7 +371,7 @@ def _power(
     return OrderPower([*map(weigh, scores)], bases, ranks, families, found_with, spread * len(scores), priors)
 
 
-USUAL_DEVIATION = 1.17  # of the difference of two standardised scores, on clean benchmarks (docs/validity.md)
+USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
 USUAL_QUESTIONS = 200
 MARGIN = 1.2  # a model's scores differ from the usual ones
 
@@ -386,9 +385,14 @@ def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, is
     scores = [size * (own - own.mean()) / own.std() for own in drawn]
     spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
     powers = [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, is_mixed=is_mixed) for kind in kinds]
+    n = _needed_by_all(powers, detect, level)
+    return None if n is None else math.ceil(MARGIN * n)
+
+
+def _needed_by_all(powers: Iterable[OrderPower], detect: float, level: float) -> int | None:
+    """None if one of them needs more than any number, or if there are none."""
     found = [power.needed(detect, level) for power in powers]
-    known = [n for n in found if n is not None]
-    return math.ceil(MARGIN * max(known)) if len(known) == len(found) else None
+    return max((n for n in found if n is not None), default=None) if None not in found else None
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
@@ -603,7 +607,7 @@ def aim_in_words(verdict: DataVerdict) -> str:
         return ""
     return (
         f"The aim was to find {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} times; by the "
-        f"model's own scores the audit finds {whole_percent(share)}."
+        f"model's own scores the audit finds it from {whole_percent(share)} on."
     )
 
 
@@ -613,7 +617,8 @@ def _found_or_not(verdict: DataVerdict) -> str:
     found = detectable_in_words(verdict.detectable, IN_MIXED_LAYOUTS if verdict.layouts else "")
     if verdict.word == NONE_FOUND:
         return found
-    few = "" if verdict.needed is None else f"; {counted(verdict.needed)} would find {percent(verdict.detect, 0)}"
+    aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
+    few = "" if verdict.needed is None else f"; for {aim}, about {counted(rounded_up(verdict.needed))} are needed"
     return f"{found}{few}" if found else f"; {_too_little(verdict)}"
 
 
@@ -639,7 +644,7 @@ def _what_would_do(verdict: DataVerdict) -> str:
     if verdict.needed is None:
         return "No number of questions is enough for that."
     which = "" if verdict.orders in EXACT else " without a natural order"
-    return f"That needs about {counted(verdict.needed)}{which}."
+    return f"That needs about {counted(rounded_up(verdict.needed))}{which}."
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:

@@ -73,7 +73,8 @@ def test_the_reasons_have_the_scores_the_threshold_and_the_aim() -> None:
         "0.17 from each control form."
     )
     assert aim.replace("\u00a0", " ") == (
-        "The aim was to find 25 % of the questions seen 3 times; by the model's own scores the audit finds 20 %."
+        "The aim was to find 25 % of the questions seen 3 times; by the model's own scores the audit finds it from "
+        "20 % on."
     )
     alone = verdict(0.2, basis=BY_ORDERS, scores=(0.02,), detectable=())
     assert (

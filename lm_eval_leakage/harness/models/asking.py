@@ -126,12 +126,14 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
 @contextmanager
 def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterator[AnswerStore | None]:
     """The run's answer store; None if it saves nothing, if resume is off, or if its model cannot be identified."""
-    output = None if evaluation is None else evaluation.output_path
-    told = {} if evaluation is None else as_loaded(identity_before_loading(), named_identity(evaluation))
-    identity = identity_of(evaluation, told) if resume and evaluation is not None and output is not None else None
-    if evaluation is not None and evaluation.model is not None and output is not None:
+    if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
+        yield None
+        return
+    told = as_loaded(identity_before_loading(), named_identity(evaluation)) if evaluation.model is not None else {}
+    if told:
         on_next_results(lambda results: results.setdefault(IDENTITY, told))
-    if output is None or identity is None or (are_replicas(lm) and not is_first()):
+    identity = identity_of(evaluation, told) if resume else None
+    if identity is None or (are_replicas(lm) and not is_first()):
         yield None
         return
     store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity)
