@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -49,6 +49,7 @@ from lm_eval_leakage.results.data_verdict import (
     STRONG_EVIDENCE,
     STRONG_LEVEL,
     WORDS,
+    DataVerdict,
     at_its_level,
     not_judged,
 )
@@ -146,14 +147,17 @@ def _asked(planned: CheckedModel) -> Iterator[tuple[str, Look]]:
             model = in_brackets(planned.who.identity) if row.provenance.asked_as else UNKNOWN_MODEL
             benchmark = f"{task} [{digest_of(planned.benchmarks[task])}]"
             own = [found for found in one.audited_questions if found.benchmark in planned.benchmarks[task]]
-            digest = _digest_of(own or one.audited_questions, row.verdict.basis)  # given runs may name it otherwise
+            digest = _digest_of(own or one.audited_questions, row.verdict)  # given runs may name it otherwise
             of, verdict = f"{one.model}{model} on {benchmark}", row.verdict
             yield task, Look(0, of, digest, EVIDENCE_LEVEL, verdict.pvalue, verdict.tested.log_evalue, "", now)
 
 
-def _digest_of(questions: Sequence[AuditedQuestion], basis: str) -> str:
-    """Of which questions were tested, and by what: with another reference, their p-value is another one."""
-    digest = blake2b(basis.encode(), digest_size=8)
+def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> str:
+    """Of which questions were tested, and by what: with another reference, or other unseen questions, their p-value is
+    another one."""
+    basis, texts = verdict.basis, verdict.texts
+    unseen = "" if texts is None else f"{texts.n_unseen} {texts.mean:.4g}"
+    digest = blake2b(f"{basis}{unseen}".encode(), digest_size=8)
     asked = {one.doc_hash: one.orders for one in questions if one.orders is not None}
     for name, orders in sorted(asked.items()):
         digest.update(json.dumps([name, orders.reference if basis == BY_REFERENCE else ()]).encode())
@@ -184,6 +188,7 @@ class CheckedTask:
     sentence: the verdict with all of its reasons; reason: without the word
     pvalue: its own; pvalue_adjusted: for its look and the `n_adjusted` verdicts that are shown together, which decides
         the word
+    pvalue_orders, pvalue_texts: of each test alone, where unseen questions let both be made
     look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
     ratio, ratio_low: the order ratio and its bound
     n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts
@@ -228,6 +233,8 @@ class CheckedTask:
     revision: str = ""
     seed: int | None = None
     look: int | None = None
+    pvalue_orders: float | None = None
+    pvalue_texts: float | None = None
 
 
 @dataclass(frozen=True)
@@ -318,6 +325,7 @@ def _escaped(text: str) -> str:
 
 def checked_task(row: Row) -> CheckedTask:
     verdict, short = row.verdict, told_verdict(row)
+    by_orders, by_texts = verdict.pvalues if verdict.has_texts else (math.nan, math.nan)
     rate, clean, added = NULL_RATE.of(row), ACCURACY_CLEAN.of(row), INFLATION.of(row)
     return CheckedTask(
         model=row.model,
@@ -353,6 +361,8 @@ def checked_task(row: Row) -> CheckedTask:
         revision=row.provenance.revision,
         seed=row.provenance.seed,
         look=verdict.look or None,
+        pvalue_orders=_defined(by_orders),
+        pvalue_texts=_defined(by_texts),
     )
 
 
@@ -488,21 +498,22 @@ def _checked_model(
 ) -> CheckedModel:
     """What the units of a model hold; not at the level of its looks yet."""
     plan, who = prepared.plan, named_model(model)
-    steps = {
-        unit: step
+    others = {one.key for one in plan.reference_models}
+    rooms = {
+        unit: REFERENCE if unit.room == REFERENCE or unit.model in others else unit.room
         for unit in prepared.units()
-        if (unit.model == model.key or unit.room == REFERENCE) and (step := folder.step_of(unit)) is not None
+        if unit.model in (model.key, *others) or unit.room == REFERENCE
     }
-    files = {
-        room: [file for unit, step in steps.items() if unit.room == room for file in _files(folder, unit, step)]
-        for room in (RUNS, UNSEEN, REFERENCE)
-    }
+    steps = {unit: step for unit in rooms if (step := folder.step_of(unit)) is not None}
+    files: dict[str, list[Path]] = defaultdict(list)
+    for unit, step in steps.items():
+        files[rooms[unit]] += _files(folder, unit, step)
+    if isinstance(plan.reference, Path):
+        files[REFERENCE].append(plan.reference)
     place = folder.path / CALIBRATIONS / f"{model.key}.json"
-    calibrations, problems = _calibrations(place, files[RUNS], files[UNSEEN])
-    given = [plan.reference] if isinstance(plan.reference, Path) else []
-    others = [*given, *files[REFERENCE]]
-    found = annotate(files[RUNS], calibrating=calibrations, references=others) if files[RUNS] else []
-    own = {unit: step for unit, step in steps.items() if unit.room != REFERENCE}
+    calibrations, problems = _calibrations(place, files[RUNS], files[UNSEEN], files[REFERENCE])
+    found = annotate(files[RUNS], calibrating=calibrations, references=files[REFERENCE]) if files[RUNS] else []
+    own = {unit: step for unit, step in steps.items() if rooms[unit] != REFERENCE}
     reasons = {
         unit.task: f"its audit failed: {attempt.error}"
         for unit, attempt in lost.items()
@@ -545,12 +556,14 @@ def _files(folder: CampaignFolder, unit: Unit, step: PlannedStep) -> list[Path]:
     return [Path(file) for file in step.files] or sorted(folder.run_of(unit).rglob("results_*.json"))
 
 
-def _calibrations(place: Path, asked: Sequence[Path], unseen: Sequence[Path]) -> tuple[list[Calibrating], list[str]]:
+def _calibrations(
+    place: Path, asked: Sequence[Path], unseen: Sequence[Path], references: Sequence[Path]
+) -> tuple[list[Calibrating], list[str]]:
     """By unseen questions, if some were asked, or why there is none."""
     if not unseen:
         return [], []
     try:
-        made, _ = own_calibration(asked, unseen, [])
+        made, _ = own_calibration(asked, unseen, [], text_references=references)
     except ValueError as error:
         return [], [f"the unseen questions are not used: {error}"]
     write_calibration(place, made)

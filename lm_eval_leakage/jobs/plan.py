@@ -26,7 +26,8 @@ from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
-CHECKED_AUDITS = ("leakage_perm", "leakage_tokens", "choice_confusion")
+TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
+CHECKED_AUDITS = (FIRST_AUDIT, TOKENS, CONFUSION)
 ALL_QUESTIONS, ENOUGH = "all", "enough"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
@@ -392,6 +393,11 @@ class Plan(BaseModel):
         return self.is_here and all(getattr(self, one) == fields[one].default for one in ONLY_IN_FILES)
 
     @property
+    def reference_models(self) -> tuple[PlanModel, ...]:
+        """The one that is audited as the reference, if there is one."""
+        return self.asked_models[len(self.models) :]
+
+    @property
     def asked_models(self) -> tuple[PlanModel, ...]:
         """The models, and the one that is audited as their reference."""
         first, args = self.models[0], self.reference
@@ -610,7 +616,15 @@ def units_of(plan: Plan) -> list[Unit]:
     if plan.unseen is not None:  # what is asked of the benchmark, for comparison
         kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in plan.audits]
     of_reference = f"{REFERENCE}-{FIRST_AUDIT}"
-    referred = plan.asked_models[len(plan.models) :] or (plan.models if plan.reference is not None else ())
+    referred = plan.reference_models or (plan.models if plan.reference is not None else ())
     asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds]
     asked += [(one.key, task, of_reference) for one in referred for task in plan.tasks]
+    if plan.unseen is not None and TOKENS in plan.audits:
+        rooms = (REFERENCE, UNSEEN)
+        asked += [
+            (one.key, task, f"{room}-{TOKENS}")
+            for one in plan.reference_models
+            for task in plan.tasks
+            for room in rooms
+        ]
     return [Unit(*one, shard, plan.shards) for one in asked for shard in range(plan.shards)]

@@ -26,13 +26,24 @@ from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf,
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
-from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, ENOUGH, REFERENCE, RUN, UNSEEN, Plan, PlanModel, Unit
+from lm_eval_leakage.jobs.plan import (
+    CONFUSION,
+    ENOUGH,
+    REFERENCE,
+    RUN,
+    TOKENS,
+    UNSEEN,
+    Plan,
+    PlanModel,
+    Unit,
+)
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
 from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
 from lm_eval_leakage.questions.families import each_once
-from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.questions.rendering import whole_text
+from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import chosen_runs
 from lm_eval_leakage.results.data_verdict import (
@@ -258,7 +269,7 @@ def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
 TO_RUN, THERE, NOT_NEEDED, NOT_POSSIBLE = "to run", "there already", "not needed", "not possible"
 ACCURACY_RUN, ORDERS_RUN = "accuracy", "option orders"
 TOKENS_RUN, CONFUSION_RUN = "token-level evidence", "choice confusion"
-REFERENCE_RUN, UNSEEN_RUN = "reference: option orders", "unseen questions"
+REFERENCE_RUN, UNSEEN_RUN = "reference", "unseen questions"
 HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
 
 
@@ -352,8 +363,8 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*first, cells[-1]]).rstrip()
 
 
-CONFUSION = CHECKED_AUDITS[-1]
-IN_WORDS = dict(zip(CHECKED_AUDITS, (ORDERS_RUN, TOKENS_RUN, CONFUSION_RUN), strict=True))
+IN_WORDS = {FIRST_AUDIT: ORDERS_RUN, TOKENS: TOKENS_RUN, CONFUSION: CONFUSION_RUN}
+NOT_ALIKE = "the benchmark's own prompt is not one in which other questions can be asked"
 TASKS_KEPT = 8  # of which the drawn questions are remembered
 
 
@@ -395,7 +406,8 @@ class Planner:
 
         Raises ValueError or OSError if the task cannot be loaded, and if the given runs are of other models.
         """
-        main = self.plan.models[0].key if unit.room == REFERENCE else unit.model
+        is_own = unit.room != REFERENCE and any(one.key == unit.model for one in self.plan.models)
+        main = unit.model if is_own else self.plan.models[0].key
         return self._task(main, unit.task).planned(unit, places)
 
     def tokenizer(self, model: PlanModel) -> TokenizerOnly | None:
@@ -518,11 +530,13 @@ class _PlannedTask:
         """Of the model itself, on the benchmark or on unseen questions."""
         if unit.room == UNSEEN:
             asked = {"data_files": str(self.plan.unseen), **unit.metadata}
-            loaded = self._loaded(unit.asked, asked)
-            if unit.suffix == CONFUSION and not isinstance(loaded, str):
-                loaded = self._asked_alike(loaded, asked)
+            loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)
+            if unit.suffix in (TOKENS, CONFUSION) and not isinstance(loaded, str):
+                loaded = self._asked_alike(unit.suffix, loaded, asked)
             rows = [] if isinstance(loaded, str) else placed_rows(loaded)
-            step = PlannedStep(self.name, f"{UNSEEN_RUN}: {in_words(unit.suffix)}", len(rows))
+            what = f"{UNSEEN_RUN}: {in_words(unit.suffix)}"
+            is_own = unit.model == self.model.key
+            step = PlannedStep(self.name, what if is_own else f"{REFERENCE_RUN}: {what}", len(rows))
             return self._asked(step, unit, loaded, rows, places)
         step = PlannedStep(self.name, in_words(unit.kind), len(self.chosen))
         if self.given.has_all(unit.kind, self.chosen):
@@ -536,7 +550,11 @@ class _PlannedTask:
         return self._asked(step, unit, loaded, rows, places)
 
     def _reference(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
-        step = PlannedStep(self.name, REFERENCE_RUN, len(self.chosen))
+        step = PlannedStep(self.name, f"{REFERENCE_RUN}: {in_words(unit.suffix)}", len(self.chosen))
+        arguments = self.plan.model(unit.model).model_args
+        if unit.suffix == TOKENS:
+            loaded = self._loaded(unit.asked, unit.metadata, arguments)
+            return self._asked(step, unit, loaded, self._found_in(loaded), places)
         if isinstance(self.orders, str):
             return replace(step, status=NOT_POSSIBLE, note=self.orders), None
         if all(task.orders.status in EXACT for task in self.orders.leaves.values()):
@@ -547,7 +565,7 @@ class _PlannedTask:
             note = str(folder) if found else f"{folder} has no audit of these questions by another model"
             return replace(step, n_questions=len(found), status=THERE if found else NOT_POSSIBLE, note=note), None
         metadata = {"control_form": False, **self.documented, **unit.metadata}
-        loaded = self._loaded(unit.asked, metadata, folder)
+        loaded = self._loaded(unit.asked, metadata, arguments)
         return self._asked(step, unit, loaded, self._found_in(loaded), places)
 
     # ------------------------------------------------------------------ parts of a step
@@ -621,22 +639,21 @@ class _PlannedTask:
                     task.set_config(key="num_fewshot", value=self.plan.num_fewshot)
         return loaded
 
-    def _asked_alike(self, loaded: LoadedTask, asked: Mapping[str, object]) -> LoadedTask | str:
-        """Choice confusion of unseen questions as that of the benchmark, so that accuracies may be compared."""
-        own = self._loaded(f"{self.name}_{CONFUSION}")
-        question = (
-            None
-            if isinstance(own, str)
-            else next(
-                (one for task in own.leaves.values() for one in task.benchmark() if one.answer is not None), None
-            )
-        )
+    def _asked_alike(self, suffix: str, loaded: LoadedTask, asked: Mapping[str, object]) -> LoadedTask | str:
+        """Choice confusion and texts of unseen questions as those of the benchmark, so that they may be compared."""
+        question = _first_question(self._loaded(f"{self.name}_{suffix}"), suffix)
         if question is None:
             return loaded
-        score = "letters" if question.prompt is None else "texts"
         plain = replace(question, frame=None, prompt=None)
+        if suffix == TOKENS:
+            other = _first_question(loaded, suffix)
+            is_plain = whole_text(question) == whole_text(plain)
+            if other is None or is_plain == (whole_text(other) == whole_text(replace(other, frame=None, prompt=None))):
+                return loaded
+            return NOT_ALIKE
+        score = "letters" if question.prompt is None else "texts"
         if ChoiceConfusion().original(question) != ChoiceConfusion(score=score).original(plain):
-            return "the benchmark's own prompt is not one in which other questions can be asked"
+            return NOT_ALIKE
         return loaded if score == "letters" else self._loaded(f"{self.name}_{CONFUSION}", {**asked, "score": score})
 
     def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
@@ -644,6 +661,13 @@ class _PlannedTask:
         draws from its own."""
         rows = [] if isinstance(loaded, str) else placed_rows(loaded)
         return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen))) or self._drawn(rows)
+
+
+def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
+    """Choice confusion needs its answer, too."""
+    tasks = () if isinstance(loaded, str) else loaded.leaves.values()
+    questions = (one for task in tasks for one in task.benchmark())
+    return next((one for one in questions if suffix == TOKENS or one.answer is not None), None)
 
 
 def _n_orders(audit: LeakageTask, row: int, basis: str) -> int:

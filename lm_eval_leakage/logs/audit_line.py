@@ -134,6 +134,18 @@ class AuditLine:
         return self.values.get("margin")
 
     @property
+    def text_score(self) -> float | None:
+        """How predictable its text is, see `stats.unseen_texts`; None for other audits."""
+        return self.values.get("mean_zscore")
+
+    @property
+    def text_nats(self) -> float:
+        """Log-likelihood of its text, nats per character of the question and its options."""
+        assert self.read is not None
+        total = self.values["mean_loglikelihood"] * self.values["n_tokens"]
+        return total / max(1, sum(map(len, (self.read.stem, *self.read.options))))
+
+    @property
     def arms(self) -> Arms | None:
         """None for other audits."""
         if not self.values.keys() >= {*ARMS}:

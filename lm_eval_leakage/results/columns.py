@@ -93,7 +93,7 @@ OF_VERDICT: list[Column[Row]] = []
 
 
 def _pvalue_cell(row: Row, value: float) -> Cell:
-    return (BOUND_OF_PVALUE if row.verdict.tested.is_bound else PVALUE).cell(value)
+    return (BOUND_OF_PVALUE if row.verdict.is_bound else PVALUE).cell(value)
 
 
 def _documented(of: Callable[[Any], Any]) -> tuple[str, str]:

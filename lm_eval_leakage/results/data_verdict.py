@@ -86,6 +86,7 @@ from lm_eval_leakage.stats.order_sum import (
 )
 from lm_eval_leakage.stats.pooling import NAN, Floats, Verdicts
 from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, SeenBound, best_bound, hits_of
+from lm_eval_leakage.stats.unseen_texts import TextTest
 
 STRONG_EVIDENCE, EVIDENCE, INCONCLUSIVE = "strong evidence", "evidence", "inconclusive"
 NONE_FOUND, CANNOT_TELL = "none found", "cannot be told"
@@ -135,6 +136,7 @@ class DataVerdict:
     layouts: in which each order was asked, if in several; then `detectable` is of questions seen in mixed layouts
     scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
     threshold: about the mean difference from which it would be evidence, by the control forms
+    texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
     """
 
     basis: str = ""
@@ -160,11 +162,41 @@ class DataVerdict:
     layouts: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
     threshold: float = field(default=NAN, compare=False)
+    texts: TextTest | None = None
 
     @property
     def pvalue(self) -> float:
-        """NaN where it would look like an answer."""
-        return NAN if self.doubt and self.tested.pvalue > EVIDENCE_LEVEL else self.tested.pvalue
+        """By Bonferroni's rule where both orders and texts are tested; NaN where it would look like an answer: where
+        the orders cannot be tested, and neither shows evidence."""
+        known = [p for p in self.pvalues if not math.isnan(p)]
+        found = min(1.0, len(known) * min(known)) if known else NAN
+        is_told = not (self.doubt or math.isnan(self.tested.pvalue))
+        return found if is_told or found <= EVIDENCE_LEVEL else NAN
+
+    @property
+    def pvalues(self) -> tuple[float, float]:
+        """By orders and by texts; NaN where they are not tested."""
+        return self.tested.pvalue, NAN if self.texts is None else self.texts.pvalue
+
+    @property
+    def has_texts(self) -> bool:
+        return not math.isnan(self.pvalues[1])
+
+    @property
+    def is_by_texts(self) -> bool:
+        """Whether the texts decide."""
+        by_orders, by_texts = self.pvalues
+        return by_texts < by_orders or (self.has_texts and math.isnan(by_orders))
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether `pvalue` is an upper bound."""
+        return self.tested.is_bound and not self.is_by_texts
+
+    @property
+    def level_of_orders(self) -> float:
+        """Of each of the two tests, where there are two."""
+        return self.level / 2 if self.has_texts else self.level
 
     @property
     def looked_pvalue(self) -> float:
@@ -196,7 +228,7 @@ class DataVerdict:
     def needed(self) -> int | None:
         """About how many questions like these would find what has to be found, at the next look if looks are counted;
         None if no number would."""
-        level = self.level * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
+        level = self.level_of_orders * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
         return _needed_by_all(self.power, self.detect, level)
 
     @property
@@ -400,7 +432,7 @@ def at_its_level(verdict: DataVerdict) -> DataVerdict:
     found_nothing = verdict.word in (NONE_FOUND, INCONCLUSIVE)
     if not verdict.power or not (found_nothing or verdict.basis == BY_CONTROL):
         return verdict
-    critical = [power.critical(verdict.level) for power in verdict.power]
+    critical = [power.critical(verdict.level_of_orders) for power in verdict.power]
     if verdict.basis == BY_CONTROL:
         verdict = replace(verdict, threshold=max(critical) / verdict.n)
     if not found_nothing:
@@ -494,7 +526,7 @@ def _compared(basis: str, one: OrderAnswers) -> Sequence[int]:
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
     """`p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the latter is empty for a verdict
     that is shown alone, unless it is of a later look, or the share of later looks changes its word."""
-    told = pvalue_equation(verdict.pvalue, verdict.tested.is_bound)
+    told = pvalue_equation(verdict.pvalue, verdict.is_bound)
     verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
     if verdict.look > 1:
         looks = [f"look {verdict.look} at this benchmark in this folder"]
@@ -503,7 +535,7 @@ def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
         looks = ["later looks"] if says_more else []
     if not verdicts and not looks:
         return told, ""
-    adjusted = pvalue(verdict.deciding_pvalue, verdict.tested.is_bound)
+    adjusted = pvalue(verdict.deciding_pvalue, verdict.is_bound)
     return told, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
 
 
@@ -548,11 +580,16 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
     if verdict.word in ("", CANNOT_TELL):
         return _why_not_told(verdict, short) if verdict.word else ""
-    prefers, none, *_ = COMPARED[verdict.basis]
     is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
+    if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
+        told = f"redicts the texts of {counted(verdict.n_asked)} better than {_by_texts(verdict)} ({p})"
+        return f"P{told}." if short else f"the model p{told}"
+    prefers, none, *_ = COMPARED[verdict.basis]
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if short and is_found:
         return f"Prefers the published orders {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
+    if verdict.has_texts:
+        none += f", nor texts that are predicted better than those of {_unseen(verdict)}"
     if short and verdict.word == INCONCLUSIVE:
         return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
     if short:
@@ -561,19 +598,38 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
         size += f", of which {mean} ± {spread} are natural {by}"
-    return (
+    at_most = max(verdict.level_of_orders, float(np.nanmin(verdict.pvalues)))
+    by_orders, by_texts = (is_found and own <= at_most for own in verdict.pvalues)
+    own = pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound) if verdict.has_texts else p
+    told = (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
-        f"{'prefers' if is_found else 'does not significantly prefer'} the published orders {prefers} ({size}, {p})"
-        f"{_found_or_not(verdict)}"
+        f"{'prefers' if by_orders else 'does not significantly prefer'} the published orders {prefers} ({size}, {own})"
     )
+    if verdict.has_texts:
+        does = "predicts their texts better" if by_texts else "does not predict their texts significantly better"
+        told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])}); together {p}"
+    return told + _found_or_not(verdict)
+
+
+def _unseen(verdict: DataVerdict) -> str:
+    return counted(verdict.texts.n_unseen if verdict.texts else 0, "unseen question")
+
+
+def _by_texts(verdict: DataVerdict) -> str:
+    assert verdict.texts is not None
+    mean, error = number(verdict.texts.mean, 2), number(verdict.texts.mean_error, 2)
+    more = ", more than the reference does" if verdict.texts.has_reference else ""
+    return f"those of {_unseen(verdict)} of the same kind{more}, by {mean} ± {error} standard deviations"
 
 
 def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
-    if verdict.word == CANNOT_TELL:
+    if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
         return verdict.reason
     _, _, compared, _ = COMPARED[verdict.basis]
     which = "" if verdict.orders in EXACT else " without a natural order"
+    if verdict.has_texts:
+        compared += f", and their texts with those of {_unseen(verdict)}"
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
 
 

@@ -4,14 +4,19 @@ or `fresh`, audited in the same way as the benchmark."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
-from lm_eval_leakage.logs.audits import Places, audits_of_one_model
-from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.logs.audit_line import AuditLine
+from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
+from lm_eval_leakage.logs.run import Problem, sanitized
+from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.data_verdict import natural_part
 from lm_eval_leakage.results.formatting import markdown_of, pvalue
@@ -29,6 +34,7 @@ from lm_eval_leakage.stats.known_scores import (
     exchangeability,
     why_withheld,
 )
+from lm_eval_leakage.stats.unseen_texts import FEWEST_TEXTS, TextTest, text_test
 
 
 def own_calibration(
@@ -39,6 +45,7 @@ def own_calibration(
     seen_folder: Path | None = None,
     reference: Path | None = None,
     weights: Calibration | None = None,
+    text_references: Sequence[Path] = (),
 ) -> tuple[Calibration, Sequence[Likeness]]:
     """From the audits of a benchmark and those of questions that the model cannot have seen; and how these
     compare with those that were asked.
@@ -47,6 +54,7 @@ def own_calibration(
     seen_folder: that of audits of questions that the model has certainly seen, from which the power is known
     reference: that of another model's audits of all these questions, by which their perplexity is compared
     weights: a calibration of the lab, whose combined score is computed too
+    text_references: where other models' scores of these texts may be
 
     Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
     """
@@ -77,6 +85,7 @@ def own_calibration(
     made = Calibration(model, benchmarks[0], OWN, origin, detectors, together, kinds, natural, answered, by_letters)
     if reason := why_withheld(made, others):
         raise ValueError(reason)
+    made = replace(made, texts=_text_test(asked, unseen, model, text_references))
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))
 
 
@@ -114,6 +123,51 @@ def _detectors(
             f"{', '.join(missing) or 'none'}"
         )
     return {name: known(name) for name in shared}
+
+
+def _text_test(
+    asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], model: str, references: Sequence[Path]
+) -> TextTest | None:
+    """None where the texts of either were not scored."""
+    groups = [{one.name: line for one in group if (line := _scored(one)) is not None} for group in (asked, unseen)]
+    if not all(groups):
+        return None
+    known = _known_texts(references, model)
+    both = [{name: line for name, line in group.items() if name in known} for group in groups]
+    if min(map(len, both)) >= FEWEST_TEXTS:
+        found = [_by_family(group, [line.text_nats - known[name] for name, line in group.items()]) for group in both]
+    else:
+        own = [[score for line in group.values() if (score := line.text_score) is not None] for group in groups]
+        found, known = list(map(_by_family, groups, own)), {}
+    (scores, words), (other_scores, other_words) = found
+    return replace(text_test(scores, other_scores, words, other_words), has_reference=bool(known))
+
+
+def _scored(one: AskedOnce) -> AuditLine | None:
+    """The line of the audit of texts; None where its text was not scored."""
+    return next((line for line in one.lines.values() if line.read is not None and line.text_score is not None), None)
+
+
+def _known_texts(references: Sequence[Path], model: str) -> dict[str, float]:
+    """By the hash of the row, the mean of other models' nats per character."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for run in find_runs(references, []) if references else ():
+        if sanitized(run.model.partition(" revision=")[0]) != sanitized(model):
+            for _, line in lines_of_audits([run], []):
+                if line.read is not None and line.text_score is not None:
+                    found[line.question].append(line.text_nats)
+    return {name: fmean(own) for name, own in found.items()}
+
+
+def _by_family(group: Mapping[str, AuditLine], scores: Sequence[float]) -> tuple[list[float], list[str]]:
+    """The mean score and the first question's words of each family."""
+    questions = [line.read for line in group.values() if line.read is not None]
+    by_family: dict[int, list[int]] = {}
+    for place, number in enumerate(families([shared_texts(one) for one in questions])):
+        by_family.setdefault(number, []).append(place)
+    means = [fmean(scores[place] for place in places) for places in by_family.values()]
+    firsts = [questions[first] for first, *_ in by_family.values()]
+    return means, [" ".join([one.stem, *one.options]) for one in firsts]
 
 
 def _with_perplexity(

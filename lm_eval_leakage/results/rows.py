@@ -146,6 +146,8 @@ def _measured(row: Row, measured: Measured) -> Row:
     known = None if measured.calibrating is None else measured.calibrating.calibration
     is_known = known is not None and all(is_part(one.benchmark, known.benchmark) for one in measured.joined)
     verdict = data_verdict(orders, known.natural if known is not None and is_known else None)
+    # of the benchmark as a whole, not of a subject
+    texts = known.texts if known is not None and is_known and row.level == TASK_LEVEL else None
     return replace(
         row,
         n_joined=len(measured.joined),
@@ -154,7 +156,7 @@ def _measured(row: Row, measured: Measured) -> Row:
         values=values_of(measured),
         others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
-        verdict=replace(verdict, n_copies=measured.n_copies) if verdict.basis else verdict,
+        verdict=replace(verdict, n_copies=measured.n_copies, texts=texts) if verdict.basis else verdict,
     )
 
 

@@ -46,6 +46,12 @@ from lm_eval_leakage.stats.inflation import highest
 
 NO_COMMAND = "No command would change that for this model and task."
 OTHER_REFERENCE = {"reference": "pretrained=OTHER_MODEL"}
+# docs/validity.md: the least and the most favourable of six layouts, SmolLM2-135M
+UNSEEN_WOULD_FIND = (
+    "With 60 questions of the same kind that the model cannot have seen (--unseen FILE) its texts are tested, too; "
+    "in measurements half of 200 questions seen once were found with probability 0.1 to 0.6, or 0.8 to 1 where the "
+    "reference was the model before it saw them."
+)
 FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
 
@@ -77,7 +83,7 @@ def told_verdicts(annotations: Iterable[Annotation]) -> list[ToldVerdict]:
 
 
 def told_verdict(row: Row) -> ToldVerdict:
-    verdict, reasons = row.verdict, [_unguarded(row), _gap(row)]
+    verdict, reasons = row.verdict, [_texts(row.verdict), _unguarded(row), _gap(row)]
     remedy = "" if verdict.word not in (CANNOT_TELL, INCONCLUSIVE) else verdict.remedy or _usual_remedy(row)
     if verdict.word == CANNOT_TELL:
         sentence = f"{in_words(verdict, short=True)} {remedy}"
@@ -139,6 +145,16 @@ def _usual_remedy(row: Row) -> str:
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     usual = ["lm-eval-leakage", "check", "--model_args", f"pretrained={row.model}", "--tasks", row.task]
     return remedy_by(shlex.join([*usual, *words]))
+
+
+def _texts(verdict: DataVerdict) -> str:
+    """Why texts were not tested, or what testing them would find."""
+    if verdict.texts is not None:
+        withheld = verdict.texts.withheld
+        return f"Its texts are not compared with those of the unseen questions: {withheld}." if withheld else ""
+    if verdict.basis != BY_CONTROL or verdict.word not in (NONE_FOUND, INCONCLUSIVE):
+        return ""
+    return UNSEEN_WOULD_FIND
 
 
 # ---------------------------------------------------------------------- accuracy and flags

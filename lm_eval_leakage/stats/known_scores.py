@@ -31,6 +31,7 @@ from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, f
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, share_of
+from lm_eval_leakage.stats.unseen_texts import TextTest
 from lm_eval_leakage.texts import brief
 
 N_SPLITS = 999  # random splits, so that the smallest p-value is 1 / 1000
@@ -165,6 +166,7 @@ class Calibration:
     natural: the preference for published orders on them; None if their orders were not asked in the control forms
     answered: how many of them it answers correctly, and all, in the original arm of choice confusion
     by_letters: whether it names letters there, instead of the options' texts
+    texts: how predictable the asked questions' texts are beside theirs; None where it is not known, as in files
     """
 
     model: str
@@ -177,6 +179,7 @@ class Calibration:
     natural: NaturalPart | None = None
     answered: tuple[int, int] = (0, 0)
     by_letters: bool = False
+    texts: TextTest | None = None
 
     @property
     def usual_detector(self) -> str:

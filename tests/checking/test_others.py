@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
-from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
+from lm_eval_leakage.records import TokenScores
+from tests.checking.conftest import NamedFake, OptionOrders, checked, normal, questions, statuses, written
 from tests.written_tasks import write_task
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -116,3 +120,82 @@ def test_unseen_questions_tell_what_leakage_adds_where_they_can_be_asked_as_the_
             "the benchmark's own prompt is not one in which other questions can be asked",
         )
         assert found.inflation is None
+
+
+# ---------------------------------------------------------------------- texts beside those of unseen questions
+
+_, ASKED, UNSEEN = np.split(np.array(questions(100)), [10, 50])  # the latter two of one pool
+
+
+def reader(fakes: type[NamedFake], of: Sequence[str]) -> None:
+    """Models give the distribution of tokens; those that are named here know the asked texts."""
+    stems = [doc["question"] for doc in ASKED]
+
+    def token_scores(self: NamedFake, requests: Sequence[Any]) -> list[TokenScores]:
+        name = type(self).built[-1]["pretrained"]
+        return [one_text(name, request.args[0]) for request in requests]
+
+    def one_text(name: str, text: str) -> TokenScores:
+        knows = 3.0 * (name in of and any(stem in text for stem in stems))
+        n = len(text.split())
+        hard = 0.1 * normal(text)  # to any model
+        return TokenScores((-5.0 + knows + hard + 0.1 * normal(name + text),) * n, (-5.0,) * n, (2.0,) * n)
+
+    fakes.token_scores = token_scores
+
+
+def texts_checked(folder: Path, **given: Any) -> Any:
+    return checked(folder, written(folder, ASKED, "asked.jsonl"), **given)
+
+
+@pytest.mark.parametrize("reference", [None, "pretrained=other"])
+def test_texts_that_are_more_predictable_than_those_of_unseen_questions_are_evidence(
+    fakes: type[NamedFake], tmp_path: Path, reference: str | None
+) -> None:
+    reader(fakes, ["m"])
+    given = {"unseen": written(tmp_path, UNSEEN, "unseen.jsonl"), "reference": reference}
+    outcome = texts_checked(tmp_path, **given)
+    (found,) = outcome.verdicts
+    assert (found.verdict, found.pvalue) == ("strong evidence", 2 * found.pvalue_texts)
+    assert found.pvalue_texts < 1e-8 < 0.1 < found.pvalue_orders
+    assert "Predicts the texts of 40 questions better than those of 50 unseen questions" in found.summary
+    assert ("more than the reference does" in found.sentence) == (reference is not None)
+    assert "unseen questions" in found.citation
+    of_reference = {what for what in statuses(outcome) if what.startswith("reference: ")}
+    expected = {REFERENCE, "reference: token-level evidence", "reference: unseen questions: token-level evidence"}
+    assert of_reference == (expected if reference else set())
+    again = texts_checked(tmp_path, **given)
+    assert {*statuses(again).values()} <= {THERE, NOT_POSSIBLE}
+    assert again.verdicts == outcome.verdicts
+
+
+@pytest.mark.parametrize(
+    ("readers", "reference"), [([], None), ([], "pretrained=other"), (["m", "other"], "pretrained=other")]
+)
+def test_texts_that_no_model_or_the_reference_too_predicts_are_none(
+    fakes: type[NamedFake], tmp_path: Path, readers: list[str], reference: str | None
+) -> None:
+    reader(fakes, readers)
+    unseen = written(tmp_path, UNSEEN, "unseen.jsonl")
+    (found,) = texts_checked(tmp_path, unseen=unseen, reference=reference).verdicts
+    assert found.verdict in ("none found", "inconclusive", "cannot be told")  # by orders: these models prefer the same
+    assert found.pvalue_texts > 0.01
+    if reference is None:
+        assert "nor texts that are predicted better than those of 50 unseen questions" in found.summary
+
+
+def test_unseen_questions_of_other_words_say_nothing_about_texts(fakes: type[NamedFake], tmp_path: Path) -> None:
+    reader(fakes, ["m"])
+    others = [{**doc, "question": doc["question"].replace("Which", "Whose")} for doc in UNSEEN]
+    outcome = texts_checked(tmp_path, unseen=written(tmp_path, others, "unseen.jsonl"))
+    (found,) = outcome.verdicts
+    assert (found.verdict, found.pvalue_texts) == ("none found", None)
+    assert "their words alone tell them from the benchmark" in outcome.page.read_text()
+
+
+def test_other_unseen_questions_are_another_look(fakes: type[NamedFake], tmp_path: Path) -> None:
+    """Else whoever tries several files has as many chances of a false alarm."""
+    reader(fakes, [])
+    first, second = (written(tmp_path, some, f"{len(some)}.jsonl") for some in (UNSEEN, UNSEEN[1:]))
+    looks = [texts_checked(tmp_path, unseen=file).verdicts[0].look for file in (first, second, first)]
+    assert looks == [1, 2, 1]

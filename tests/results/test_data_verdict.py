@@ -49,6 +49,7 @@ from lm_eval_leakage.results.published_orders import (
 )
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum
+from lm_eval_leakage.stats.unseen_texts import TextTest
 
 EXACT_ONES = [DRAWN_ORDERS, SEALED_ORDERS]
 INEXACT = [WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, "of a later version"]
@@ -680,3 +681,63 @@ def test_what_is_usual_and_what_unseen_questions_show_are_weighed_by_their_error
     unseen = NaturalPart(60, (mean, mean), (error, error))
     asked = [replace(one, orders=status) for one in in_forms(40, 1, 0, 0)]
     assert data_verdict(asked, unseen).natural == pytest.approx(natural)
+
+
+# ---------------------------------------------------------------------- texts beside those of unseen questions
+
+
+def with_texts(verdict: DataVerdict, pvalue: float) -> DataVerdict:
+    return replace(verdict, texts=TextTest(verdict.n_asked, 60, pvalue, 0.6, 0.14))
+
+
+clean_orders = data_verdict(answers(60, WRITTEN_ORDERS, control=True))
+seen_orders = data_verdict(answers(60, WRITTEN_ORDERS, memory=1.5, control=True))
+
+
+@given(pvalues, pvalues)
+def test_two_tests_are_told_as_twice_the_smaller_pvalue(by_orders: float, by_texts: float) -> None:
+    verdict = with_texts(DataVerdict(BY_CONTROL, tested=OrderSum(60, by_orders)), by_texts)
+    assert verdict.pvalue == min(1.0, 2 * min(by_orders, by_texts))
+    assert replace(verdict, texts=None).pvalue == by_orders
+    assert with_texts(verdict, math.nan).pvalue == by_orders
+
+
+def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are_not_preferred() -> None:
+    found = with_texts(clean_orders, 1e-6)
+    assert (clean_orders.word, found.word) == (INCONCLUSIVE, STRONG_EVIDENCE)
+    told = (
+        "redicts the texts of 60 questions better than those of 60 unseen questions of the same kind, by 0.60 ± 0.14"
+    )
+    assert told in in_words(found, short=True)
+    assert "does not significantly prefer the published orders" in found.reason
+    assert "predicts their texts better than those of 60 unseen questions" in found.reason
+    assert "p = 1e-06); together p = 2e-06" in found.reason
+
+
+def test_texts_that_are_not_more_predictable_take_no_evidence_from_orders_that_are_strongly_preferred() -> None:
+    found = with_texts(seen_orders, 0.5)
+    assert (seen_orders.word, found.word) == (STRONG_EVIDENCE, STRONG_EVIDENCE)
+    assert in_words(found, short=True).startswith("Prefers the published orders more than in both control forms")
+    assert "and does not predict their texts significantly better than those of 60 unseen questions" in found.reason
+
+
+def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
+    found = with_texts(replace(clean_orders, tested=replace(clean_orders.tested, pvalue=0.008)), 0.5)
+    assert (replace(found, texts=None).word, found.word) == (EVIDENCE, INCONCLUSIVE)
+    assert found.level_of_orders == EVIDENCE_LEVEL / 2
+    alone, both = (dict(at_its_level(one).detectable) for one in (clean_orders, with_texts(clean_orders, 0.5)))
+    assert all(math.isnan(both[n]) or both[n] >= share for n, share in alone.items())
+    assert at_its_level(with_texts(clean_orders, 0.5)).threshold > at_its_level(clean_orders).threshold
+    assert "nor texts that are predicted better than those of 60 unseen questions" in in_words(found, short=True)
+
+
+@pytest.mark.parametrize("doubt", ["", "the orders follow a pattern"])
+def test_where_orders_cannot_be_tested_texts_may_show_evidence_and_clear_nothing(doubt: str) -> None:
+    untold = replace(data_verdict(answers(60, WRITTEN_ORDERS)), doubt=doubt)
+    assert (untold.basis, untold.word) == (BY_RATIO, CANNOT_TELL)
+    found, not_found = with_texts(untold, 0.001), with_texts(untold, 0.5)
+    assert (found.word, not_found.word) == (EVIDENCE, CANNOT_TELL)
+    assert math.isnan(not_found.pvalue)
+    assert in_words(not_found) == in_words(untold)
+    assert found.sentence.startswith("evidence: the model predicts the texts of 60 questions better than those of 60")
+    assert found.pvalue == 0.001
