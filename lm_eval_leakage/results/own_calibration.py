@@ -45,7 +45,7 @@ def own_calibration(
     seen_folder: Path | None = None,
     reference: Path | None = None,
     weights: Calibration | None = None,
-    text_references: Sequence[Path] = (),
+    text_references: Sequence[Path] | None = None,
 ) -> tuple[Calibration, Sequence[Likeness]]:
     """From the audits of a benchmark and those of questions that the model cannot have seen; and how these
     compare with those that were asked.
@@ -54,7 +54,7 @@ def own_calibration(
     seen_folder: that of audits of questions that the model has certainly seen, from which the power is known
     reference: that of another model's audits of all these questions, by which their perplexity is compared
     weights: a calibration of the lab, whose combined score is computed too
-    text_references: where other models' scores of these texts may be
+    text_references: where other models' scores of these texts may be; None if texts are not to be tested
 
     Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
     """
@@ -85,7 +85,8 @@ def own_calibration(
     made = Calibration(model, benchmarks[0], OWN, origin, detectors, together, kinds, natural, answered, by_letters)
     if reason := why_withheld(made, others):
         raise ValueError(reason)
-    made = replace(made, texts=_text_test(asked, unseen, model, text_references))
+    if text_references is not None:
+        made = replace(made, texts=_text_test(asked, unseen, model, text_references))
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))
 
 
