@@ -2,15 +2,15 @@
 
     python benchmarks/unseen_texts.py --folder FOLDER --model MODEL --ordinary FILE [--reference OTHER]
 
-Prints the tables of docs/validity.md#texts-beside-those-of-unseen-questions. Clean: of pools of real questions (22
-subjects of MMLU, ARC easy and challenge, OpenBookQA, PIQA) 150 or 200 are asked and 60 unseen, from two pools or from
-mixtures of MMLU's subjects that are more or less alike; how often is there evidence at .01, by score and tolerance,
-and how often do words tell the groups apart first? Power: a copy of the model is trained on 240 questions of these
-subjects, 40 in each of six layouts, once, among as many ordinary lines; of 200 asked questions half were seen in one
-layout. Answers are kept in FOLDER. On two CPU cores in float32: half an hour.
+Prints the tables of docs/validity.md#texts-beside-those-of-unseen-questions. A copy of MODEL is trained on 240
+questions of 21 subjects of MMLU, 40 in each of six layouts, once, among as many ordinary lines; the reference is MODEL
+before that, nothing, or OTHER. Power: of 200 asked questions half were seen in one layout. Clean: of questions that
+the copy has not read (of these subjects, ARC easy and challenge, OpenBookQA, PIQA) 60 stand for unseen ones and up to
+200 are asked, from two pools, one pool, mixtures of subjects that are more or less alike, or with typing errors in the
+unseen ones; how often are they told apart without a model, and how often is there evidence at .01? Answers are kept in
+FOLDER. On two CPU cores in float32: 20 minutes, and as many for another model of this size.
 
-MODEL, OTHER: checkpoint folders. ordinary: a text file, one text per line. OTHER is a model whose scores are
-subtracted; MODEL itself is the reference in the rows that say so.
+MODEL, OTHER: checkpoint folders. ordinary: a text file, one text per line.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from copies import COPIES
 from lm_eval.api.instance import Instance
 from models import load_model
 
-from lm_eval_leakage.detectors.token_evidence import PublishedText, z_scores
+from lm_eval_leakage.detectors.token_evidence import PublishedText
 from lm_eval_leakage.harness.models.token_scores import token_scores_of_hf
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats import unseen_texts
-from lm_eval_leakage.stats.unseen_texts import APART_AT, more_predictable, told_apart
+from lm_eval_leakage.stats.unseen_texts import more_predictable, told_apart
 
 SUBJECTS = (
     *("abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge", "college_biology"),
@@ -42,11 +42,11 @@ SUBJECTS = (
     *("us_foreign_policy", "virology", "world_religions"),
 )
 OTHERS = ("arc_easy", "arc_challenge", "openbookqa", "piqa")
-N_OF_SUBJECT, N_OF_OTHER, LONGEST = 60, 150, 400  # longest: characters of a question
-N_ASKED, N_UNSEEN, N_SEEN_OF_LAYOUT = 200, 60, 40
+N_OF_SUBJECT, N_OF_OTHER, LONGEST = 40, 100, 250  # longest: characters of a question
+N_ASKED, N_UNSEEN, N_SEEN_OF_LAYOUT, N_TYPED = 200, 60, 40, 120
 TOLERANCES, LEVEL, LEVEL_OF_TWO, DRAWS = (0.0, 0.1, 0.2, 0.3), 0.01, 0.005, 200
 CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)  # of the Dirichlet distribution of two mixtures' subjects; the last is alike
-Scores = Mapping[str, np.ndarray]
+Scores = Mapping[str, np.ndarray]  # by how they are compared
 
 
 def drawn(task: str, n: int) -> list[Question]:
@@ -54,20 +54,25 @@ def drawn(task: str, n: int) -> list[Question]:
     return [replace(one, frame=None) for one in random.Random(0).sample(found, min(n, len(found)))]
 
 
-def scored(file: Path, model: str, questions: Sequence[Question]) -> Scores:
-    """Of each question's published text: log-likelihood per token, nats; per character; and mean z-score."""
+def typed(question: Question, rng: random.Random) -> Question:
+    """With two typing errors: neighbouring letters of the stem in the wrong order."""
+    stem = question.stem
+    for _ in range(2):
+        places = [place for place in range(len(stem) - 1) if stem[place : place + 2].isalpha()]
+        place = rng.choice(places)
+        stem = stem[:place] + stem[place + 1] + stem[place] + stem[place + 2 :]
+    return replace(question, stem=stem)
+
+
+def scored(file: Path, model: str, questions: Sequence[Question]) -> np.ndarray:
+    """Log-likelihood of each question's published text, nats per character."""
     if not file.exists():
         texts = [PublishedText().requests(one)[0].continuation for one in questions]
         asked = [Instance("token_scores", {}, (text,), number) for number, text in enumerate(texts)]
-        found = token_scores_of_hf(load_model("hf", f"pretrained={model},dtype=float32"), asked)
-        sums = np.array([sum(one.loglikelihoods) for one in found])
-        np.savez(
-            file,
-            log_likelihood=sums / [len(one.loglikelihoods) for one in found],
-            per_character=sums / list(map(len, texts)),
-            z_score=np.array([z_scores(one).mean() for one in found]),
-        )
-    return dict(np.load(file))
+        found = token_scores_of_hf(load_model("hf", f"pretrained={model},dtype=float32,batch_size=8"), asked)
+        np.save(file, [sum(one.loglikelihoods) / len(text) for one, text in zip(found, texts, strict=True)])
+    scores: np.ndarray = np.load(file)
+    return scores
 
 
 def pvalue(asked: np.ndarray, unseen: np.ndarray, tolerance: float) -> float:
@@ -88,13 +93,12 @@ class Clean:
     def told(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         """How often groups of questions are told apart, and of each score how often there is evidence by tolerance:
         in all, and in those that are not told apart."""
-        apart = np.array([told_apart(self.words[a].tolist(), self.words[u].tolist())[1] <= APART_AT for a, u in pairs])
+        groups = [(self.words[a].tolist(), self.words[u].tolist()) for a, u in pairs]
+        apart = np.array([bool(told_apart(*own)) for own in groups])
         for score, own in self.scores.items():
             found = np.array([[pvalue(own[a], own[u], t) <= LEVEL for t in TOLERANCES] for a, u in pairs])
-            rates = [
-                " ".join(f"{rate:.2f}" for rate in some.mean(axis=0)) for some in (found, found[~apart]) if len(some)
-            ]
-            row(name, score, len(pairs), f"{apart.mean():.2f}", *rates)
+            rates = [" ".join(f"{n}" for n in some.sum(axis=0)) for some in (found, found[~apart])]
+            row(name, score, len(pairs), apart.sum(), *rates)
 
     def of(self, pool: str, n: int) -> np.ndarray:
         return self.rng.permutation(np.flatnonzero(self.pool == pool))[:n]
@@ -146,35 +150,36 @@ def main() -> None:
     questions = [one for own in pools.values() for one in own]
     pool = np.repeat(list(pools), list(map(len, pools.values())))
     rng, is_subject = np.random.default_rng(0), np.char.startswith(pool, "mmlu_")
-    clean = scored(asked.folder / "clean.npz", asked.model, questions)
-
-    row("pools", "score", "pairs", "told apart", "evidence by tolerance 0, .1, .2, .3", "the same, not told apart")
-    judged = Clean(questions, pool, clean, rng)
-    names = list(pools)
-    drawn_pairs = [rng.choice(names, 2, replace=False) for _ in range(DRAWS)]
-    judged.told("two of all", [(judged.of(a, 150), judged.of(u, N_UNSEEN)) for a, u in drawn_pairs])
-    for a, u in (("arc_easy", "arc_challenge"), ("arc_challenge", "arc_easy")):
-        judged.told(f"{a}, {u} unseen", [(judged.of(a, 150), judged.of(u, N_UNSEEN)) for _ in range(40)])
-    halves = [judged.of(name, 150) for name in OTHERS for _ in range(10)]
-    judged.told("one, split", [(one[N_UNSEEN:], one[:N_UNSEEN]) for one in halves])
-    for concentration in CONCENTRATIONS:
-        judged.told(f"mixtures, {concentration}", [judged.mixed(concentration) for _ in range(100)])
-
     seen = random.Random(5).sample(np.flatnonzero(is_subject).tolist(), N_SEEN_OF_LAYOUT * len(COPIES))
+    right = random.Random(7).sample(np.setdiff1d(np.flatnonzero(is_subject), seen).tolist(), N_TYPED)
+    questions += [typed(questions[place], random.Random(place)) for place in right]
+    pool = np.append(pool, np.repeat("typed", N_TYPED))
+
     layout = np.full(len(questions), "", dtype=object)
     layout[seen] = [copied for copied, _ in product(COPIES, range(N_SEEN_OF_LAYOUT))]
     lines = asked.ordinary.read_text(encoding="utf-8").splitlines()
     texts = [COPIES[layout[place]](questions[place]) for place in seen] + random.Random(6).sample(lines, len(seen))
     (copy,) = train(Path(asked.model), asked.folder / "copy", texts, Recipe(), [1]).values()
-    found = scored(asked.folder / "copy.npz", str(copy), questions)
-    row("score", *(f"{copied}: effect; half of {N_ASKED} found" for copied in COPIES))
-    power(found, layout, is_subject, rng)
-    others = {"the model itself": clean}
+    found = scored(asked.folder / "copy.npy", str(copy), questions)
+    scores = {"none": found, "the model before": found - scored(asked.folder / "clean.npy", asked.model, questions)}
     if asked.reference:
-        others[asked.reference] = scored(asked.folder / "reference.npz", asked.reference, questions)
-    for name, own in others.items():
-        less = {f"{score} minus that of {name}": found[score] - own[score] for score in found}
-        power(less, layout, is_subject, rng)
+        scores["another model"] = found - scored(asked.folder / "other.npy", asked.reference, questions)
+
+    row("reference", *(f"{copied}: effect; half of {N_ASKED} found" for copied in COPIES))
+    power(scores, layout, np.char.startswith(pool, "mmlu_"), rng)
+    row("asked, unseen", "reference", "pairs", "told apart", "evidence by tolerance 0, .1, .2, .3", "not told apart")
+    judged = Clean(questions, np.where(layout == "", pool, ""), scores, rng)
+    pairs = [rng.choice(list(pools), 2, replace=False) for _ in range(DRAWS)]
+    judged.told("two pools", [(judged.of(a, N_ASKED), judged.of(u, N_UNSEEN)) for a, u in pairs])
+    for a, u in (("arc_easy", "arc_challenge"), ("arc_challenge", "arc_easy")):
+        judged.told(f"{a}, {u}", [(judged.of(a, N_ASKED), judged.of(u, N_UNSEEN)) for _ in range(50)])
+    halves = [judged.of(name, N_OF_OTHER) for name in OTHERS for _ in range(25)]
+    judged.told("one pool", [(one[N_UNSEEN:], one[:N_UNSEEN]) for one in halves])
+    for concentration in CONCENTRATIONS:
+        judged.told(f"mixtures, {concentration}", [judged.mixed(concentration) for _ in range(100)])
+    unread = np.setdiff1d(np.flatnonzero(np.char.startswith(judged.pool, "mmlu_")), right)
+    typing = [(rng.permutation(unread)[:N_ASKED], judged.of("typed", N_UNSEEN)) for _ in range(100)]
+    judged.told("mixture, with typing errors", typing)
 
 
 if __name__ == "__main__":

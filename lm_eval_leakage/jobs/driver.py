@@ -38,6 +38,7 @@ from lm_eval_leakage.jobs.manifest import (
     differences,
     forget,
     set_apart,
+    with_changed_files,
     with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
@@ -331,7 +332,9 @@ def _planned_here(
     """
     plan, (model, *_) = prepared.plan, prepared.plan.models
     planner = Planner(plan, shelf, early)
-    planned = {unit: planner.step(unit, [folder.run_of(unit), *folder.earlier_of(unit)]) for unit in units}
+    changed = with_changed_files(folder, plan, units)
+    places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
+    planned = {unit: planner.step(unit, own) for unit, own in places.items()}
     left_out = [
         PlannedStep(one.task, in_words(one.kind), status=NOT_POSSIBLE, note=one.reason) for one in prepared.impossible
     ]
@@ -397,6 +400,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
 
 def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) -> None:
     manifest, asked = folder.manifest(), as_settings(plan)
+    known: Mapping[str, Mapping[str, str]] = manifest.get(TASK_FILES) or {}
     if manifest.get("asked") == asked and not plan.is_here:
         return
     atomic_write(folder.path / PLAN, plan_as_yaml(found.plan))
@@ -411,7 +415,7 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
         "seeds": seeds,
         "how": {"models": HOW_MODELS, "files": HOW_FILES},
         "sessions": [],
-        TASK_FILES: {**found.files, **(manifest.get(TASK_FILES) or {})},
+        TASK_FILES: {task: {**found.files.get(task, {}), **known.get(task, {})} for task in {**found.files, **known}},
     }
     folder.write_manifest({**beginning, **{key: manifest[key] for key in KEPT if key in manifest}})
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
-from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, Plan, Unit
+from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep, named_model
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import DATA, IDENTITY, identity_differences
@@ -50,6 +50,7 @@ HOW_MODELS = (
 HOW_FILES = "BLAKE2b, 32 bytes"
 IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the manifest
 TASK_FILES = "task_files"  # key of the manifest
+OUTDATED = "outdated"  # folder of replaced units whose files were changed, which no later command takes back
 UNKNOWN = "no file says which model answered"
 OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
 OF_DATA = ("dataset_path", "dataset_name")
@@ -162,6 +163,18 @@ def changed_files(before: Digests) -> list[str]:
     return [file for file, digest in before.items() if now[file] != digest]
 
 
+def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> dict[Unit, str]:
+    """Those of the units whose files are no longer as they were, with the files in words. Unseen questions are only
+    those of audits of them."""
+    known: Mapping[str, Digests] = folder.manifest().get(TASK_FILES) or {}
+    changed = {task: changed_files(own) for task, own in known.items()}
+    unseen = "" if plan.unseen is None else str(plan.unseen.absolute())
+    found = {
+        unit: [file for file in changed.get(unit.task, ()) if file != unseen or unit.room == UNSEEN] for unit in units
+    }
+    return {unit: brief(", ".join(files)) for unit, files in found.items() if files}
+
+
 # ---------------------------------------------------------------------- whose answers a unit holds
 
 
@@ -213,25 +226,26 @@ def set_apart(
     present = {one.key: named_model(one).identity for one in plan.asked_models}
     earlier = [unit for unit in map(Unit.of_id, manifest.get("units") or ()) if unit.model in present]
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
-    changed = {task: brief(", ".join(files)) for task, own in known.items() if (files := changed_files(own))}
+    every = dict.fromkeys([*units, *earlier])
+    changed = with_changed_files(folder, plan, every)
     place = folder.path / REPLACED / now().replace(":", "-")
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
-    for unit in dict.fromkeys([*units, *earlier]):
-        if unit.task in changed:
+    for unit in every:
+        if unit in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
         if not (folder.done(unit) and folder.was_asked(unit)):
             continue
         why = differs(identity_of_unit(folder, unit), present[unit.model])
-        if unit.task in changed:
-            why = f"{changed[unit.task]} was changed"
+        if unit in changed:
+            why = f"{changed[unit]} was changed"
         elif why and why != UNKNOWN:
             why = f"another model answered: {why}"
         if why := why or (stale or {}).get(unit, ""):
-            published(folder.run_of(unit), place / unit.room / unit.id)
+            published(folder.run_of(unit), (place / OUTDATED if unit in changed else place) / unit.room / unit.id)
             n_apart[unit.model, why] += 1
     told: dict[str, Identity] = dict(manifest.get("models") or {})
     kept = {name: told[name] for name, own in present.items() if name in told and not differs(told[name], own)}
-    digests = {task: digests_now(map(Path, own)) if task in changed else own for task, own in known.items()}
+    digests = {task: digests_now(map(Path, own)) for task, own in known.items()}
     newer = {"models": {**told, **present, **kept}, TASK_FILES: digests}
     folder.write_manifest(_without_missing(manifest, folder, place) | newer)
     return [
@@ -257,11 +271,12 @@ def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place:
     units, missing = dict[str, Any](), list[dict[str, Any]]()
     for name, told in (manifest.get("units") or {}).items():
         unit = Unit.of_id(name)
-        own = place / unit.room / name
+        places = (one / unit.room / name for one in (place, place / OUTDATED))
         if folder.done(unit):
             units[name] = told
         else:
-            moved = {"folder": str(own.relative_to(folder.path))} if own.is_dir() else {}
+            own = next((one for one in places if one.is_dir()), None)
+            moved = {} if own is None else {"folder": str(own.relative_to(folder.path))}
             missing.append({"unit": name, **told, **moved})
     return {**manifest, "units": units, REPLACED: [*manifest.get(REPLACED, []), *missing]}
 

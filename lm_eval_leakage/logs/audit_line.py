@@ -135,13 +135,10 @@ class AuditLine:
 
     @property
     def text_score(self) -> float | None:
-        """How predictable its text is, see `stats.unseen_texts`; None for other audits."""
-        return self.values.get("mean_zscore")
-
-    @property
-    def text_nats(self) -> float:
-        """Log-likelihood of its text, nats per character of the question and its options."""
-        assert self.read is not None
+        """Log-likelihood of the published text, nats per character of the question and its options; None for other
+        audits."""
+        if self.read is None or not self.values.keys() >= {"mean_loglikelihood", "n_tokens"}:
+            return None
         total = self.values["mean_loglikelihood"] * self.values["n_tokens"]
         return total / max(1, sum(map(len, (self.read.stem, *self.read.options))))
 

@@ -618,8 +618,8 @@ def _unseen(verdict: DataVerdict) -> str:
 def _by_texts(verdict: DataVerdict) -> str:
     assert verdict.texts is not None
     mean, error = number(verdict.texts.mean, 2), number(verdict.texts.mean_error, 2)
-    more = ", more than the reference does" if verdict.texts.has_reference else ""
-    return f"those of {_unseen(verdict)} of the same kind{more}, by {mean} ± {error} standard deviations"
+    unseen = f"{_unseen(verdict)} of the same kind"
+    return f"those of {unseen}, more than the reference does, by {mean} ± {error} standard deviations"
 
 
 def cited(verdict: DataVerdict) -> str:

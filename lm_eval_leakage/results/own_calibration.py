@@ -34,7 +34,7 @@ from lm_eval_leakage.stats.known_scores import (
     exchangeability,
     why_withheld,
 )
-from lm_eval_leakage.stats.unseen_texts import FEWEST_TEXTS, TextTest, text_test
+from lm_eval_leakage.stats.unseen_texts import TextTest, text_test
 
 
 def own_calibration(
@@ -45,7 +45,7 @@ def own_calibration(
     seen_folder: Path | None = None,
     reference: Path | None = None,
     weights: Calibration | None = None,
-    text_references: Sequence[Path] | None = None,
+    text_references: Sequence[Path] = (),
 ) -> tuple[Calibration, Sequence[Likeness]]:
     """From the audits of a benchmark and those of questions that the model cannot have seen; and how these
     compare with those that were asked.
@@ -54,7 +54,7 @@ def own_calibration(
     seen_folder: that of audits of questions that the model has certainly seen, from which the power is known
     reference: that of another model's audits of all these questions, by which their perplexity is compared
     weights: a calibration of the lab, whose combined score is computed too
-    text_references: where other models' scores of these texts may be; None if texts are not to be tested
+    text_references: where other models' scores of the texts may be; without, texts are not tested
 
     Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
     """
@@ -85,7 +85,7 @@ def own_calibration(
     made = Calibration(model, benchmarks[0], OWN, origin, detectors, together, kinds, natural, answered, by_letters)
     if reason := why_withheld(made, others):
         raise ValueError(reason)
-    if text_references is not None:
+    if text_references:
         made = replace(made, texts=_text_test(asked, unseen, model, text_references))
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))
 
@@ -128,45 +128,39 @@ def _detectors(
 
 def _text_test(
     asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], model: str, references: Sequence[Path]
-) -> TextTest | None:
-    """None where the texts of either were not scored."""
-    groups = [{one.name: line for one in group if (line := _scored(one)) is not None} for group in (asked, unseen)]
-    if not all(groups):
-        return None
+) -> TextTest:
     known = _known_texts(references, model)
-    both = [{name: line for name, line in group.items() if name in known} for group in groups]
-    if min(map(len, both)) >= FEWEST_TEXTS:
-        found = [_by_family(group, [line.text_nats - known[name] for name, line in group.items()]) for group in both]
-    else:
-        own = [[score for line in group.values() if (score := line.text_score) is not None] for group in groups]
-        found, known = list(map(_by_family, groups, own)), {}
-    (scores, words), (other_scores, other_words) = found
-    return replace(text_test(scores, other_scores, words, other_words), has_reference=bool(known))
+    groups = [
+        [line for one in group if (line := _scored(one)) and line.question in known] for group in (asked, unseen)
+    ]
+    (own, texts), (others, other_texts) = (_by_family(group, known) for group in groups)
+    return text_test(own, others, texts, other_texts)
 
 
 def _scored(one: AskedOnce) -> AuditLine | None:
     """The line of the audit of texts; None where its text was not scored."""
-    return next((line for line in one.lines.values() if line.read is not None and line.text_score is not None), None)
+    return next((line for line in one.lines.values() if line.text_score is not None), None)
 
 
 def _known_texts(references: Sequence[Path], model: str) -> dict[str, float]:
-    """By the hash of the row, the mean of other models' nats per character."""
+    """By the hash of the row, the mean of other models' scores."""
     found: dict[str, list[float]] = defaultdict(list)
-    for run in find_runs(references, []) if references else ():
+    for run in find_runs(references, []):
         if sanitized(run.model.partition(" revision=")[0]) != sanitized(model):
             for _, line in lines_of_audits([run], []):
-                if line.read is not None and line.text_score is not None:
-                    found[line.question].append(line.text_nats)
+                if (score := line.text_score) is not None:
+                    found[line.question].append(score)
     return {name: fmean(own) for name, own in found.items()}
 
 
-def _by_family(group: Mapping[str, AuditLine], scores: Sequence[float]) -> tuple[list[float], list[str]]:
-    """The mean score and the first question's words of each family."""
-    questions = [line.read for line in group.values() if line.read is not None]
+def _by_family(lines: Sequence[AuditLine], known: Mapping[str, float]) -> tuple[list[float], list[str]]:
+    """The mean score and the first question's text of each family."""
+    scored = [(line, score - known[line.question]) for line in lines if (score := line.text_score) is not None]
+    questions = [line.read for line, _ in scored if line.read is not None]
     by_family: dict[int, list[int]] = {}
     for place, number in enumerate(families([shared_texts(one) for one in questions])):
         by_family.setdefault(number, []).append(place)
-    means = [fmean(scores[place] for place in places) for places in by_family.values()]
+    means = [fmean(scored[place][1] for place in places) for places in by_family.values()]
     firsts = [questions[first] for first, *_ in by_family.values()]
     return means, [" ".join([one.stem, *one.options]) for one in firsts]
 

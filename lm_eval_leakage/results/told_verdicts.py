@@ -48,9 +48,9 @@ NO_COMMAND = "No command would change that for this model and task."
 OTHER_REFERENCE = {"reference": "pretrained=OTHER_MODEL"}
 # docs/validity.md: the least and the most favourable of six layouts, SmolLM2-135M
 UNSEEN_WOULD_FIND = (
-    "With 60 questions of the same kind that the model cannot have seen (--unseen FILE) its texts are tested, too; "
-    "in measurements half of 200 questions seen once were found with probability 0.1 to 0.6, or 0.8 to 1 where the "
-    "reference was the model before it saw them."
+    "With 60 questions of the same kind that the model cannot have seen (--unseen FILE) and a reference (--reference) "
+    "its texts are tested, too: where the reference is the model before it was trained further, half of 200 questions "
+    "seen once were found with probability 0.8 to 1 in measurements."
 )
 FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 

@@ -80,6 +80,28 @@ def test_unseen_questions_that_changed_are_asked_again(fakes: type[NamedFake], t
     again = checked(tmp_path, unseen=unseen, dry_run=True)
     assert statuses(again)["unseen questions: option orders"] == TO_RUN
     assert statuses(again)["option orders"] == THERE
+    done, fresh = checked(tmp_path, unseen=unseen), checked(tmp_path, out="fresh", unseen=unseen)
+    assert (done.verdicts, statuses(done)) == (fresh.verdicts, statuses(again))
+    assert not checked(tmp_path, unseen=unseen).plan.to_run
+
+
+def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_command(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    """How answers are scored may have changed."""
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    write_task(written(tmp_path, DOCS), tasks)
+    given = {"tasks": "quiz", "include_path": tasks}
+    first = checked(tmp_path, **given)
+    file = tasks / "quiz.yaml"
+    text = file.read_text()
+    for edited in (f"# a comment\n{text}", text):
+        file.write_text(edited)
+        again = checked(tmp_path, **given)
+        assert {statuses(again)[what] for what in ("accuracy", "option orders")} == {TO_RUN}
+        assert again.verdicts == first.verdicts
+        assert not checked(tmp_path, **given).plan.to_run
 
 
 def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:

@@ -705,10 +705,9 @@ def test_two_tests_are_told_as_twice_the_smaller_pvalue(by_orders: float, by_tex
 def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are_not_preferred() -> None:
     found = with_texts(clean_orders, 1e-6)
     assert (clean_orders.word, found.word) == (INCONCLUSIVE, STRONG_EVIDENCE)
-    told = (
-        "redicts the texts of 60 questions better than those of 60 unseen questions of the same kind, by 0.60 ± 0.14"
-    )
-    assert told in in_words(found, short=True)
+    short = in_words(found, short=True)
+    assert short.startswith("Predicts the texts of 60 questions better than those of 60 unseen questions of the same")
+    assert short.endswith("kind, more than the reference does, by 0.60 ± 0.14 standard deviations (p = 2e-06).")
     assert "does not significantly prefer the published orders" in found.reason
     assert "predicts their texts better than those of 60 unseen questions" in found.reason
     assert "p = 1e-06); together p = 2e-06" in found.reason
