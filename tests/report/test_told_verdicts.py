@@ -20,6 +20,7 @@ from lm_eval_leakage.results.data_verdict import (
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import (
+    UNSEEN_WOULD_FIND,
     ToldVerdict,
     changing_options,
     sentence_to_copy,
@@ -27,6 +28,7 @@ from lm_eval_leakage.results.told_verdicts import (
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.stats.unseen_texts import TextTest
 from tests.report.made import UNDECIDED, row, verdict
 
 
@@ -66,7 +68,8 @@ def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> N
 
 def test_the_reasons_have_the_scores_the_threshold_and_the_aim() -> None:
     found = verdict(0.2, scores=(0.31, 0.28, 0.25), threshold=0.174, level=0.0075)
-    *_, scores, aim = told_verdict(row(verdict=found)).reasons
+    _, scores, aim, texts = told_verdict(row(verdict=found)).reasons
+    assert texts == UNSEEN_WOULD_FIND
     assert scores == (
         "Mean score of the published orders, in standard deviations, where 0 is that of a drawn order: 0.31 in the "
         "audited form, 0.28 in words, 0.25 in capitals; evidence begins at p ≤ 0.0075, which is a difference of about "
@@ -175,9 +178,19 @@ def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
     few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, detectable=()), **about))
     assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
-    assert len(few.reasons) == 1
+    assert len(few.reasons) == 2
     enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, detectable=()), **about))
-    assert len(enough.reasons) == 3
+    assert len(enough.reasons) == 4
+
+
+def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were() -> None:
+    withheld = verdict(0.2, texts=TextTest(100, 60, withheld="they are others"))
+    assert (
+        "Its texts are not compared with those of the unseen questions: they are others."
+        in told_verdict(row(verdict=withheld)).reasons
+    )
+    tested = told_verdict(row(verdict=verdict(0.2, texts=TextTest(100, 60, 0.3, 0.1, 0.2)))).reasons
+    assert not any("are not compared" in one or one == UNSEEN_WOULD_FIND for one in tested)
 
 
 @pytest.mark.parametrize(
