@@ -142,7 +142,8 @@ def _asked(planned: CheckedModel) -> Iterator[tuple[str, Look]]:
     """The looks at the tasks that have a p-value, which is all that could alarm; not numbered yet."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     for one in planned.annotations:
-        tested = {row.task: row for row in one.rows if row.task in planned.benchmarks and row.verdict.tested.n}
+        own_rows = [row for row in one.rows if row.task in planned.benchmarks]
+        tested = {row.task: row for row in own_rows if row.verdict.tested.n or row.verdict.has_texts}
         for task, row in tested.items():
             model = in_brackets(planned.who.identity) if row.provenance.asked_as else UNKNOWN_MODEL
             benchmark = f"{task} [{digest_of(planned.benchmarks[task])}]"
@@ -563,9 +564,12 @@ def _calibrations(
     if not unseen:
         return [], []
     try:
-        made, _ = own_calibration(asked, unseen, [], text_references=references)
+        found = list[Problem]()
+        made, _ = own_calibration(asked, unseen, found, text_references=references)
     except ValueError as error:
         return [], [f"the unseen questions are not used: {error}"]
+    if made.texts is not None and (lost := next((one.what for one in found if one.incomplete), "")):
+        made = replace(made, texts=replace(made.texts, pvalue=math.nan, withheld=f"a log is not complete: {lost}"))
     write_calibration(place, made)
     return [Calibrating(made, made.usual_detector, FPR)], []
 

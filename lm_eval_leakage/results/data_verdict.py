@@ -582,7 +582,8 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         return _why_not_told(verdict, short) if verdict.word else ""
     is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
     if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
-        told = f"redicts the texts of {counted(verdict.n_asked)} better than {_by_texts(verdict)} ({p})"
+        n_texts = verdict.texts.n if verdict.texts else 0
+        told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
         return f"P{told}." if short else f"the model p{told}"
     prefers, none, *_ = COMPARED[verdict.basis]
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"

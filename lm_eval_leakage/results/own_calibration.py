@@ -86,7 +86,7 @@ def own_calibration(
     if reason := why_withheld(made, others):
         raise ValueError(reason)
     if text_references:
-        made = replace(made, texts=_text_test(asked, unseen, model, text_references))
+        made = replace(made, texts=_text_test(asked, unseen, _known_texts(text_references, model, problems)))
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))
 
 
@@ -126,10 +126,8 @@ def _detectors(
     return {name: known(name) for name in shared}
 
 
-def _text_test(
-    asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], model: str, references: Sequence[Path]
-) -> TextTest:
-    known = _known_texts(references, model)
+def _text_test(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], known: Mapping[str, float]) -> TextTest:
+    """known: scores by the reference, by the hash of the row"""
     groups = [
         [line for one in group if (line := _scored(one)) and line.question in known] for group in (asked, unseen)
     ]
@@ -142,12 +140,12 @@ def _scored(one: AskedOnce) -> AuditLine | None:
     return next((line for line in one.lines.values() if line.text_score is not None), None)
 
 
-def _known_texts(references: Sequence[Path], model: str) -> dict[str, float]:
+def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, float]:
     """By the hash of the row, the mean of other models' scores."""
     found: dict[str, list[float]] = defaultdict(list)
-    for run in find_runs(references, []):
+    for run in find_runs(references, problems):
         if sanitized(run.model.partition(" revision=")[0]) != sanitized(model):
-            for _, line in lines_of_audits([run], []):
+            for _, line in lines_of_audits([run], problems):
                 if (score := line.text_score) is not None:
                     found[line.question].append(score)
     return {name: fmean(own) for name, own in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from lm_eval_leakage.jobs.outcome import _calibrations
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.records import TokenScores
 from tests.checking.conftest import NamedFake, OptionOrders, checked, normal, questions, statuses, written
+from tests.results.harness_files import audited, write_run
 from tests.written_tasks import write_task
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -210,3 +213,40 @@ def test_other_unseen_questions_are_another_look(fakes: type[NamedFake], tmp_pat
     reader(fakes, [])
     looks = [texts_checked(tmp_path, some).verdicts[0].look for some in (UNSEEN, UNSEEN[1:], UNSEEN)]
     assert looks == [1, 2, 1]
+
+
+def test_texts_that_show_evidence_where_orders_cannot_be_tested_are_a_look(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    """The right option stands first in all questions, and there are two."""
+    reader(fakes, ["m"])
+    asked, unseen = ([{**doc, "choices": doc["choices"][:2], "answer": 0} for doc in some] for some in (ASKED, UNSEEN))
+    file = written(tmp_path, asked, "two.jsonl")
+    looks = []
+    for some in (unseen, unseen[1:]):
+        (found,) = texts_checked(tmp_path, some, tasks=str(file)).verdicts
+        assert (found.verdict, found.pvalue, found.pvalue_orders) == ("strong evidence", found.pvalue_texts, None)
+        looks.append(found.look)
+    assert looks == [1, 2]
+
+
+def test_texts_are_not_tested_where_a_log_has_lost_lines(tmp_path: Path) -> None:
+    """What is left may be any part."""
+    folders = [tmp_path / name for name in ("runs", "unseen", "reference")]
+    rng = random.Random(0)
+    for folder, model, docs in zip(folders, ("m", "m", "other"), (ASKED, UNSEEN, POOL), strict=True):
+        lines = [
+            audited(
+                doc, False, doc_id=place, detector="token_evidence", mean_loglikelihood=rng.gauss(-3, 1), n_tokens=9
+            )
+            for place, doc in enumerate(docs)
+        ]
+        write_run(folder, model, {"quiz_leakage_tokens": lines})
+    files = [sorted(folder.rglob("results_*.json")) for folder in folders]
+    ((whole,), problems) = _calibrations(tmp_path / "c.json", *files)
+    assert (problems, math.isnan(whole.calibration.texts.pvalue)) == ([], False)
+    log = next(folders[2].rglob("samples_*"))
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[::2]))
+    ((halved,), _) = _calibrations(tmp_path / "c.json", *files)
+    assert math.isnan(halved.calibration.texts.pvalue)
+    assert halved.calibration.texts.withheld.startswith("a log is not complete: ")
