@@ -93,6 +93,11 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         "--questions", metavar="N", help="questions drawn at random from each task: a number, all, or enough (default)"
     )
     add(
+        "--budget",
+        metavar="REQUESTS",
+        help="at most so many requests of each task: only option orders are asked, those that find most",
+    )
+    add(
         "--detect",
         metavar="SHARE",
         help="share of the questions, seen three times, that the audit should find (default: 25%%); it says how many "

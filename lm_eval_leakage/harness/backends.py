@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from lm_eval_leakage.harness.models.question_requests import MEANING, refuses
-from lm_eval_leakage.harness.seams.registries import class_of, model_names
+from lm_eval_leakage.harness.seams.registries import class_of, model_names, name_of
 from lm_eval_leakage.texts import did_you_mean
 
 BASE = "lm_eval.api.model"  # of the classes of every model, which take no arguments
@@ -63,6 +63,32 @@ def backend_of(model: str) -> Backend | None:
         return None
     nearest = did_you_mean(model, names) or f"; choose one of: {', '.join(sorted(names))}"
     raise ValueError(f"{model!r} is not a model of lm_eval{nearest}")
+
+
+def named_as_loaded(lm: Any) -> tuple[str, dict[str, Any]]:
+    """The backend of a model that is loaded, and the arguments that name it.
+
+    Raises ValueError for a model of which one of both is not known.
+    """
+    backend = name_of(type(lm))
+    if backend is None:
+        raise ValueError(
+            f"model is a {type(lm).__name__}, which is not derived from a backend of lm_eval; give its registered "
+            "name and model_args instead"
+        )
+    inner, told = getattr(lm, "model", None), getattr(lm, "model_args", None) or {}
+    names = (
+        getattr(lm, "pretrained", None),
+        getattr(inner, "name_or_path", None),
+        told.get("model"),
+        inner,
+    )
+    name = next((one for one in names if isinstance(one, str) and one), None)
+    if name is None:
+        raise ValueError(f"model is a {type(lm).__name__} that has no name; give one as model_args: pretrained=NAME")
+    revision = getattr(lm, "revision", None)
+    named = {"model" if KNOWN[backend].has_server else "pretrained": name}
+    return backend, named if revision in (None, "main") else {**named, "revision": revision}
 
 
 def why_cannot_answer(model: str, need: str, model_args: Mapping[str, Any] | None = None) -> str:

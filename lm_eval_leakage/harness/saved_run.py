@@ -9,6 +9,7 @@ One evaluation of chosen questions by a named model, saved as `lm_eval run --log
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,13 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lm_eval import simple_evaluate
 from lm_eval.api.model import CacheHook
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.harness.models.model_identity import as_loaded, named_identity
+from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
@@ -105,6 +107,7 @@ class NamedModel:
     """A model as the command line of lm_eval names it, with how it is run.
 
     called: the name in the results files, where two models would have the same
+    loaded: the model itself, if it is loaded already
     """
 
     model: str
@@ -114,6 +117,7 @@ class NamedModel:
     apply_chat_template: bool | str = False
     called: str = ""
     system_instruction: str | None = None
+    loaded: Any = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -126,21 +130,47 @@ class NamedModel:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What its answers depend on, as far as its name, arguments and files tell."""
+        """What its answers depend on, as far as its name, arguments and files tell; of a loaded model, its weights."""
         asked_with = {name: getattr(self, name) for name in ASKED_WITH}
-        return named_identity(Evaluation(None, model=self.model, model_args=self.model_args, asked_with=asked_with))
+        told = Evaluation(self.loaded, model=self.model, model_args=self.model_args, asked_with=asked_with)
+        return named_identity(told) if self.loaded is None else identity_of(told) or {}
 
 
 @contextmanager
-def one_loaded_model() -> Iterator[KeptModels]:
-    """Within the block, a model is loaded once for all runs; afterwards its memory is free."""
+def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
+    """Within the block, a model is loaded once for all runs; afterwards its memory is free.
+
+    given: one that is loaded already, which is left as it was, and so are the generators of random numbers
+    """
     ask_git_only_in_repositories()
     try:
-        with models_kept() as kept:
+        with models_kept(given) as kept, nullcontext() if given is None else _left_as_it_was(given):
             yield kept
     finally:
-        gc.collect()
-        _empty_accelerator()
+        if given is None:
+            gc.collect()
+            _empty_accelerator()
+
+
+@contextmanager
+def _left_as_it_was(lm: Any) -> Iterator[None]:
+    """With the random numbers that its owner would have drawn next: lm_eval seeds all generators."""
+    import torch
+
+    own, hook = vars(lm), getattr(lm, "cache_hook", None)
+    before = {name: own[name] for name in (*METHODS, "set_cache_hook") if name in own}
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        for name in (*METHODS, "set_cache_hook"):
+            own.pop(name, None)
+        own.update(before)
+        if hook is not None:
+            lm.set_cache_hook(hook)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
 
 
 def _empty_accelerator() -> None:

@@ -130,6 +130,17 @@ def placed_rows(loaded: LoadedTask) -> list[PlacedRow]:
     ]
 
 
+def found_among(rows: Iterable[PlacedRow], asked: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
+    """Each asked question with its row among those of another task on the same benchmark: the first with its hash,
+    else with its text, since in a copy of the benchmark equal rows are the same question. Others are left out."""
+    by_name: dict[str, PlacedRow] = {}
+    for row in rows:
+        for name in filter(None, (row.doc_hash, row.content)):
+            by_name.setdefault(name, row)
+    pairs = ((one, by_name.get(one.doc_hash) or by_name.get(one.content)) for one in asked)
+    return [(one, found) for one, found in pairs if found is not None]
+
+
 def _key(task: Any, doc: Any) -> str:
     try:
         question = task.question(doc) if isinstance(task, LeakageTask) else content_of(doc)[0]

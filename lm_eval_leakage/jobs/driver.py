@@ -7,6 +7,7 @@ How far it is is counted as attempts end, without looking at any file; `check --
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -21,9 +22,10 @@ from typing import Any
 import psutil
 
 from lm_eval_leakage.files import atomic_write, published, sole_use
+from lm_eval_leakage.harness.backends import named_as_loaded
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
+from lm_eval_leakage.harness.preflight import parsed_args, warn_if_one_at_a_time
 from lm_eval_leakage.harness.saved_run import Heard
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
@@ -61,6 +63,9 @@ from lm_eval_leakage.jobs.planning import (
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
 from lm_eval_leakage.results.data_verdict import STRONG_EVIDENCE
 from lm_eval_leakage.results.formatting import about, count, duration
+from lm_eval_leakage.texts import in_one_sentence
+
+logger = logging.getLogger(__name__)
 
 FAILURES_LISTED = 100  # in the status file
 
@@ -470,7 +475,7 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
 
 
 def check(
-    model: str | None = None,
+    model: str | object | None = None,
     model_args: str | Mapping[str, Any] | None = None,
     tasks: str | Sequence[str] | None = None,
     *,
@@ -480,6 +485,7 @@ def check(
     unseen: str | Path | None = None,
     orders: str | None = None,
     questions: int | str | None = None,
+    budget: int | None = None,
     detect: float | str | None = None,
     seed: int | None = None,
     output_path: str | Path | None = None,
@@ -502,11 +508,32 @@ def check(
     it has precedence. Runs, page and verdicts are written into `output_path` (`leakage`); calling it again continues
     where it was killed.
 
+    model: or one that lm_eval has loaded, such as an HFLM, which is asked as it is and left as it was. It is known by
+        its weights; `model_args` are found in it. Then nothing is raised, so that a harness's own loop goes on: the
+        outcome's `problems` say why there is no verdict
     say: called with what the command would print meanwhile, such as `print`; by default nothing is printed
 
     Raises ValueError, in one sentence, for what the caller has to change.
     """
     told = dict(locals())
     given = {name: value for name, value in told.items() if name not in ("config", "say")}
+    if model is not None and not isinstance(model, str):
+        return _check_loaded(model, given, config, say)
     plan = check_plan(given, config)
     return run_plan(plan.changed(quiet=say is None), say=say or _silent)
+
+
+def _check_loaded(lm: Any, given: dict[str, Any], config: str | Path | None, say: Say | None) -> CheckOutcome:
+    try:
+        backend, named = named_as_loaded(lm)
+        args = parsed_args(given["model_args"]) if isinstance(given["model_args"], str) else given["model_args"] or {}
+        plan = check_plan({**given, "model": backend, "model_args": {**named, **args}}, config)
+        (model,) = plan.models
+        held = plan.changed(models=(model.holding(lm),), quiet=say is None)
+        if not held.is_here:
+            raise ValueError("a loaded model is asked in this process; leave out engine, shards and workers")
+        return run_plan(held, say=say or _silent)
+    except (Exception, SystemExit) as error:
+        told = in_one_sentence(error)
+        logger.warning("the loaded model could not be checked: %s", told)
+        return CheckOutcome((), (), problems=(told,))

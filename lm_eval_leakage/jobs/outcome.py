@@ -30,7 +30,7 @@ from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import ANY, CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, Plan, PlanModel, Unit, as_command
+from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, named_model
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
@@ -618,6 +618,8 @@ def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
         return f"A plan with {told} and another output_path may change that."
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
     given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
+    if plan.budget is not None and "questions" in options:
+        given = {"budget": None, **{name: Plan.model_fields[name].default for name in WITHIN_BUDGET}}
     return remedy_by(as_command(plan.changed(**given, **options)))
 
 

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.results.data_verdict import WORDS
@@ -41,6 +49,8 @@ OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them
 INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
+WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
+BEYOND_BUDGET = ("questions", "reference", "unseen")
 NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
 
 
@@ -273,6 +283,18 @@ class PlanModel(BaseModel):
     apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
     system_instruction: Text | None = None
     workers: FromOne | None = None
+    _loaded: Any = PrivateAttr(default=None)
+
+    @property
+    def loaded(self) -> Any:
+        """The model itself, as a harness has loaded it; None if it is to be loaded."""
+        return self._loaded
+
+    def holding(self, lm: Any) -> PlanModel:
+        """The same, loaded."""
+        found = self.model_copy()
+        found._loaded = lm
+        return found
 
     @property
     def key(self) -> str:
@@ -291,6 +313,8 @@ class Plan(BaseModel):
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
     questions: how many are drawn of each task: None for all, ENOUGH for as many as probably find `detect`; seed: of
         the draw
+    budget: at most so many requests of each task, for the audit of option orders that finds most; other audits and
+        accuracy only if the plan names them
     detect: share of the questions, seen three times, that the audit should be able to find
     num_fewshot: examples of the tasks themselves, as for `lm_eval run`; audits have none
     metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
@@ -322,6 +346,7 @@ class Plan(BaseModel):
     audits: Annotated[tuple[str, ...], _field(_audits)] = CHECKED_AUDITS
     accuracy: Switch = True
     questions: Annotated[int | str | None, _field(_questions)] = ENOUGH
+    budget: FromOne | None = None
     detect: Annotated[float, _field(_share)] = DETECT
     seed: Annotated[int, _whole_number()] = 0
     num_fewshot: Annotated[int, _whole_number(0)] | None = None
@@ -359,6 +384,8 @@ class Plan(BaseModel):
             raise ValueError(
                 "check runs in one process; use more accelerators by model_args, such as parallelize=True"
             )
+        if self.budget is not None:
+            self._fits_budget()
         for task in filter(UNSAFE_IN_TASKS.search, self.tasks):
             from lm_eval_leakage.harness.own_benchmark import is_file_of_questions
 
@@ -370,6 +397,15 @@ class Plan(BaseModel):
         if not self.is_here:
             self._fits_workers()
         return self
+
+    def _fits_budget(self) -> None:
+        fields = type(self).model_fields
+        given = [name for name in BEYOND_BUDGET if getattr(self, name) != fields[name].default]
+        if given or "orders" in self.metadata:
+            raise ValueError(
+                f"budget is {self.budget:,} requests, for which questions and their orders are chosen, and nothing "
+                f"else is asked; leave out {given[0] if given else 'the orders in metadata'}, or the budget"
+            )
 
     def _fits_workers(self) -> None:
         for place, one in enumerate(self.models):
@@ -389,8 +425,13 @@ class Plan(BaseModel):
     @property
     def has_command(self) -> bool:
         """Whether `as_command` tells all of it."""
-        fields = type(self).model_fields
-        return self.is_here and all(getattr(self, one) == fields[one].default for one in ONLY_IN_FILES)
+        return self.is_here and all(getattr(self, name) == self.defaults[name] for name in ONLY_IN_FILES)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Of its own fields and those of its models, as far as they depend on its budget."""
+        fields = {name: field.default for one in (PlanModel, Plan) for name, field in one.model_fields.items()}
+        return fields | ({} if self.budget is None else WITHIN_BUDGET)
 
     @property
     def reference_models(self) -> tuple[PlanModel, ...]:
@@ -451,6 +492,8 @@ def plan_of(told: Mapping[str, Any], source: str, output_path: str | Path | None
     """
     given = _without_none({**told, **({} if output_path is None else {"output_path": output_path})})
     _refuse_unknown(given, SETTING_NAMES, source)
+    if given.get("budget") is not None:
+        given = {**WITHIN_BUDGET, **given}
     own = {name: given.pop(name) for name in OF_ONE_MODEL if name in given}
     if own and "models" in given:
         raise ValueError(f"{source} has models and {next(iter(own))}; give it to each of the models")
@@ -532,10 +575,9 @@ def as_command(plan: Plan) -> str:
     """The command line of a plan that `has_command`, without `--dry_run`, `--quiet` and what its exit status needs."""
     (model,) = plan.models
     told = {name: getattr(model, name) for name in OF_ONE_MODEL} | {name: getattr(plan, name) for name in PLAN_FIELDS}
-    defaults = {name: field.default for one in (PlanModel, Plan) for name, field in one.model_fields.items()}
     words = ["lm-eval-leakage", "check", "--model", model.model]
     for name, value in told.items():
-        if name not in ("model", "models", *NOT_REPEATED) and value != defaults[name]:
+        if name not in ("model", "models", *NOT_REPEATED) and value != plan.defaults[name]:
             for own in _as_words(name, value):
                 words += [f"--{name}", *own]
     return shlex.join(words)

@@ -19,13 +19,21 @@ from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, needs_of, size_of_chosen
+from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
-from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
+from lm_eval_leakage.harness.task_shelf import (
+    LoadedTask,
+    PlacedRow,
+    TaskShelf,
+    digest_of_rows,
+    found_among,
+    placed_rows,
+)
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
+from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
+from lm_eval_leakage.jobs.design import AuditDesign
 from lm_eval_leakage.jobs.plan import (
     CONFUSION,
     ENOUGH,
@@ -43,27 +51,21 @@ from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitiz
 from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
 from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.questions.rendering import whole_text
-from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import chosen_runs
 from lm_eval_leakage.results.data_verdict import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_REFERENCE,
-    EVIDENCE_LEVEL,
     FEWEST_JUDGED,
-    usually_needed,
 )
-from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
-from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
-from lm_eval_leakage.stats.looks import share_alone
+from lm_eval_leakage.results.formatting import DASH, about, count, counted, whole_percent
+from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
 
 
 def named_model(one: PlanModel) -> NamedModel:
     how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
-    return NamedModel(one.model, one.model_args, *how, one.name, one.system_instruction)
+    return NamedModel(one.model, one.model_args, *how, one.name, one.system_instruction, one.loaded)
 
 
 ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
@@ -76,17 +78,6 @@ def drawn_once(rows: Sequence[PlacedRow], n: int | None, seed: int) -> list[Plac
     return list(rows) if n is None or n >= len(once) else drawn(once, n, seed)
 
 
-def found_among(rows: Iterable[PlacedRow], asked: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
-    """Each asked question with its row among those of another task on the same benchmark: the first with its hash,
-    else with its text, since in a copy of the benchmark equal rows are the same question. Others are left out."""
-    by_name: dict[str, PlacedRow] = {}
-    for row in rows:
-        for name in filter(None, (row.doc_hash, row.content)):
-            by_name.setdefault(name, row)
-    pairs = ((one, by_name.get(one.doc_hash) or by_name.get(one.content)) for one in asked)
-    return [(one, found) for one, found in pairs if found is not None]
-
-
 def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
     samples: dict[str, set[int]] = defaultdict(set)
     for row in rows:
@@ -97,7 +88,6 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
-MANY_TOGETHER = 10  # verdicts of an engine's plan, which share the level
 MODEL_DEFAULTS = (None, "", "main")
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
@@ -457,15 +447,18 @@ class _PlannedTask:
     def __init__(self, planner: Planner, model: PlanModel, name: str) -> None:
         self.planner, self.plan, self.model, self.name = planner, planner.plan, model, name
         self.who, self.given = named_model(model), planner.given(model)
-        orders = self.plan.orders
-        self.documented: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}
+        orders, folder = self.plan.orders, self.plan.reference
+        self.of_orders: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
         self.base = self._loaded(name)
-        self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.documented)
-        if isinstance(self.base, str) and isinstance(self.orders, str):
-            raise ValueError(self.base)
-        folder = self.plan.reference
+        self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.of_orders)
+        if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
+            raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")
+        self.design = None if isinstance(self.orders, str) else AuditDesign(self.orders, self.plan)
         self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
         self.chosen = self._chosen()
+        if self.plan.budget is not None and self.design is not None:
+            self.of_orders["orders"] = self.design.within.n_orders
+            self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.of_orders)
         self._sizes: dict[str, RunSize] = {}  # by kind; of all shards
 
     def _chosen(self) -> list[PlacedRow]:
@@ -478,6 +471,8 @@ class _PlannedTask:
         if self.references is not None:
             population = self.references.among(population) or population
         self.n_questions = len(population)
+        if self.plan.budget is not None and self.design is not None:
+            return self.design.affordable(each_once(population, lambda row: row.key))
         return self._drawn(population)
 
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
@@ -489,28 +484,13 @@ class _PlannedTask:
 
     @property
     def is_staged(self) -> bool:
-        is_many = min(self.n_enough or 0, self.n_questions) >= STAGED_FROM
-        return self.plan.is_here and self.plan.questions == ENOUGH and is_many
+        is_free = self.plan.questions == ENOUGH and self.plan.budget is None
+        return self.plan.is_here and is_free and min(self.n_enough or 0, self.n_questions) >= STAGED_FROM
 
-    @cached_property
+    @property
     def n_enough(self) -> int | None:
-        """How many questions probably find what is to be found, at the level of a first look; None if no number does,
-        as where none of a sample counts in a verdict, or if no option orders are asked. The same in plans of other
-        models and tasks: these would have other draws."""
-        if isinstance(self.orders, str):
-            return None
-        leaves = self.orders.leaves
-        is_exact = all(task.orders.status in EXACT for task in leaves.values())
-        basis = BY_ORDERS if is_exact else BY_CONTROL if self.plan.reference is None else BY_REFERENCE
-        sampled = drawn(placed_rows(self.orders), ROWS_MEASURED, 0)
-        asked = [row for row in sampled if self.plan.unseen or leaves[row.task].orders.status != PATTERNED_ORDERS]
-        known = [size for row in asked if (size := _n_orders(leaves[row.task], row.index, basis)) > 1]
-        if not known:
-            return None
-        level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
-        is_mixed = any(len(task.probe.asked_layouts) > 1 for task in leaves.values())
-        n = usually_needed(basis, sorted(known)[len(known) // 2], self.plan.detect, level, is_mixed=is_mixed)
-        return None if n is None else rounded_up(n * len(sampled) / len(known))
+        """None, too, if no option orders are asked."""
+        return None if self.design is None else self.design.n_enough
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
@@ -543,9 +523,9 @@ class _PlannedTask:
             files = self.given.with_any(unit.kind, self.chosen)
             step = replace(step, status=THERE, note=_folders(files), files=tuple(map(str, files)))
             return replace(step, remarks=tuple(_unlike(self.given))), None
-        documented = self.documented if unit.kind == FIRST_AUDIT else {}
+        metadata = self.of_orders if unit.kind == FIRST_AUDIT else {}
         known = {RUN: self.base, FIRST_AUDIT: self.orders} if not unit.metadata else {}
-        loaded = known.get(unit.kind) or self._loaded(unit.asked, {**documented, **unit.metadata})
+        loaded = known.get(unit.kind) or self._loaded(unit.asked, {**metadata, **unit.metadata})
         rows = self.chosen if unit.kind == RUN else self._found_in(loaded)
         return self._asked(step, unit, loaded, rows, places)
 
@@ -564,7 +544,7 @@ class _PlannedTask:
             found = [] if self.references is None else self.references.among(self.chosen)
             note = str(folder) if found else f"{folder} has no audit of these questions by another model"
             return replace(step, n_questions=len(found), status=THERE if found else NOT_POSSIBLE, note=note), None
-        metadata = {"control_form": False, **self.documented, **unit.metadata}
+        metadata = {"control_form": False, **self.of_orders, **unit.metadata}
         loaded = self._loaded(unit.asked, metadata, arguments)
         return self._asked(step, unit, loaded, self._found_in(loaded), places)
 
@@ -615,6 +595,8 @@ class _PlannedTask:
         if n < FEWEST_JUDGED:
             return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
         copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
+        if self.plan.budget is not None and self.design is not None:
+            copies = str(self.design.within)
         what = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
         power = f"probably enough to find {what}"
         if n_enough is None:
@@ -668,18 +650,6 @@ def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
     tasks = () if isinstance(loaded, str) else loaded.leaves.values()
     questions = (one for task in tasks for one in task.benchmark())
     return next((one for one in questions if suffix == TOKENS or one.answer is not None), None)
-
-
-def _n_orders(audit: LeakageTask, row: int, basis: str) -> int:
-    """How many orders of a question count in a verdict; 0 if it does not."""
-    doc = audit.eval_docs[row]
-    try:
-        question = audit.question(doc)
-        if basis == BY_ORDERS:
-            return len(audit.probe.fixed_places(question))
-        return 0 if audit.guards(doc) else len(audit.probe.compared(question))
-    except UntestableQuestion:
-        return 0
 
 
 def _folders(files: Sequence[Path]) -> str:

@@ -192,7 +192,7 @@ class UnitWorker(ExitStack):
             return step
         if self._kept is None:
             refuse_another(self._folder, unit.model, self._who.identity)
-            self._kept = self.enter_context(one_loaded_model())
+            self._kept = self.enter_context(one_loaded_model(self._who.loaded))
         if self._screen is not None:
             heard.also = self._screen.narrate(step, job)
         run_saved(job.who, job.loaded, job.samples, work, self._kept, heard, job.seed)

@@ -68,6 +68,7 @@ from lm_eval_leakage.stats.order_power import (
     FOUND_WITH,
     SEEN_IN_MIXED_LAYOUTS,
     SEEN_RANKS,
+    Detectable,
     OrderPower,
     found_by_all,
 )
@@ -411,14 +412,23 @@ MARGIN = 1.2  # a model's scores differ from the usual ones
 def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, is_mixed: bool = False) -> int | None:
     """About how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if they were
     normal; None if no number does."""
+    n = _needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, is_mixed), detect, level)
+    return None if n is None else math.ceil(MARGIN * n)
+
+
+def usually_found(basis: str, n_orders: int, n: int, level: float, *, is_mixed: bool = False) -> Detectable:
+    """What `n` questions of `n_orders` orders find, likewise."""
+    powers = _usual_powers(basis, n_orders, max(1, int(n / MARGIN)), is_mixed)
+    return found_by_all(power.detectable(level) for power in powers)
+
+
+def _usual_powers(basis: str, n_orders: int, n: int, is_mixed: bool) -> list[OrderPower]:
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
-    drawn = rng.normal(size=(USUAL_QUESTIONS, n_orders))
+    drawn = rng.normal(size=(n, n_orders))
     size = 1.0 if basis == BY_ORDERS else USUAL_DEVIATION
     scores = [size * (own - own.mean()) / own.std() for own in drawn]
     spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
-    powers = [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, is_mixed=is_mixed) for kind in kinds]
-    n = _needed_by_all(powers, detect, level)
-    return None if n is None else math.ceil(MARGIN * n)
+    return [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, is_mixed=is_mixed) for kind in kinds]
 
 
 def _needed_by_all(powers: Iterable[OrderPower], detect: float, level: float) -> int | None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
+from scipy.stats import hypergeom
 
 from lm_eval_leakage.stats.order_sum import as_units, critical_sum
 from lm_eval_leakage.stats.pooling import NAN, Floats
@@ -165,9 +166,14 @@ def found_by_all(shares: Iterable[Detectable]) -> Detectable:
 
 
 def _spread(ranks: Sequence[float], n_orders: int) -> Floats:
-    """The probabilities of `n_orders` places, from those of equally wide parts of them."""
-    ends = np.concatenate([[0.0], np.cumsum(ranks)]) / math.fsum(ranks)
-    places = np.interp(np.linspace(0, 1, n_orders + 1), np.linspace(0, 1, len(ranks) + 1), ends)
+    """The probabilities of `n_orders` places, from those of equally wide parts of them. Of fewer orders than there are
+    parts, as those of as many drawn from the parts, the published one among them."""
+    n, shares = len(ranks), np.asarray(ranks, dtype=float) / math.fsum(ranks)
+    if n_orders < n:
+        above = np.arange(n)  # others that are more likely, for each rank
+        return np.array([shares @ hypergeom.pmf(place, n - 1, above, n_orders - 1) for place in range(n_orders)])
+    ends = np.concatenate([[0.0], np.cumsum(shares)])
+    places = np.interp(np.linspace(0, 1, n_orders + 1), np.linspace(0, 1, n + 1), ends)
     spread: Floats = np.diff(places)
     return spread
 

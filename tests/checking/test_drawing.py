@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.harness.task_shelf import PlacedRow
+from lm_eval_leakage.harness.task_shelf import PlacedRow, found_among
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.jobs import planning
-from lm_eval_leakage.jobs.planning import PresentRun, found_among, samples_of
+from lm_eval_leakage.jobs.planning import PresentRun, samples_of
 
 
 def rows(n: int, task: str = "t") -> list[PlacedRow]:

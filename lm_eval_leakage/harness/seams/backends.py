@@ -130,11 +130,13 @@ GET_MODEL = "lm_eval.api.registry:get_model"
 
 @dataclass(eq=False)
 class KeptModels:
-    """prepare: called with a model each time that it is handed out
+    """given: a model that is handed out whatever is asked for; None builds one
+    prepare: called with a model each time that it is handed out
     seconds_of_loading: of all models
     identity: of the model, as it was before it was loaded
     """
 
+    given: Any = None
     prepare: Callable[[Any], None] = lambda lm: None
     identity: dict[str, str] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
@@ -150,10 +152,13 @@ def identity_before_loading() -> dict[str, str]:
 
 
 @contextmanager
-def models_kept() -> Iterator[KeptModels]:
-    """Within the block, a model that was built by name is used again for the same name and arguments."""
+def models_kept(given: Any = None) -> Iterator[KeptModels]:
+    """Within the block, a model that was built by name is used again for the same name and arguments.
+
+    given: a model that is used instead
+    """
     patched_once(GET_MODEL, _kept)
-    kept = KeptModels()
+    kept = KeptModels(given)
     _keeping.append(kept)
     try:
         yield kept
@@ -185,7 +190,8 @@ class _Kept:
         models = self._of_block.models
         if key not in models:
             begun = perf_counter()
-            models[key] = getattr(self._kind, how)(*arguments)
+            given = self._of_block.given
+            models[key] = getattr(self._kind, how)(*arguments) if given is None else given
             self._of_block.seconds_of_loading += perf_counter() - begun
         self._of_block.prepare(models[key])
         return models[key]

@@ -40,6 +40,14 @@ def model_names() -> list[str]:
     return [*import_module("lm_eval.models").MODEL_MAPPING, *import_module(REGISTRY).model_registry]
 
 
+def name_of(kind: type) -> str | None:
+    """By which `--model` knows a class or the nearest of its bases; None if it knows none of them."""
+    known: dict[str, str] = {}
+    for name, target in {**import_module("lm_eval.models").MODEL_MAPPING, **OUR_MODELS}.items():
+        known.setdefault(target, name)
+    return next((known[own] for one in kind.__mro__ if (own := f"{one.__module__}:{one.__qualname__}") in known), None)
+
+
 def class_of(model: str) -> Any:
     """The registered class of a model, imported for this; None if it cannot be."""
     add_models()

@@ -1,0 +1,151 @@
+"""How much an audit of option orders asks, before anything is known of a model's answers: so many questions that it
+probably finds what is to be found, or what finds most within a number of requests."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median_low
+
+from lm_eval_leakage.harness.costs import ROWS_MEASURED
+from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, found_among, placed_rows
+from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_ORDERS,
+    BY_REFERENCE,
+    EVIDENCE_LEVEL,
+    FEWEST_JUDGED,
+    usually_found,
+    usually_needed,
+)
+from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
+from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
+from lm_eval_leakage.stats.looks import share_alone
+from lm_eval_leakage.stats.order_power import DETECT_TIMES
+from lm_eval_leakage.stats.pooling import NAN
+
+MANY_TOGETHER = 10  # verdicts of an engine's plan, which share the level
+ORDERS_WITHIN = (2, 3, 4, 6, 8, 12, 24)  # per question, among which those of a budget are chosen
+
+
+@dataclass(frozen=True)
+class Within:
+    """What is asked within a budget.
+
+    n_orders: per question; n: about so many questions
+    share: of the questions, seen `DETECT_TIMES` times, the smallest that it usually finds; NaN if it would miss all
+    """
+
+    n_orders: int
+    n: int
+    share: float = NAN
+
+    def __str__(self) -> str:
+        able = "would miss even a benchmark that was seen as a whole"
+        if not math.isnan(self.share):
+            able = f"usually finds {whole_percent(self.share)} of the questions seen {DETECT_TIMES} times"
+        return f"{count(self.n_orders)} orders each {able}"
+
+
+class AuditDesign:
+    """Of one benchmark: its audit of option orders, loaded with all of them.
+
+    Numbers are the same in plans of other models and tasks, since these would have other draws.
+    """
+
+    def __init__(self, orders: LoadedTask, plan: Plan) -> None:
+        self._leaves, self._plan = orders.leaves, plan
+        self._rows = placed_rows(orders)
+        self._sampled = drawn(self._rows, ROWS_MEASURED, 0)
+        self._is_exact = all(task.orders.status in EXACT for task in orders.leaves.values())
+
+    @property
+    def basis(self) -> str:
+        return BY_ORDERS if self._is_exact else BY_CONTROL if self._plan.reference is None else BY_REFERENCE
+
+    @property
+    def _level(self) -> float:
+        """Of a first look."""
+        return EVIDENCE_LEVEL * share_alone(1) / (1 if self._plan.is_here else MANY_TOGETHER)
+
+    @property
+    def _is_mixed(self) -> bool:
+        return any(len(task.probe.asked_layouts) > 1 for task in self._leaves.values())
+
+    @cached_property
+    def _known(self) -> list[PlacedRow]:
+        """Those of the sample that count in a verdict."""
+        return [row for row in self._sampled if self._n_orders(row) > 1]
+
+    @cached_property
+    def n_enough(self) -> int | None:
+        """How many questions probably find what is to be found; None if no number does, as where none counts."""
+        if not self._known:
+            return None
+        n_orders = median_low(map(self._n_orders, self._known))
+        n = usually_needed(self.basis, n_orders, self._plan.detect, self._level, is_mixed=self._is_mixed)
+        return None if n is None else rounded_up(n * len(self._sampled) / len(self._known))
+
+    def _n_orders(self, row: PlacedRow) -> int:
+        """How many orders of a question count in a verdict; 0 if it does not."""
+        audit: LeakageTask = self._leaves[row.task]
+        doc = audit.eval_docs[row.index]
+        try:
+            question = audit.question(doc)
+            if self.basis == BY_ORDERS:
+                return len(audit.probe.fixed_places(question))
+            is_open = self._plan.unseen or audit.orders.status != PATTERNED_ORDERS
+            return len(audit.probe.compared(question)) if is_open and not audit.guards(doc) else 0
+        except UntestableQuestion:
+            return 0
+
+    # ------------------------------------------------------------------ within a budget
+
+    @cached_property
+    def within(self) -> Within:
+        """Raises ValueError if no question counts, or if the budget is too small for a verdict."""
+        budget = self._plan.budget or 0
+        if not self._known:
+            raise ValueError("none of its questions counts in a verdict, so that a budget would be spent for nothing")
+        costs = {n: sum(self._cost(row, n) for row in self._known) / len(self._known) for n in ORDERS_WITHIN}
+        able = [self._finding(n, int(budget / cost)) for n, cost in costs.items() if budget >= FEWEST_JUDGED * cost]
+        if not able:
+            least = rounded_up(math.ceil(FEWEST_JUDGED * min(costs.values())))
+            raise ValueError(
+                f"budget is {count(budget)}, but a verdict needs {counted(FEWEST_JUDGED)} and for these about "
+                f"{counted(least, 'request')}; give at least so many"
+            )
+        return min(able, key=lambda one: (math.isnan(one.share), one.share, one.n_orders))
+
+    def _finding(self, n_orders: int, n: int) -> Within:
+        shares = dict(usually_found(self.basis, n_orders, n, self._level, is_mixed=self._is_mixed))
+        return Within(n_orders, n, shares[DETECT_TIMES])
+
+    def _cost(self, row: PlacedRow, n_orders: int) -> int:
+        """Requests."""
+        audit = self._leaves[row.task]
+        question = audit.question(audit.eval_docs[row.index])
+        probe = replace(audit.probe, orders=n_orders)
+        return len(probe.requests(question)) + (0 if self._is_exact else len(probe.control(question)))
+
+    def affordable(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
+        """Those of the benchmark's rows that count, drawn at random until the budget is spent; in their order."""
+        pairs = found_among(self._rows, rows)
+        places = [*range(len(pairs))]
+        random.Random(self._plan.seed).shuffle(places)
+        return [pairs[place][0] for place in sorted(self._paid([own for _, own in pairs], places))]
+
+    def _paid(self, rows: Sequence[PlacedRow], places: Sequence[int]) -> Iterator[int]:
+        left = self._plan.budget or 0
+        for place in places:
+            if self._n_orders(rows[place]) > 1:
+                left -= self._cost(rows[place], self.within.n_orders)
+                if left < 0:
+                    return
+                yield place
