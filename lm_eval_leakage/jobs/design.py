@@ -40,11 +40,13 @@ class Within:
 
     n_orders: per question; n: about so many questions
     share: of the questions, seen `DETECT_TIMES` times, the smallest that it usually finds; NaN if it would miss all
+    n_for_all: how many requests would find all
     """
 
     n_orders: int
     n: int
     share: float = NAN
+    n_for_all: float = math.inf
 
     def __str__(self) -> str:
         able = "would miss even a benchmark that was seen as a whole"
@@ -114,18 +116,22 @@ class AuditDesign:
         if not self._known:
             raise ValueError("none of its questions counts in a verdict, so that a budget would be spent for nothing")
         costs = {n: sum(self._cost(row, n) for row in self._known) / len(self._known) for n in ORDERS_WITHIN}
-        able = [self._finding(n, int(budget / cost)) for n, cost in costs.items() if budget >= FEWEST_JUDGED * cost]
+        able = [self._finding(n, cost) for n, cost in costs.items() if budget >= FEWEST_JUDGED * cost]
         if not able:
             least = rounded_up(math.ceil(FEWEST_JUDGED * min(costs.values())))
             raise ValueError(
                 f"budget is {count(budget)}, but a verdict needs {counted(FEWEST_JUDGED)} and for these about "
                 f"{counted(least, 'request')}; give at least so many"
             )
-        return min(able, key=lambda one: (math.isnan(one.share), one.share, one.n_orders))
+        return min(able, key=lambda one: (math.isnan(one.share), one.share, one.n_for_all))
 
-    def _finding(self, n_orders: int, n: int) -> Within:
-        shares = dict(usually_found(self.basis, n_orders, n, self._level, is_mixed=self._is_mixed))
-        return Within(n_orders, n, shares[DETECT_TIMES])
+    def _finding(self, n_orders: int, cost: float) -> Within:
+        """With `n_orders` orders per question, which takes `cost` requests."""
+        n = int((self._plan.budget or 0) / cost)
+        told = (self.basis, n_orders)
+        share = dict(usually_found(*told, n, self._level, is_mixed=self._is_mixed))[DETECT_TIMES]
+        n_for_all = usually_needed(*told, 1.0, self._level, is_mixed=self._is_mixed)
+        return Within(n_orders, n, share, cost * (n_for_all or math.inf))
 
     def _cost(self, row: PlacedRow, n_orders: int) -> int:
         """Requests."""

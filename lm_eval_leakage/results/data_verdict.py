@@ -417,8 +417,8 @@ def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, is
 
 
 def usually_found(basis: str, n_orders: int, n: int, level: float, *, is_mixed: bool = False) -> Detectable:
-    """What `n` questions of `n_orders` orders find, likewise."""
-    powers = _usual_powers(basis, n_orders, max(1, int(n / MARGIN)), is_mixed)
+    """What `n` questions of `n_orders` orders find, likewise, but without a margin."""
+    powers = _usual_powers(basis, n_orders, n, is_mixed)
     return found_by_all(power.detectable(level) for power in powers)
 
 

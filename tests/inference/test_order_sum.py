@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from math import factorial, sqrt
 
 import numpy as np
@@ -331,12 +331,23 @@ def test_it_is_undefined_where_not_even_a_benchmark_seen_as_a_whole_is_found(n: 
         assert found_at(1.0, weights, critical, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
 
 
-def test_parts_that_do_not_fit_the_number_of_orders_are_divided_between_neighbouring_orders() -> None:
-    """Two orders: the more likely one gets the first three of six parts."""
-    weights, critical = weights_and_critical([2] * 200)
-    halves = (sum(SEEN[:3]), sum(SEEN[3:]))
-    assert detectable_share(weights, critical, SEEN) == pytest.approx(detectable_share(weights, critical, halves))
-    assert abs(found_at(detectable_share(weights, critical, SEEN), weights, critical, halves) - FOUND_WITH) < 0.06
+@pytest.mark.parametrize("n_orders", [2, 3, 4, 5])
+def test_fewer_orders_than_parts_are_as_those_drawn_from_the_parts_by_enumeration(n_orders: int) -> None:
+    places = np.zeros(n_orders)
+    for rank, share in enumerate(SEEN):
+        draws = list(combinations([other for other in range(len(SEEN)) if other != rank], n_orders - 1))
+        for drawn in draws:
+            places[sum(other < rank for other in drawn)] += share / len(draws) / sum(SEEN)
+    weights, critical = weights_and_critical([n_orders] * 200)
+    share = detectable_share(weights, critical, SEEN)
+    assert share == pytest.approx(detectable_share(weights, critical, tuple(places)))
+    assert abs(found_at(share, weights, critical, places) - FOUND_WITH) < 0.06
+
+
+def test_more_orders_than_parts_are_neighbours_in_a_part() -> None:
+    weights, critical = weights_and_critical([12] * 200)
+    halved = tuple(share / 2 for share in SEEN for _ in range(2))
+    assert detectable_share(weights, critical, SEEN) == pytest.approx(detectable_share(weights, critical, halved))
 
 
 # ---------------------------------------------------------------------- within questions

@@ -42,10 +42,16 @@ def model_names() -> list[str]:
 
 def name_of(kind: type) -> str | None:
     """By which `--model` knows a class or the nearest of its bases; None if it knows none of them."""
-    known: dict[str, str] = {}
-    for name, target in {**import_module("lm_eval.models").MODEL_MAPPING, **OUR_MODELS}.items():
-        known.setdefault(target, name)
-    return next((known[own] for one in kind.__mro__ if (own := f"{one.__module__}:{one.__qualname__}") in known), None)
+    add_models()
+    registry, lazy = (
+        import_module(REGISTRY).model_registry,
+        {**import_module("lm_eval.models").MODEL_MAPPING, **OUR_MODELS},
+    )
+    known = {registry.get(name): name for name in [*registry.keys()] if name not in lazy}
+    for name, target in reversed(lazy.items()):  # of several names, the first one
+        known[target] = name
+    of_bases = (known.get(one) or known.get(f"{one.__module__}:{one.__qualname__}") for one in kind.__mro__)
+    return next(filter(None, of_bases), None)
 
 
 def class_of(model: str) -> Any:

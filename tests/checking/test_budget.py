@@ -1,0 +1,105 @@
+"""The audit of option orders that finds most within a number of requests."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.jobs.design import ORDERS_WITHIN
+from lm_eval_leakage.jobs.plan import as_command, check_plan
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_ORDERS,
+    EVIDENCE,
+    EVIDENCE_LEVEL,
+    INCONCLUSIVE,
+    MARGIN,
+    STRONG_EVIDENCE,
+    usually_found,
+    usually_needed,
+)
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
+
+GIVEN: dict[str, Any] = {"model": "hf", "model_args": "pretrained=m", "tasks": "mmlu", "budget": "256"}
+
+
+@pytest.mark.parametrize(
+    ("beside", "told"),
+    [
+        ({"questions": 40}, "leave out questions, or the budget"),
+        ({"metadata": "orders=6"}, "leave out the orders in metadata, or the budget"),
+        ({"reference": "pretrained=other"}, "leave out reference, or the budget"),
+        ({"budget": "0"}, "budget is '0'; give a whole number from 1"),
+    ],
+)
+def test_what_a_budget_decides_itself_cannot_be_given_beside_it(beside: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        check_plan(GIVEN | beside)
+
+
+def test_within_a_budget_only_option_orders_are_asked_unless_the_plan_names_more() -> None:
+    alone, more = check_plan(GIVEN), check_plan(GIVEN | {"accuracy": True})
+    assert (alone.audits, alone.accuracy) == (("leakage_perm",), False)
+    assert (more.audits, more.accuracy) == (("leakage_perm",), True)
+    assert alone.has_command
+    assert not more.has_command
+    assert as_command(alone).split("--tasks ")[1] == "mmlu --budget 256"
+
+
+@pytest.mark.parametrize("basis", [BY_CONTROL, BY_ORDERS])
+@pytest.mark.parametrize("n_orders", ORDERS_WITHIN)
+def test_so_many_questions_as_are_needed_find_what_is_wanted_and_few_find_less(basis: str, n_orders: int) -> None:
+    needed = usually_needed(basis, n_orders, 0.5, EVIDENCE_LEVEL)
+    assert needed is not None
+    bare = round(needed / MARGIN)
+    few, enough, many = (dict(usually_found(basis, n_orders, n, EVIDENCE_LEVEL))[3] for n in (8, bare, 4 * bare))
+    assert enough == pytest.approx(0.5, abs=0.08)  # one is by draws, the other by a normal approximation
+    assert many < enough
+    assert math.isnan(few) or few > enough
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("only_given_tasks")
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_seen_as_a_whole_is_found_by_few_requests_of_which_no_one_is_for_anything_else(
+    fakes: type[NamedFake], tmp_path: Path, seed: int
+) -> None:
+    docs = questions(300)
+    written(tmp_path, docs)
+    fakes.score = staticmethod(OptionOrders(docs, (2.5, 0.6)))
+    found = checked(tmp_path, budget=256, seed=seed)
+    (verdict,) = found.verdicts
+    assert verdict.verdict in (EVIDENCE, STRONG_EVIDENCE)
+    assert (verdict.accuracy, statuses(found)) == (None, {"option orders": "to run"})
+    assert 250 < len(fakes.asked) <= 256
+    n = len(fakes.asked)
+    assert checked(tmp_path, budget=256, seed=seed).verdicts == found.verdicts
+    assert len(fakes.asked) == n
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("only_given_tasks")
+def test_questions_that_do_not_count_are_not_paid_for(fakes: type[NamedFake], tmp_path: Path) -> None:
+    docs = questions(60)
+    for doc in docs[::2]:
+        doc["choices"] = ["71", "72", "73", "74"]  # a natural order
+    written(tmp_path, docs)
+    fakes.score = staticmethod(OptionOrders())
+    found = checked(tmp_path, budget=180)
+    (step,) = found.plan.steps
+    assert (found.verdicts[0].verdict, step.n_questions) == (INCONCLUSIVE, 30)
+    assert not [continuation for _, continuation in fakes.asked if "71" in continuation]
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("only_given_tasks")
+def test_a_budget_for_less_than_a_verdict_is_refused_before_anything_is_asked(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    written(tmp_path, questions(60))
+    with pytest.raises(ValueError, match=r"budget is 100, but a verdict needs 20 questions and .* 120 requests"):
+        checked(tmp_path, budget=100)
+    assert not fakes.asked
