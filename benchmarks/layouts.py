@@ -16,11 +16,11 @@ import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from string import ascii_uppercase
 
 import numpy as np
+from copies import COPIES as COPIES_WITH_ANSWERS
 from lm_eval.api.instance import Instance
 from models import load_model
 from tqdm import tqdm
@@ -40,19 +40,7 @@ PROBE, N_LAYOUTS = OptionOrders(layouts=MIXED), len(LAYOUT_SETS[MIXED])
 Answers = Sequence[float]  # to the orders in each layout, then to the control forms
 
 
-def as_list(question: Question) -> str:
-    lines = [f"{letter}) {option}" for letter, option in zip(ascii_uppercase, question.options, strict=False)]
-    return "\n".join([question.stem.strip(), *lines, f"Correct answer: {ascii_uppercase[question.answer or 0]}"])
-
-
-COPIES: Mapping[str, Callable[[Question], str]] = {
-    "audited": ExposureText().write,
-    "json": ExposureText(layout="json").write,
-    "csv": ExposureText(layout="csv").write,
-    "inline": ExposureText(layout="inline").write,
-    "list": as_list,
-    "prose": ExposureText(layout="prose", answer=False).write,
-}
+COPIES = {**COPIES_WITH_ANSWERS, "prose": ExposureText(layout="prose", answer=False).write}
 
 
 def short_questions(task: str, n: int) -> list[Question]:
