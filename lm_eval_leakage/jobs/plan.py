@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, Va
 
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
@@ -41,7 +42,7 @@ OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them
 INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
-NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
+NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
 
 
 # ---------------------------------------------------------------------- values
@@ -205,6 +206,14 @@ def _word(name: str, value: object) -> str:
     return word
 
 
+def _exports(name: str, value: object) -> tuple[str, ...]:
+    formats = _names(name, value)
+    for one in formats:
+        if one not in EXPORTS:
+            raise ValueError(f"{name} is {brief(one)}; choose one of: {', '.join(EXPORTS)}")
+    return formats
+
+
 def _batch_size(name: str, value: object) -> int | str:
     text = str(value)
     if not (text.isdecimal() and int(text) > 0) and not text.startswith("auto"):
@@ -308,6 +317,7 @@ class Plan(BaseModel):
 
     output_path: the folder for runs, pages and tables
     fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
+    export: formats in which verdicts are written, too
     dry_run: only plan; quiet: print only the verdicts
     """
 
@@ -338,6 +348,7 @@ class Plan(BaseModel):
     slurm: Annotated[dict[str, Any], _field(_slurm)] = {}
     fail_on: Annotated[str, _field(_word)] | None = None
     allow_untold: Switch = False
+    export: Annotated[tuple[str, ...], _field(_exports)] = ()
     dry_run: Switch = False
     quiet: Switch = False
 
@@ -529,7 +540,7 @@ def plan_as_yaml(plan: Plan) -> str:
 
 
 def as_command(plan: Plan) -> str:
-    """The command line of a plan that `has_command`, without `--dry_run`, `--quiet` and what its exit status needs."""
+    """The command line of a plan that `has_command`, without what is asked of its output and its exit status."""
     (model,) = plan.models
     told = {name: getattr(model, name) for name in OF_ONE_MODEL} | {name: getattr(plan, name) for name in PLAN_FIELDS}
     defaults = {name: field.default for one in (PlanModel, Plan) for name, field in one.model_fields.items()}
