@@ -104,7 +104,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fail-on", metavar="VERDICT", help="exit with status 1 if a verdict is at least this one, such as evidence")
     add("--allow-untold", action="store_true", default=None, help="--fail-on accepts verdicts that cannot be told")
     formats = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
-    add("--export", action="append", metavar="FORMAT", help=f"also write the verdicts as {formats}; may be repeated")
+    add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
     add("--batch_size", "-b", metavar="N", help="as for lm_eval")
     add("--device", metavar="DEVICE", help="as for lm_eval")
     add("--include_path", metavar="DIR", help="a folder with additional tasks")

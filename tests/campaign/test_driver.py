@@ -107,6 +107,20 @@ def test_the_verdicts_of_the_tables_decide_whether_the_command_fails(here: Run, 
 
 
 @pytest.mark.model
+def test_a_finished_campaign_is_exported_without_asking_anything(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert here(settings).exports == ()
+    n_asked = len(lines(tmp_path / "counts", ASKED))
+    outcome = here(settings, export=["badge", "every-eval-ever"])
+    assert len(lines(tmp_path / "counts", ASKED)) == n_asked
+    places = [file.relative_to(tmp_path / "out" / "badge").as_posix() for file in outcome.exports[:4]]
+    assert places == ["a/quiz.svg", "a/riddle.svg", "b/quiz.svg", "b/riddle.svg"]
+    assert len(outcome.exports) == 8
+    assert all(file.is_file() for file in outcome.exports)
+
+
+@pytest.mark.model
 def test_a_task_may_be_added_and_any_other_plan_in_the_same_folder_is_refused_with_what_differs(
     here: Run, settings: dict[str, Any], tmp_path: Path
 ) -> None:

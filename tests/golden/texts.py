@@ -29,7 +29,7 @@ DIFFERS = {
 }
 KEYS_THAT_DIFFER = frozenset(  # in JSON
     (
-        *("date", "seconds", "total_evaluation_time_seconds", "host", "pid", "git_hash"),
+        *("date", "retrieved_timestamp", "evaluation_id", "seconds", "total_evaluation_time_seconds", "host", "pid", "git_hash"),
         *("units_per_hour", "requests_per_second", "tokens_per_second"),
         *("lm_eval", "lm_eval_leakage", "lm_eval_version", "transformers_version"),
     )

@@ -1,4 +1,4 @@
-"""Exported verdicts are valid for the schema, the library or the rules of each format, and say what the verdict says."""
+"""Exported verdicts are valid by the schema, library or rules of each format, and say what the verdict says."""
 
 from __future__ import annotations
 
