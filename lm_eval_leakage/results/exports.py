@@ -170,10 +170,10 @@ def _details(row: Row) -> dict[str, str]:
     from lm_eval_leakage.results.told_verdicts import sentence_to_copy
 
     numbers = {**details(row.verdict), "pvalue_adjusted": row.verdict.deciding_pvalue}
-    for key, found in (("accuracy_without_leakage", ACCURACY_CLEAN.of(row)), ("inflation", INFLATION.of(row))):
-        numbers |= {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
-    told = {f"leakage_{key}": defined(value) for key, value in numbers.items()}
-    return _told(leakage_citation=sentence_to_copy(row), **told)
+    told = {f"leakage_{key}": value for key, value in numbers.items()}
+    for key, found in (("accuracy_without_leakage", ACCURACY_CLEAN.of(row)), ("leakage_inflation", INFLATION.of(row))):
+        told |= {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
+    return _told(leakage_citation=sentence_to_copy(row), **{key: defined(value) for key, value in told.items()})
 
 
 def _told(**values: object) -> dict[str, str]:

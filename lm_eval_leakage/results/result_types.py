@@ -118,7 +118,7 @@ class Provenance:
     asked_as: backend and what else answers depend on, such as `hf, dtype=bfloat16`
     seed: by which the questions were drawn; None if they were not drawn at random
     lm_eval: its version; date: of the run, in ISO 8601
-    digest: of all rows of the benchmark and how they are put, as looks name it
+    digest: of all rows of the benchmark, how they are put, and what is documented about them
     dataset: on the hub, of which the questions are; config: the configuration of it, if there is one for all
     """
 

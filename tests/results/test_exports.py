@@ -76,7 +76,7 @@ def test_a_record_with_any_verdict_is_valid_and_has_score_error_verdict_and_sent
     details = result["score_details"]["details"]
     assert details["leakage_word"] == word
     assert details["leakage_citation"] == sentence_to_copy(one)
-    clean = [details[f"leakage_accuracy_without_leakage{end}"] for end in ("", "_low", "_high")]
+    clean = [details[f"accuracy_without_leakage{end}"] for end in ("", "_low", "_high")]
     assert [float(value) for value in clean] == pytest.approx([0.4, 0.3, 0.5])
     assert ("leakage_pvalue_adjusted" in details) == (word != CANNOT_TELL)
 
