@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.harness.seams.patching import REFUSED
-from lm_eval_leakage.results.formatting import about, duration
+from lm_eval_leakage.results.exports import EXPORTS
+from lm_eval_leakage.results.formatting import about, counted, duration
 from lm_eval_leakage.texts import visible
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lm_eval_leakage.jobs.outcome import CheckOutcome
     from lm_eval_leakage.jobs.plan import Plan
 
-NAMED = 5  # problems that are told
+NAMED = 5  # problems, and sentences to copy, that are told
 FAILURES_NAMED = 20
 BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every single audit
@@ -107,6 +108,8 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output_path", "-o", metavar="DIR", help="folder for everything that is written (default: leakage)")
     add("--fail-on", metavar="VERDICT", help="exit with status 1 if a verdict is at least this one, such as evidence")
     add("--allow-untold", action="store_true", default=None, help="--fail-on accepts verdicts that cannot be told")
+    formats = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
+    add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
     add("--batch_size", "-b", metavar="N", help="as for lm_eval")
     add("--device", metavar="DEVICE", help="as for lm_eval")
     add("--include_path", metavar="DIR", help="a folder with additional tasks")
@@ -209,6 +212,8 @@ def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
     if not plan.is_here:
         say(f"{outcome.n_done} of {outcome.n_units} units are done")
     say(("" if plan.quiet or not plan.is_here else "\n") + outcome.as_text())
+    if not plan.quiet:
+        _tell_sentences(outcome)
     for problem in problems[:NAMED]:
         note(f"note: {problem}")
     if (more := len(problems) - NAMED) > 0:
@@ -218,6 +223,9 @@ def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
     else:
         for page in outcome.pages:
             note(f"written: {page}")
+    for place in (plan.output_path / name for name in plan.export):
+        n = sum(file.is_relative_to(place) for file in outcome.exports)
+        note(f"exported: {counted(n, 'file')} in {place}")
     for told in outcome.unfinished[:FAILURES_NAMED]:
         warn(f"failed: {told}")
     if (more := len(outcome.lost) - FAILURES_NAMED) > 0:
@@ -230,6 +238,13 @@ def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
         refuse(outcome.unjudged)
     if outcome.n_done < outcome.n_units:
         sys.exit(REFUSED)
+
+
+def _tell_sentences(outcome: CheckOutcome) -> None:
+    for one in outcome.verdicts[:NAMED]:
+        say(f"\nto copy: {visible(one.citation)}")
+    if (more := len(outcome.verdicts) - NAMED) > 0:
+        note(f"{more} more sentences to copy are in verdicts.json and on the page")
 
 
 def _status(path: Path) -> None:

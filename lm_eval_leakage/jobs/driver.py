@@ -491,6 +491,7 @@ def check(
     output_path: str | Path | None = None,
     fail_on: str | None = None,
     allow_untold: bool | None = None,
+    export: str | Sequence[str] | None = None,
     batch_size: int | str | None = None,
     device: str | None = None,
     include_path: str | Path | None = None,

@@ -53,6 +53,7 @@ from lm_eval_leakage.results.data_verdict import (
     at_its_level,
     not_judged,
 )
+from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.own_calibration import own_calibration
@@ -198,7 +199,8 @@ class CheckedTask:
     accuracy: of the run, with its standard error; accuracy_clean: an estimate without leakage, inflation: what that
         adds, each with the ends of the 95 % interval
     time: when it was told, in ISO 8601
-    citation: a sentence to copy; revision: of the model; seed: by which the questions were drawn, None if they are all
+    citation: a sentence to copy; revision: of the model; digest: of the benchmark's rows and prompt, empty if nobody
+        wrote it down; seed: by which the questions were drawn, None if they are all
     """
 
     model: str
@@ -236,6 +238,7 @@ class CheckedTask:
     look: int | None = None
     pvalue_orders: float | None = None
     pvalue_texts: float | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -247,6 +250,7 @@ class CheckOutcome:
     plan: what there was to do; None where workers found that out
     plan_text: of a dry run, instead
     pages: the HTML page, and for several models the tables; none if nothing was run (dry_run)
+    exports: the files in other formats, which `export` asks for
     failed: why `fail_on` is met, a sentence per verdict
     unjudged: which verdicts `fail_on` cannot judge, with reasons; empty if none, or if they are allowed
     n_units, n_done: of the plan
@@ -261,6 +265,7 @@ class CheckOutcome:
     plan_text: str = ""
     folder: CampaignFolder | None = None
     pages: tuple[Path, ...] = ()
+    exports: tuple[Path, ...] = ()
     failed: tuple[str, ...] = ()
     unjudged: str = ""
     n_units: int = 0
@@ -364,6 +369,7 @@ def checked_task(row: Row) -> CheckedTask:
         look=verdict.look or None,
         pvalue_orders=_defined(by_orders),
         pvalue_texts=_defined(by_texts),
+        digest=row.provenance.digest,
     )
 
 
@@ -421,8 +427,10 @@ def conclude(
         asked = sorted((row for row in rows if row.task in model.tasks), key=lambda row: model.tasks.index(row.task))
         own_rows += asked
         verdicts += map(checked_task, asked)
+    exports, left_out = exported(own_rows, plan.export if keep else (), datetime.now(timezone.utc))
     problems = dict.fromkeys(
         [
+            *left_out,
             *remarks,
             *(problem for model in models for problem in model.problems),
             *(str(_within(folder, found)) for one in annotations for found in one.problems),
@@ -433,6 +441,7 @@ def conclude(
         earlier_verdicts(folder.path / VERDICTS, verdicts),
         folder=folder,
         pages=tuple(folder.path / name for name in _pages(plan)),
+        exports=tuple(folder.path / name for name in exports),
         n_units=len(units),
         n_done=len(units) - len(folder.left(units)),
         lost=tuple(lost.values()),
@@ -440,7 +449,7 @@ def conclude(
         annotations=annotations,
     )
     if keep:
-        for name, text in texts_of(outcome).items():
+        for name, text in {**texts_of(outcome), **exports}.items():
             atomic_write(folder.path / name, text)
     failed, unjudged = gate(plan, own_rows)
     return replace(outcome, failed=failed, unjudged=unjudged)

@@ -30,6 +30,7 @@ from pydantic import (
 
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
@@ -51,7 +52,7 @@ LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
 WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
 BEYOND_BUDGET = ("questions", "reference", "unseen")
-NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
+NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
 
 
 # ---------------------------------------------------------------------- values
@@ -215,6 +216,14 @@ def _word(name: str, value: object) -> str:
     return word
 
 
+def _exports(name: str, value: object) -> tuple[str, ...]:
+    formats = _names(name, value)
+    for one in formats:
+        if one not in EXPORTS:
+            raise ValueError(f"{name} is {brief(one)}; choose one of: {', '.join(EXPORTS)}")
+    return formats
+
+
 def _batch_size(name: str, value: object) -> int | str:
     text = str(value)
     if not (text.isdecimal() and int(text) > 0) and not text.startswith("auto"):
@@ -332,6 +341,7 @@ class Plan(BaseModel):
 
     output_path: the folder for runs, pages and tables
     fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
+    export: formats in which verdicts are written, too
     dry_run: only plan; quiet: print only the verdicts
     """
 
@@ -363,6 +373,7 @@ class Plan(BaseModel):
     slurm: Annotated[dict[str, Any], _field(_slurm)] = {}
     fail_on: Annotated[str, _field(_word)] | None = None
     allow_untold: Switch = False
+    export: Annotated[tuple[str, ...], _field(_exports)] = ()
     dry_run: Switch = False
     quiet: Switch = False
 
@@ -572,7 +583,7 @@ def plan_as_yaml(plan: Plan) -> str:
 
 
 def as_command(plan: Plan) -> str:
-    """The command line of a plan that `has_command`, without `--dry_run`, `--quiet` and what its exit status needs."""
+    """The command line of a plan that `has_command`, without what is asked of its output and its exit status."""
     (model,) = plan.models
     told = {name: getattr(model, name) for name in OF_ONE_MODEL} | {name: getattr(plan, name) for name in PLAN_FIELDS}
     words = ["lm-eval-leakage", "check", "--model", model.model]

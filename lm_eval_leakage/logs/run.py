@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -191,6 +191,14 @@ def n_told(run: Run, task: str, which: str = "effective") -> int | None:
     counts = (run.results.get("n-samples") or {}).get(task)
     found = counts.get(which) if isinstance(counts, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
+    """Tasks below a group, at any depth, each once."""
+    members = subtasks.get(group)
+    if not members:
+        return [group]
+    return list(dict.fromkeys(leaf for member in members if member != group for leaf in leaves(member, subtasks)))
 
 
 def digest_of(identity: Mapping[str, str]) -> str:

@@ -78,7 +78,7 @@ class _Family:
         newest, first = self.runs[-1], {task: next(iter(own.found.values())) for task, own in sets.items()}
         counts = {task: (run.results.get("n-samples") or {}).get(task, {}) for task, run in first.items()}
         sections = {name: newest.results.get(name) for name in ("lm_eval_version", IDENTITY, DRAW)}
-        for section in ("group_subtasks", "n-shot", "configs"):
+        for section in ("group_subtasks", "n-shot", "configs", DATA):
             parts = [run.results.get(section) or {} for run in self.runs]
             sections[section] = {name: value for part in parts for name, value in part.items()}
         sections |= {

@@ -74,14 +74,6 @@ def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRu
         yield best
 
 
-def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
-    """Tasks below a group, at any depth, each once."""
-    members = subtasks.get(group)
-    if not members:
-        return [group]
-    return list(dict.fromkeys(leaf for member in members if member != group for leaf in leaves(member, subtasks)))
-
-
 def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
     """All groups, each before the groups within it, in whatever order the harness wrote them."""
 

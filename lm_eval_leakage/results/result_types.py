@@ -16,11 +16,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
-from lm_eval_leakage.logs.run import Problem, Run
+from lm_eval_leakage.logs.run import Problem, Run, digest_of, leaves
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
@@ -105,16 +106,20 @@ def _over_questions(detector: str, name: str, found: Sequence[Values]) -> Detect
 COMMIT = re.compile(r"[0-9a-f]{40}")
 WITH_DIGEST = re.compile(r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)
 OF_NAME = ("pretrained", "model")  # arguments that name the model itself
+HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
 
 
 @dataclass(frozen=True)
 class Provenance:
     """Empty or None where the run does not say it.
 
-    model: as it was given; revision: its commit, or a digest of its files, in words
+    model: as it was given; weights: the name of its weights, on the hub or on disk, which may be another one
+    revision: its commit, or a digest of its files, in words
     asked_as: backend and what else answers depend on, such as `hf, dtype=bfloat16`
     seed: by which the questions were drawn; None if they were not drawn at random
     lm_eval: its version; date: of the run, in ISO 8601
+    digest: of all rows of the benchmark, how they are put, and what is documented about them
+    dataset: on the hub, of which the questions are; config: the configuration of it, if there is one for all
     """
 
     model: str = ""
@@ -123,6 +128,10 @@ class Provenance:
     seed: int | None = None
     lm_eval: str = ""
     date: str = ""
+    weights: str = ""
+    digest: str = ""
+    dataset: str = ""
+    config: str = ""
 
 
 NOT_TOLD = Provenance()
@@ -132,13 +141,36 @@ def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
     """By benchmark and group: of the newest run with an audit of it; without any, of the newest run of it."""
     found: dict[str, Provenance] = {}
     for run in runs:
-        told = provenance_of(run)
-        found |= dict.fromkeys((*run.logs, *(run.results.get("group_subtasks") or {})), told)
+        told, groups = provenance_of(run), run.results.get("group_subtasks") or {}
+        for name in (*run.logs, *groups):
+            tasks = leaves(name, groups)
+            dataset, config = _dataset(run, tasks)
+            digest = _digest(run, dict(zip(tasks, tasks, strict=True)))
+            found[name] = replace(told, digest=digest, dataset=dataset, config=config)
     for run in with_audits(runs):
-        told = provenance_of(run)
-        names = (audited_task(run, audit) or benchmark_of(audit) for audit in run.logs)
-        found |= dict.fromkeys((*names, *benchmarks_of_groups(run)), told)
+        told, groups = provenance_of(run), benchmarks_of_groups(run)
+        audits = {audited_task(run, audit) or benchmark_of(audit): audit for audit in run.logs}
+        for name in (*audits, *groups):
+            of_run = found.get(name, NOT_TOLD)
+            digest = _digest(run, {task: audits.get(task, task) for task in leaves(name, groups)})
+            found[name] = replace(told, digest=digest, dataset=of_run.dataset, config=of_run.config)
     return found
+
+
+def _digest(run: Run, tasks: Mapping[str, str]) -> str:
+    """Of a benchmark's tasks, each with its name in the run; empty if one is not written down."""
+    known = {task: run.data[own] for task, own in tasks.items() if own in run.data}
+    return digest_of(known) if known and len(known) == len(tasks) else ""
+
+
+def _dataset(run: Run, tasks: Sequence[str]) -> tuple[str, str]:
+    """The data set on the hub that all of the tasks are made from, and the configuration that they have in common."""
+    configs = [(run.results.get("configs") or {}).get(task) or {} for task in tasks]
+    (dataset, *others), (config, *different) = (
+        [*dict.fromkeys(str(one.get(key) or "") for one in configs)] for key in ("dataset_path", "dataset_name")
+    )
+    is_of_hub = HUB_NAME.fullmatch(dataset) and not others and not Path(dataset).exists()
+    return (dataset, "" if different else config) if is_of_hub else ("", "")
 
 
 def provenance_of(run: Run) -> Provenance:
@@ -165,7 +197,9 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
             others.append(f"{argument}={told}")
     own = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
     revision = ", ".join([*own, *(f"{argument} {one}" for argument, one in revisions.items())])
-    return Provenance(name, revision, ", ".join(filter(None, others)))
+    named = next((identity[argument] for argument in OF_NAME if argument in identity), name)
+    weights = match["name"] if (match := WITH_DIGEST.fullmatch(named)) else named
+    return Provenance(name, revision, ", ".join(filter(None, others)), weights=weights)
 
 
 @dataclass(frozen=True)

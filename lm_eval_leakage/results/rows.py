@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lm_eval_leakage.logs.audit_line import Scalar
-from lm_eval_leakage.logs.run import Run, n_told
+from lm_eval_leakage.logs.run import Run, leaves, n_told
 from lm_eval_leakage.results.answered import (
     TaskRun,
-    leaves,
     metrics_of_group,
     outer_first,
     outermost,

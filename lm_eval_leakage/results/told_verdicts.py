@@ -226,12 +226,23 @@ def sentence_to_copy(row: Row) -> str:
         return ""
     model = made.model or row.model
     n = verdict.n_asked or row.n
-    drawn = "" if made.seed is None else f" (drawn with seed {made.seed})"
-    questions = f"{counted(n)} of {row.name}{drawn}" if n else row.name
-    scored = f" Its accuracy is {plus_minus(row.accuracy)}; {worth(row)}." if row.accuracy and worth(row) else ""
+    digest = f"digest {made.digest}" if made.digest else ""
+    drawn = "" if made.seed is None else f"drawn with seed {made.seed}"
+    which = "; ".join(filter(None, (digest, drawn)))
+    questions = f"{counted(n)} of {row.name}" if n else row.name
+    questions += f" ({which})" if which else ""
     lm_eval = f"lm_eval {made.lm_eval}" if made.lm_eval else ""
     by = f"lm_eval_leakage {__version__}" + "".join(f", {part}" for part in (lm_eval, made.date) if part)
     return (
         f"{model} ({made.revision or NOT_WRITTEN_DOWN}) was checked for leakage on {questions} by {by}: "
-        f"the verdict is “{verdict.word}” ({cited(verdict)}).{scored}"
+        f"the verdict is “{verdict.word}” ({cited(verdict)}).{_scored(row)}"
     )
+
+
+def _scored(row: Row) -> str:
+    """A sentence after another one; empty without an accuracy."""
+    if not row.accuracy:
+        return ""
+    told, added = worth(row) or "what leakage adds to it is not known", INFLATION.of(row)
+    ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if ACCURACY_CLEAN.of(row) else ""
+    return f" Its accuracy is {plus_minus(row.accuracy)}; {told}{ends}."

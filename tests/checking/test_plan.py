@@ -128,6 +128,7 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
             {"fail_on": "leaks"},
             "fail_on is 'leaks'; choose one of: strong_evidence, evidence, inconclusive, none_",
         ),
+        ({"export": "badge,pdf"}, "export is 'pdf'; choose one of: every-eval-ever, hf-eval-results, badge"),
         ({"runs": "/no/such/folder"}, "runs is '/no/such/folder', which does not exist; name the --output_path"),
         ({"reference": "/no/such"}, "reference is '/no/such', which is no folder; give one with another model's"),
         ({"unseen": "/no/such", "tasks": "piqa"}, "unseen is '/no/such', which is not a file; give one"),

@@ -44,6 +44,9 @@ CASES = {
         "seen --tasks few.jsonl --fail-on evidence --allow-untold --quiet",
         after="check",
     ),
+    "check-export": checked(
+        "seen --tasks quiz.jsonl --export every-eval-ever --export hf-eval-results --export badge", after="check"
+    ),
     "check-given-runs": checked("seen --tasks quiz.jsonl --runs leakage/runs --output_path other", after="check"),
     "check-other-model": checked("clean --tasks quiz.jsonl", after="check"),
     "check-written": checked("half --tasks written.jsonl"),

@@ -30,6 +30,7 @@ DIFFERS = {
 KEYS_THAT_DIFFER = frozenset(  # in JSON
     (
         *("date", "seconds", "total_evaluation_time_seconds", "host", "pid", "git_hash"),
+        *("retrieved_timestamp", "evaluation_id"),  # of records of Every Eval Ever
         *("units_per_hour", "requests_per_second", "tokens_per_second"),
         *("lm_eval", "lm_eval_leakage", "lm_eval_version", "transformers_version"),
     )

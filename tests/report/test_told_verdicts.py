@@ -245,10 +245,10 @@ def test_the_gap_among_similar_questions_has_its_direction() -> None:
 
 # ---------------------------------------------------------------------- a sentence to copy
 
-MADE = Provenance("org/m", "revision 93efa2f", "hf, dtype=bfloat16", 7, "0.4.13", "2026-11-23")
+MADE = Provenance("org/m", "revision 93efa2f", "hf, dtype=bfloat16", 7, "0.4.13", "2026-11-23", digest="1a2b3c4d")
 BEGINNING = (
-    "org/m (revision 93efa2f) was checked for leakage on 100 questions of mmlu (drawn with seed 7) by "
-    f"lm_eval_leakage {__version__}, lm_eval 0.4.13, 2026-11-23: the verdict is "
+    "org/m (revision 93efa2f) was checked for leakage on 100 questions of mmlu (digest 1a2b3c4d; drawn with seed "
+    f"7) by lm_eval_leakage {__version__}, lm_eval 0.4.13, 2026-11-23: the verdict is "
 )
 NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3, 0.24)))
 
@@ -286,6 +286,13 @@ def test_what_nobody_wrote_down_is_said_or_left_out_and_without_a_verdict_there_
         f"lm_eval_leakage {__version__}: the verdict is "
     )
     assert sentence_to_copy(row(verdict=NO_VERDICT, provenance=MADE)) == ""
+
+
+def test_the_sentence_says_what_leakage_adds_with_its_interval_or_that_it_is_not_known() -> None:
+    estimated = sentence_to_copy(row(verdict=NONE, inflation=Estimate(0.1, 0.05, -0.02, 0.2)))
+    assert estimated.endswith("without leakage, which adds 0.10 (−0.02 to 0.20).")
+    unknown = sentence_to_copy(row(verdict=verdict(0.003), **NOT_ESTIMATED))
+    assert unknown.endswith("Its accuracy is 0.50 ± 0.05; what leakage adds to it is not known.")
 
 
 def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:

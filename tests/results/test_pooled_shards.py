@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD
+from lm_eval_leakage.logs.run import DATA, OF_ALL_SHARDS, SHARD, digest_of
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import check_complete
 from lm_eval_leakage.results.leaderboard import leaderboard
@@ -84,6 +84,12 @@ def test_shards_in_any_order_are_one_row_with_the_mean_of_all_questions_and_its_
     assert not found.problems
     assert len(found.origins["runs"]) == 3
     assert len(found.origins["audits"]) == 3
+
+
+def test_a_run_in_shards_has_the_digest_of_the_rows_that_were_audited(tmp_path) -> None:
+    for index in range(2):
+        write_shard(tmp_path, index, 2, change=lambda results: results.update({DATA: {"bench": "aa", AUDIT: "bb"}}))
+    assert {one.provenance.digest for one in found_in(tmp_path).rows} == {digest_of({"bench": "bb"})}
 
 
 def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None:

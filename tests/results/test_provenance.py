@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lm_eval_leakage.logs.run import IDENTITY, Run
+import pytest
+
+from lm_eval_leakage.logs.run import DATA, IDENTITY, Run, digest_of
 from lm_eval_leakage.results.result_types import Provenance, provenance_of, provenances
 
 COMMIT, DIGEST = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2", "b1dd61d9d65be8aa"
@@ -26,10 +28,47 @@ def test_a_run_of_plain_lm_eval_has_the_commit_that_the_harness_wrote_or_none() 
     told = {"model_sha": COMMIT, "model_revision": "main"}
     assert provenance_of(run({}, config=told)).revision == f"revision {COMMIT}"
     assert provenance_of(run({}, config={"model_sha": ""})).revision == ""
-    assert provenance_of(Run("m", TIME)) == Provenance("m", date="2026-11-23")
+    assert provenance_of(Run("m", TIME)) == Provenance("m", date="2026-11-23", weights="m")
 
 
 def test_the_newest_run_of_a_task_counts_and_a_group_has_that_of_its_members() -> None:
     members = {"group_subtasks": {"g": ["t"]}}
     runs = [run({}, time="2026-01-01T00-00-00", **members), run({}, time="2026-02-02T00-00-00", **members)]
     assert {name: made.date for name, made in provenances(runs).items()} == {"t": "2026-02-02", "g": "2026-02-02"}
+
+
+def test_a_model_with_a_name_of_its_own_still_names_its_weights() -> None:
+    for weights, told in (("org/m", f"org/m ({COMMIT})"), ("./m", f"./m ({DIGEST})"), ("org/m", "org/m")):
+        found = provenance_of(run({"backend": "hf", "pretrained": told}, model="smol"))
+        assert (found.model, found.weights) == ("smol", weights)
+
+
+ARC = {"dataset_path": "allenai/ai2_arc", "dataset_name": "ARC-Easy"}
+
+
+def test_a_benchmark_has_a_digest_of_the_audited_rows_and_its_data_set_on_the_hub() -> None:
+    answered = run({}, **{DATA: {"t": "aa"}, "configs": {"t": ARC}})
+    found = provenances([answered])["t"]
+    assert (found.digest, found.dataset, found.config) == (digest_of({"t": "aa"}), "allenai/ai2_arc", "ARC-Easy")
+    assert provenances([run({})])["t"].digest == ""
+
+
+def test_a_group_has_a_digest_of_all_of_its_tasks_and_what_their_data_sets_have_in_common() -> None:
+    def of_group(data: dict[str, str], *configs: dict[str, str]) -> Provenance:
+        names = ("t", "u")
+        sections = {DATA: data, "configs": dict(zip(names, configs, strict=True)), "group_subtasks": {"g": names}}
+        return provenances([run({}, **sections)])["g"]
+
+    both = {"t": "aa", "u": "bb"}
+    found = of_group(both, ARC, ARC | {"dataset_name": "ARC-Challenge"})
+    assert (found.digest, found.dataset, found.config) == (digest_of(both), "allenai/ai2_arc", "")
+    assert of_group({"t": "aa"}, ARC, ARC).digest == ""
+    assert of_group(both, ARC, ARC | {"dataset_path": "org/other"}).dataset == ""
+
+
+def test_files_and_folders_are_no_data_sets_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data/mine").mkdir(parents=True)
+    for path in ("json", "data/mine", "./data", "/data/mine", "a/b/c", None):
+        found = provenances([run({}, configs={"t": {"dataset_path": path}})])["t"]
+        assert (found.dataset, found.config) == ("", "")

@@ -1,0 +1,264 @@
+"""Verdicts in the formats in which others publish scores, and as a badge: one file for each model and benchmark.
+
+The accuracy is the reported score. The verdict, what would have been found and what leakage adds stand beside it where
+the format has room for them; the sentence to copy holds them all. To add a format, add an entry to `EXPORTS`.
+
+What nobody wrote down, such as who publishes the score, is `unknown` in a record of Every Eval Ever.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from html import escape
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from lm_eval_leakage import __version__
+from lm_eval_leakage.texts import as_json, visible
+
+if TYPE_CHECKING:  # the command line needs the names of formats, and these take seconds
+    from lm_eval_leakage.results.result_types import Row
+
+LONGEST_PART = 80  # characters of a name in a path
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Export:
+    """meaning: for `--help` and the docs
+    path: of a row's file, in the folder that is named like the format; text: of the file, as of a time
+    lacking: why there is no file for a row; empty if there is one
+    """
+
+    meaning: str
+    path: Callable[[Row], str]
+    text: Callable[[Row, datetime], str]
+    lacking: Callable[[Row], str]
+
+
+def exported(rows: Iterable[Row], formats: Iterable[str], now: datetime) -> tuple[dict[str, str], list[str]]:
+    """The texts of all files by their paths, and a sentence for each row that is left out."""
+    texts, left_out = dict[str, str](), list[str]()
+    for name in formats:
+        for row in rows:
+            path = f"{name}/{EXPORTS[name].path(row)}"
+            why = EXPORTS[name].lacking(row) or (f"{path} is the file of another one" if path in texts else "")
+            if why:
+                left_out.append(f"{name} leaves out {row.model} on {row.name}: {why}")
+            else:
+                texts[path] = EXPORTS[name].text(row, now)
+    return texts, left_out
+
+
+def _part(name: str) -> str:
+    """A name as a part of a path on any system; Every Eval Ever keeps `data` for itself."""
+    safe = re.sub(r"[^\w.+-]+", "_", name).strip("._")[-LONGEST_PART:]
+    return f"{safe}_" if safe in ("", "data") else safe
+
+
+def _by_model(ending: str) -> Callable[[Row], str]:
+    return lambda row: f"{_part(row.model)}/{_part(row.name)}.{ending}"
+
+
+def _no_accuracy(row: Row) -> str:
+    from lm_eval_leakage.results.answered import ACCURACIES
+
+    if not row.accuracy:
+        return "it has no accuracy, and the format is one of scores"
+    is_known = row.metric.partition(",")[0] in ACCURACIES
+    return "" if is_known else f"{row.metric} is not an accuracy, so that nobody knows which values are good"
+
+
+# ---------------------------------------------------------------------- Every Eval Ever
+
+SCHEMA_VERSION = "0.3.0"  # of its eval.schema.json
+
+
+def _owner_and_name(row: Row) -> tuple[str, str]:
+    """Of the model; a folder on disk has no owner."""
+    from lm_eval_leakage.results.result_types import HUB_NAME
+
+    named = row.provenance.weights or row.model
+    found = HUB_NAME.fullmatch(named)
+    return (found["owner"], found["name"]) if found else (UNKNOWN, named.rstrip("/").rpartition("/")[2] or UNKNOWN)
+
+
+def _place_of_record(row: Row) -> str:
+    """The same for the same model and benchmark, whose record is replaced."""
+    made = row.provenance
+    digest = blake2b(json.dumps([row.model, made.revision, row.name, made.digest]).encode(), digest_size=16)
+    parts = (row.task, *_owner_and_name(row))
+    return f"data/{'/'.join(map(_part, parts))}/{UUID(bytes=digest.digest(), version=4)}.json"
+
+
+def _record(row: Row, now: datetime) -> str:
+    made, (owner, name) = row.provenance, _owner_and_name(row)
+    model = name if owner == UNKNOWN else f"{owner}/{name}"
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": f"{row.name}/{model}/{now.timestamp()}",
+        **({"evaluation_timestamp": made.date} if made.date else {}),
+        "retrieved_timestamp": str(now.timestamp()),
+        "source_metadata": {
+            "source_name": "lm_eval_leakage",
+            "source_type": "evaluation_run",
+            "source_organization_name": UNKNOWN,
+            "evaluator_relationship": "other",
+        },
+        "eval_library": {
+            "name": "lm_eval",
+            "version": made.lm_eval or UNKNOWN,
+            "additional_details": {"lm_eval_leakage": __version__},
+        },
+        "model_info": {
+            "name": row.model,
+            "id": model,
+            "developer": owner,
+            "additional_details": {
+                # who has the weights, of which there is a commit or a digest, runs them
+                "deployment_type": "self_deployed" if made.revision else UNKNOWN,
+                "model_availability": UNKNOWN,
+                **_told(revision=made.revision, asked_as=made.asked_as),
+            },
+        },
+        "evaluation_results": [_result(row)],
+    }
+    return as_json(record, indent=1) + "\n"
+
+
+def _result(row: Row) -> dict[str, Any]:
+    made, metric = row.provenance, row.metric.partition(",")[0]
+    place = {"source_type": "hf_dataset", "hf_repo": made.dataset} if made.dataset else {"source_type": "other"}
+    errors = {"standard_error": {"value": row.accuracy.stderr}} if row.accuracy.stderr >= 0 else {}
+    return {
+        "evaluation_name": row.name,
+        "source_data": {
+            "dataset_name": row.task,
+            **place,
+            "additional_details": _told(config=made.config, digest=made.digest),
+        },
+        "metric_config": {
+            "metric_id": "accuracy" if metric == "acc" else f"lm_eval.{metric}",
+            "metric_name": row.metric,
+            "metric_kind": "accuracy",
+            "metric_unit": "proportion",
+            "lower_is_better": False,
+            "score_type": "continuous",
+            "min_score": 0,
+            "max_score": 1,
+        },
+        "score_details": {
+            "score": row.accuracy.value,
+            "details": _details(row),
+            "uncertainty": {**errors, "num_samples": row.n},
+        },
+        "generation_config": {"additional_details": _told(num_fewshot=row.n_shot, seed_of_draw=made.seed)},
+    }
+
+
+def _details(row: Row) -> dict[str, str]:
+    """The verdict with its numbers, and what the accuracy is worth."""
+    from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION
+    from lm_eval_leakage.results.data_verdict import details
+    from lm_eval_leakage.results.formatting import defined
+    from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+
+    numbers = {**details(row.verdict), "pvalue_adjusted": row.verdict.deciding_pvalue}
+    told = {f"leakage_{key}": value for key, value in numbers.items()}
+    for key, found in (("accuracy_without_leakage", ACCURACY_CLEAN.of(row)), ("leakage_inflation", INFLATION.of(row))):
+        told |= {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
+    return _told(leakage_citation=sentence_to_copy(row), **{key: defined(value) for key, value in told.items()})
+
+
+def _told(**values: object) -> dict[str, str]:
+    """The format has texts only; without what is not known."""
+    return {key: str(value) for key, value in values.items() if value not in (None, "")}
+
+
+# ---------------------------------------------------------------------- the Hugging Face Hub
+
+
+def _no_dataset(row: Row) -> str:
+    of_hub = "" if row.provenance.dataset else "its questions are not of a data set that the hub names OWNER/NAME"
+    return _no_accuracy(row) or of_hub
+
+
+def _entry(row: Row, now: datetime) -> str:
+    import yaml
+
+    from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+
+    made = row.provenance
+    entry = {
+        "dataset": {"id": made.dataset, "task_id": made.config or row.task},
+        "value": round(100 * float(row.accuracy.value), 2),
+        **({"date": made.date} if made.date else {}),
+        "notes": visible(sentence_to_copy(row)),
+    }
+    return str(yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=math.inf))
+
+
+# ---------------------------------------------------------------------- badges
+
+LABEL = "leakage"
+COLOURS = {  # white texts have a contrast of at least 4.5 on each
+    "strong evidence": "#a3130c",
+    "evidence": "#b33c00",
+    "inconclusive": "#7a5c00",
+    "none found": "#00795a",
+    "cannot be told": "#565e69",
+}
+PIXELS = 6.5  # of a letter
+SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img" aria-label="{name}">
+<title>{name}</title>
+<rect width="{whole}" height="20" rx="3" fill="#3a414a"/>
+<path d="M{left} 0h{square}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{square}z" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
+<text x="6" y="14" textLength="{label_length}">{label}</text>
+<text x="{start}" y="14" textLength="{word_length}">{word}</text>
+</g>
+</svg>
+"""
+
+
+def _badge(row: Row, now: datetime) -> str:
+    word = row.verdict.word
+    label_length, word_length = (round(PIXELS * len(text)) for text in (LABEL, word))
+    left, right = label_length + 12, word_length + 12
+    return SVG.format(
+        name=escape(visible(f"Check of {row.model} for leakage of {row.name}: {word}")),
+        colour=COLOURS[word],
+        label=LABEL,
+        word=word,
+        label_length=label_length,
+        word_length=word_length,
+        left=left,
+        start=left + 6,
+        square=right - 3,
+        whole=left + right,
+    )
+
+
+def _no_verdict(row: Row) -> str:
+    return "" if row.verdict.word else "it has no verdict"
+
+
+EXPORTS: Mapping[str, Export] = {
+    "every-eval-ever": Export(
+        "records in JSON for the data store of Every Eval Ever", _place_of_record, _record, _no_accuracy
+    ),
+    "hf-eval-results": Export(
+        "YAML files for the folder .eval_results of a model on the Hugging Face Hub",
+        _by_model("yaml"),
+        _entry,
+        _no_dataset,
+    ),
+    "badge": Export("SVG drawings with the verdict's word", _by_model("svg"), _badge, _no_verdict),
+}

@@ -1,0 +1,225 @@
+"""Exported verdicts are valid by the schema, library or rules of each format, and say what the verdict says."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from lm_eval_leakage.results.data_verdict import CANNOT_TELL, NO_VERDICT, NONE_FOUND, WORDS
+from lm_eval_leakage.results.exports import COLOURS, EXPORTS, SCHEMA_VERSION, exported
+from lm_eval_leakage.results.result_types import Provenance, Row
+from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
+from tests.report.made import OF_WORD, row
+
+SCHEMA = json.loads((Path(__file__).parent / "every_eval_ever" / "eval.schema.json").read_text())
+SVG = "{http://www.w3.org/2000/svg}"
+NOW = datetime(2026, 11, 23, 22, 2, 48, tzinfo=timezone.utc)
+MADE = Provenance(
+    "org/m", "revision 93efa2f", "hf", 7, "0.4.13", "2026-11-22", "org/m", "1a2b3c4d", "allenai/ai2_arc", "ARC-Easy"
+)
+# as its validator has it: four folders, of which only the first is `data`, and a random (version 4) UUID
+PLACE = re.compile(
+    r"data/(?!data/)[^/]+/(?!data/)[^/]+/(?!data/)[^/]+/"
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\.json"
+)
+NOT_PORTABLE = re.compile(r'[<>:"\\|?*\x00-\x1f]')
+HOSTILE = "\"><script>alert('&')</script>\x1b]0;\ud800]]>"
+
+
+def told(word: str = NONE_FOUND, **changes: Any) -> Row:
+    return row("arc_easy", verdict=OF_WORD[word], **{"provenance": MADE, **changes})
+
+
+def file_of(one: Row, name: str) -> tuple[str, str]:
+    """Its path below the folder of the format, and its text."""
+    texts, left_out = exported([one], [name], NOW)
+    assert not left_out
+    ((path, text),) = texts.items()
+    return path.removeprefix(f"{name}/"), text
+
+
+def record_of(one: Row) -> dict[str, Any]:
+    found = json.loads(file_of(one, "every-eval-ever")[1])
+    Draft7Validator(SCHEMA).validate(found)
+    return found
+
+
+# ---------------------------------------------------------------------- Every Eval Ever
+
+
+def test_the_schema_that_records_are_validated_by_is_the_version_that_they_name() -> None:
+    Draft7Validator.check_schema(SCHEMA)
+    assert SCHEMA["version"] == SCHEMA_VERSION
+    broken = record_of(told())
+    del broken["evaluation_results"][0]["score_details"]["score"]
+    assert [error.validator for error in Draft7Validator(SCHEMA).iter_errors(broken)] == ["required"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_record_with_any_verdict_is_valid_and_has_score_error_verdict_and_sentence(word: str) -> None:
+    one = told(word)
+    record = record_of(one)
+    (result,) = record["evaluation_results"]
+    assert result["score_details"]["score"] == 0.5
+    assert result["score_details"]["uncertainty"] == {"standard_error": {"value": 0.05}, "num_samples": 100}
+    details = result["score_details"]["details"]
+    assert details["leakage_word"] == word
+    assert details["leakage_citation"] == sentence_to_copy(one)
+    clean = [details[f"accuracy_without_leakage{end}"] for end in ("", "_low", "_high")]
+    assert [float(value) for value in clean] == pytest.approx([0.4, 0.3, 0.5])
+    assert ("leakage_pvalue_adjusted" in details) == (word != CANNOT_TELL)
+
+
+def test_a_record_names_model_data_set_and_versions_and_what_nobody_knows_is_unknown() -> None:
+    record = record_of(told())
+    assert record["evaluation_id"] == "arc_easy/org/m/1795471368.0" == f"arc_easy/org/m/{NOW.timestamp()}"
+    assert (record["evaluation_timestamp"], record["model_info"]["id"]) == ("2026-11-22", "org/m")
+    assert record["model_info"]["additional_details"]["deployment_type"] == "self_deployed"
+    assert record["source_metadata"]["source_organization_name"] == "unknown"
+    assert record["evaluation_results"][0]["source_data"] == {
+        "dataset_name": "arc_easy",
+        "source_type": "hf_dataset",
+        "hf_repo": "allenai/ai2_arc",
+        "additional_details": {"config": "ARC-Easy", "digest": "1a2b3c4d"},
+    }
+    bare = record_of(told(provenance=Provenance(), accuracy=Estimate(0.5), inflation=UNKNOWN))
+    assert (bare["model_info"]["id"], bare["eval_library"]["version"]) == ("M", "unknown")
+    assert bare["model_info"]["additional_details"]["deployment_type"] == "unknown"
+    (result,) = bare["evaluation_results"]
+    assert result["source_data"]["source_type"] == "other"
+    assert result["score_details"]["uncertainty"] == {"num_samples": 100}
+    assert "leakage_inflation" not in result["score_details"]["details"]
+
+
+@pytest.mark.parametrize(("metric", "name"), [("acc,none", "accuracy"), ("acc_norm,none", "lm_eval.acc_norm")])
+def test_only_the_plain_accuracy_has_the_name_that_all_records_share(metric: str, name: str) -> None:
+    (result,) = record_of(told(metric=metric))["evaluation_results"]
+    assert result["metric_config"]["metric_id"] == name
+
+
+@pytest.mark.parametrize("name", ["org/m", "/data/models/data", "../..", "data", "a b:c", HOSTILE, "中文/模型", ""])
+def test_a_record_is_where_the_data_store_wants_it_whatever_model_and_benchmark_are_called(name: str) -> None:
+    one = told(model=name, provenance=replace(MADE, weights=name))
+    for own in (one, replace(one, task=name)):
+        place, _ = file_of(own, "every-eval-ever")
+        assert PLACE.fullmatch(place)
+        parts = place.split("/")
+        assert not any(NOT_PORTABLE.search(part) or part.endswith((".", " ")) or part in (".", "..") for part in parts)
+
+
+def test_the_record_of_a_model_and_benchmark_is_replaced_and_others_are_other_files() -> None:
+    one = told()
+    later = replace(one, accuracy=UNKNOWN, verdict=OF_WORD[CANNOT_TELL])
+    place = EXPORTS["every-eval-ever"].path
+    others = [
+        replace(one, n_shot="5"),
+        replace(one, model="N"),
+        replace(one, provenance=replace(MADE, revision="revision 0000000")),
+        replace(one, provenance=replace(MADE, digest="00000000")),
+    ]
+    assert place(later) == place(one)
+    assert len({place(one), *map(place, others)}) == 5
+
+
+# ---------------------------------------------------------------------- the Hugging Face Hub
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_an_entry_for_the_hub_with_any_verdict_is_read_by_its_library(word: str) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    if not hasattr(hub, "parse_eval_result_entries"):
+        pytest.skip("this huggingface_hub does not know the format")
+    one = told(word)
+    path, text = file_of(one, "hf-eval-results")
+    (entry,) = hub.parse_eval_result_entries(yaml.safe_load(text))
+    assert path == "M/arc_easy.yaml"
+    assert entry == hub.EvalResultEntry(
+        "allenai/ai2_arc", "ARC-Easy", 50.0, date="2026-11-22", notes=sentence_to_copy(one)
+    )
+    assert hub.eval_result_entries_to_yaml([entry]) == yaml.safe_load(text)
+
+
+def test_a_data_set_without_a_configuration_is_known_to_the_hub_by_the_tasks_name() -> None:
+    _, text = file_of(told(provenance=replace(MADE, config="")), "hf-eval-results")
+    assert yaml.safe_load(text)[0]["dataset"] == {"id": "allenai/ai2_arc", "task_id": "arc_easy"}
+
+
+# ---------------------------------------------------------------------- what is left out
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "reason"),
+    [
+        ({"provenance": replace(MADE, dataset="")}, "hf-eval-results", "its questions are not of a data set that"),
+        ({"accuracy": UNKNOWN}, "hf-eval-results", "it has no accuracy, and the format is one of scores"),
+        ({"accuracy": UNKNOWN}, "every-eval-ever", "it has no accuracy, and the format is one of scores"),
+        ({"metric": "brier_score,none"}, "every-eval-ever", "brier_score,none is not an accuracy, so that"),
+        ({"verdict": NO_VERDICT}, "badge", "it has no verdict"),
+    ],
+)
+def test_what_a_format_cannot_say_is_left_out_with_the_reason(changes, name: str, reason: str) -> None:
+    one = replace(told(), **changes)
+    texts, (sentence,) = exported([one], [name], NOW)
+    assert not texts
+    assert sentence.startswith(f"{name} leaves out M on arc_easy: {reason}")
+
+
+def test_no_file_is_written_over_by_that_of_another_benchmark() -> None:
+    first, second = (replace(told(), task=name) for name in ("a b", "a_b"))
+    texts, (sentence,) = exported([first, second], ["badge"], NOW)
+    assert "leakage of a b:" in texts["badge/M/a_b.svg"]
+    assert sentence == "badge leaves out M on a_b: badge/M/a_b.svg is the file of another one"
+
+
+# ---------------------------------------------------------------------- badges
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_badge_shows_its_word_and_says_it_to_who_cannot_see(word: str) -> None:
+    path, text = file_of(told(word), "badge")
+    badge = ElementTree.fromstring(text)
+    name = f"Check of M for leakage of arc_easy: {word}"
+    assert path == "M/arc_easy.svg"
+    assert (badge.get("role"), badge.get("aria-label"), badge.findtext(f"{SVG}title")) == ("img", name, name)
+    assert [one.text for one in badge.iter(f"{SVG}text")] == ["leakage", word]
+    assert "href" not in text  # it needs nothing from elsewhere
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_the_texts_of_a_badge_are_within_their_halves(word: str) -> None:
+    badge = ElementTree.fromstring(file_of(told(word), "badge")[1])
+    border, whole = (float(re.match(r"M(\d+)", badge.find(f"{SVG}path").get("d"))[1]), float(badge.get("width")))
+    (label, shown) = badge.iter(f"{SVG}text")
+    for text, start, end in ((label, 0.0, border), (shown, border, whole)):
+        left, length = float(text.get("x")), float(text.get("textLength"))
+        assert start < left < left + length < end
+        assert length >= 6 * len(text.text)
+
+
+def luminance(colour: str) -> float:
+    """Of a colour as #rrggbb, as the accessibility guidelines (WCAG 2) define it."""
+    shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else math.pow((one + 0.055) / 1.055, 2.4) for one in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_white_texts_can_be_read_on_every_colour() -> None:
+    assert set(COLOURS) == set(WORDS)
+    assert all(1.05 / (luminance(colour) + 0.05) >= 4.5 for colour in (*COLOURS.values(), "#3a414a"))
+
+
+def test_no_name_breaks_out_of_a_badge() -> None:
+    badge = ElementTree.fromstring(file_of(told(model=HOSTILE), "badge")[1])
+    assert {one.tag.removeprefix(SVG) for one in badge.iter()} == {"svg", "title", "rect", "path", "g", "text"}
+    assert "<script>alert('&')</script>\\x1b]0;\\ud800]]>" in badge.get("aria-label")
