@@ -18,14 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import logsumexp
 
-from lm_eval_leakage.results.data_verdict import (
-    BY_CONTROL,
-    BY_ORDERS,
-    EVIDENCE_LEVEL,
-    RANKED_BY,
-    STRONG_LEVEL,
-    TOLERANCES,
-)
+from lm_eval_leakage.results.data_verdict import RANKED_BY, TOLERANCES
+from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.stats.looks import Look, numbered_alone
 from lm_eval_leakage.stats.order_power import SEEN_RANKS
 from lm_eval_leakage.stats.order_sum import SHARES, USUAL_SPREAD, base_of, standard_scores

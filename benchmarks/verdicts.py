@@ -33,9 +33,10 @@ from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.records import OrderAnswers, Question
-from lm_eval_leakage.results.data_verdict import EVIDENCE, STRONG_EVIDENCE, DataVerdict, data_verdict
+from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import markdown_of, number, pvalue
 from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.verdict_words import EVIDENCE, STRONG_EVIDENCE, DataVerdict
 
 ALARMS = (EVIDENCE, STRONG_EVIDENCE)
 DRAWS = 60  # of seen and unseen questions, for the power

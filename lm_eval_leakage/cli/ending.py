@@ -51,7 +51,7 @@ def with_coloured_verdicts(text: str, stream: TextIO) -> str:
     as they are."""
     if not shows_colours(stream):
         return text
-    from lm_eval_leakage.results.data_verdict import WORDS  # imports scipy
+    from lm_eval_leakage.results.verdict_words import WORDS
 
     colours = dict(zip(WORDS, BY_SUSPICION, strict=True))
     words = "|".join(sorted(WORDS, key=len, reverse=True))

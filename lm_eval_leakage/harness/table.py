@@ -33,9 +33,10 @@ from lm_eval_leakage.records import DeclaredRow, Evidence, OrderAnswers, Skipped
 from lm_eval_leakage.registry import leave_out, package_of
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
-from lm_eval_leakage.results.data_verdict import VERDICT_ROWS, details, verdict_on
+from lm_eval_leakage.results.data_verdict import VERDICT_ROWS, verdict_on
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, Part, rows_of
 from lm_eval_leakage.results.tables import keys_of
+from lm_eval_leakage.results.verdict_words import details
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS, Calibrated
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, SKIPPED, Verdicts

@@ -15,17 +15,10 @@ from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, found_amon
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.records import UntestableQuestion
-from lm_eval_leakage.results.data_verdict import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_REFERENCE,
-    EVIDENCE_LEVEL,
-    FEWEST_JUDGED,
-    usually_found,
-    usually_needed,
-)
+from lm_eval_leakage.results.data_verdict import usually_found, usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
+from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, BY_REFERENCE, EVIDENCE_LEVEL, FEWEST_JUDGED
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.pooling import NAN

@@ -61,8 +61,8 @@ from lm_eval_leakage.jobs.planning import (
     named_model,
 )
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
-from lm_eval_leakage.results.data_verdict import STRONG_EVIDENCE
 from lm_eval_leakage.results.formatting import about, count, duration
+from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
 from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)

@@ -38,7 +38,17 @@ from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.data_verdict import (
+from lm_eval_leakage.results.data_verdict import at_its_level
+from lm_eval_leakage.results.exports import exported
+from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
+from lm_eval_leakage.results.own_calibration import own_calibration
+from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
+from lm_eval_leakage.results.tables import benchmarks
+from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
+from lm_eval_leakage.results.verdict_words import (
     BY_RATIO,
     BY_REFERENCE,
     CANNOT_TELL,
@@ -50,18 +60,8 @@ from lm_eval_leakage.results.data_verdict import (
     STRONG_LEVEL,
     WORDS,
     DataVerdict,
-    at_its_level,
     not_judged,
 )
-from lm_eval_leakage.results.exports import exported
-from lm_eval_leakage.results.formatting import count
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
-from lm_eval_leakage.results.own_calibration import own_calibration
-from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
-from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.looks import Look, as_record, look_of, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN

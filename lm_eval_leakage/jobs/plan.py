@@ -29,8 +29,8 @@ from pydantic import (
 )
 
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
-from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.exports import EXPORTS
+from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 

@@ -54,11 +54,9 @@ from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import chosen_runs
-from lm_eval_leakage.results.data_verdict import (
-    FEWEST_JUDGED,
-)
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
 

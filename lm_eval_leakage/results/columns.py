@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.records import ARMS
-from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
 from lm_eval_leakage.results.formatting import (
     BOUND_OF_PVALUE,
     COUNT,
@@ -39,6 +38,7 @@ from lm_eval_leakage.results.formatting import (
 )
 from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
+from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.inflation import AnsweredTwice, by_shuffling, by_unseen, without
 from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_TIMES

@@ -15,11 +15,12 @@ from pathlib import Path
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.columns import FLAGGED, NULL_RATE
-from lm_eval_leakage.results.data_verdict import BY_CONTROL, BY_ORDERS, BY_REFERENCE, TOLERANCES
+from lm_eval_leakage.results.data_verdict import TOLERANCES
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.html import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import benchmarks
+from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, BY_REFERENCE
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal
 
 MOST_ROWS = 24

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.columns import PVALUE_ALL, PVALUE_UNGUARDED, VERDICT
-from lm_eval_leakage.results.data_verdict import CANNOT_TELL, WORDS
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import benchmarks
+from lm_eval_leakage.results.verdict_words import CANNOT_TELL, WORDS
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

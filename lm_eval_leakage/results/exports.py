@@ -165,9 +165,9 @@ def _result(row: Row) -> dict[str, Any]:
 def _details(row: Row) -> dict[str, str]:
     """The verdict with its numbers, and what the accuracy is worth."""
     from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION
-    from lm_eval_leakage.results.data_verdict import details
     from lm_eval_leakage.results.formatting import defined
     from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+    from lm_eval_leakage.results.verdict_words import details
 
     numbers = {**details(row.verdict), "pvalue_adjusted": row.verdict.deciding_pvalue}
     told = {f"leakage_{key}": value for key, value in numbers.items()}

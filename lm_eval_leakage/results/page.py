@@ -37,7 +37,6 @@ from lm_eval_leakage.results.columns import (
     displayed,
 )
 from lm_eval_leakage.results.comparison import Plot, comparison, comparison_plot
-from lm_eval_leakage.results.data_verdict import pvalue_parts
 from lm_eval_leakage.results.formatting import (
     COUNT,
     DASH,
@@ -69,6 +68,7 @@ from lm_eval_leakage.results.told_verdicts import (
     n_flagged,
     told_verdicts,
 )
+from lm_eval_leakage.results.verdict_words import pvalue_parts
 from lm_eval_leakage.stats.pooling import Estimate
 from lm_eval_leakage.texts import visible
 

@@ -23,7 +23,7 @@ from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, digest_of, leaves
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
+from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
     FLAGGED_RATE,
     FLAGGED_RATE_GUARDED,

@@ -30,10 +30,11 @@ from lm_eval_leakage.results.columns import (
     recorded,
     values_of,
 )
-from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, data_verdict
+from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
+from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share

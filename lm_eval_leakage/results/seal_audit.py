@@ -14,15 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.data_verdict import (
-    CANNOT_TELL,
-    EVIDENCE,
-    NONE_FOUND,
-    STRONG_EVIDENCE,
-    detectable_in_words,
-    seen_in_words,
-    word_without_evidence,
-)
 from lm_eval_leakage.results.formatting import (
     DASH,
     Cells,
@@ -41,6 +32,15 @@ from lm_eval_leakage.results.sealed_logs import (
     reference_in,
     sealed_logs,
     with_reference,
+)
+from lm_eval_leakage.results.verdict_words import (
+    CANNOT_TELL,
+    EVIDENCE,
+    NONE_FOUND,
+    STRONG_EVIDENCE,
+    detectable_in_words,
+    seen_in_words,
+    word_without_evidence,
 )
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger

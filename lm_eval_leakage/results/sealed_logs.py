@@ -31,10 +31,11 @@ from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
-from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, data_verdict, order_hits
+from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted, pvalue_equation
 from lm_eval_leakage.results.published_orders import SEALED_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
 from lm_eval_leakage.stats.order_power import OrderPower

@@ -24,7 +24,7 @@ from lm_eval_leakage.results.columns import (
     Flags,
     flags_of,
 )
-from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
+from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import (
     DASH,
     PVALUE,
@@ -38,6 +38,7 @@ from lm_eval_leakage.results.formatting import (
 from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.stats.known_scores import Calibration
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate

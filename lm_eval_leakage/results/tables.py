@@ -14,10 +14,10 @@ from lm_eval_leakage.files import atomic_file, atomic_write
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import OF_ALL_SHARDS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
-from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
+from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.texts import as_json, visible
 
 logger = logging.getLogger(__name__)

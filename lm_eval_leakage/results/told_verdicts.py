@@ -22,7 +22,11 @@ from lm_eval_leakage.results.columns import (
     NULL_RATE,
     badge_of,
 )
-from lm_eval_leakage.results.data_verdict import (
+from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
+from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, rounded_up, whole_percent
+from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.results.tables import benchmarks, suspicion
+from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_NOTHING,
     BY_RATIO,
@@ -31,17 +35,12 @@ from lm_eval_leakage.results.data_verdict import (
     FEWEST_JUDGED,
     INCONCLUSIVE,
     NONE_FOUND,
-    ONE_PLACE,
-    PATTERN_ALONE,
     DataVerdict,
     aim_in_words,
     cited,
     in_words,
     scores_in_words,
 )
-from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, rounded_up, whole_percent
-from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.tables import benchmarks, suspicion
 from lm_eval_leakage.stats.inflation import highest
 
 NO_COMMAND = "No command would change that for this model and task."

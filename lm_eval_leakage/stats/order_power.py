@@ -165,6 +165,13 @@ def found_by_all(shares: Iterable[Detectable]) -> Detectable:
     return tuple((count, float(np.max([own[count] for own in every]))) for count in every[0])
 
 
+def needed_by_all(powers: Iterable[OrderPower], detect: float, level: float) -> int | None:
+    """About how many questions all of several tests need, see `OrderPower.needed`; None if one of them needs more than
+    any number, or if there are none."""
+    found = [power.needed(detect, level) for power in powers]
+    return max((n for n in found if n is not None), default=None) if None not in found else None
+
+
 def _spread(ranks: Sequence[float], n_orders: int) -> Floats:
     """The probabilities of `n_orders` places, from those of equally wide parts of them. Of fewer orders than there are
     parts, as those of as many drawn from the parts, the published one among them."""

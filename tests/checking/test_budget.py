@@ -10,16 +10,14 @@ import pytest
 
 from lm_eval_leakage.jobs.design import ORDERS_WITHIN
 from lm_eval_leakage.jobs.plan import as_command, check_plan
-from lm_eval_leakage.results.data_verdict import (
+from lm_eval_leakage.results.data_verdict import MARGIN, usually_found, usually_needed
+from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_ORDERS,
     EVIDENCE,
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
-    MARGIN,
     STRONG_EVIDENCE,
-    usually_found,
-    usually_needed,
 )
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 

@@ -12,7 +12,7 @@ import torch
 from lm_eval.api.model import LM
 
 from lm_eval_leakage.jobs.driver import check
-from lm_eval_leakage.results.data_verdict import STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]

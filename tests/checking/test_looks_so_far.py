@@ -12,8 +12,8 @@ import pytest
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, read_looks
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.data_verdict import EVIDENCE, EVIDENCE_LEVEL, NONE_FOUND, STRONG_EVIDENCE, STRONG_LEVEL
 from lm_eval_leakage.results.result_types import Provenance
+from lm_eval_leakage.results.verdict_words import EVIDENCE, EVIDENCE_LEVEL, NONE_FOUND, STRONG_EVIDENCE, STRONG_LEVEL
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict

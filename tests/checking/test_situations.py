@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.cli.check import check as command
-from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 

@@ -10,7 +10,7 @@ import pytest
 from lm_eval_leakage.jobs.outcome import VERDICTS, CheckedTask, CheckOutcome, read_looks
 from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, STAGED_FROM
 from lm_eval_leakage.jobs.verify import verify
-from lm_eval_leakage.results.data_verdict import INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict_words import INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from scipy.stats import binomtest
 
-from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, STRONG_EVIDENCE
 from tests.docs.pages import PAGES, ROOT
 
 Row = dict[str, str]

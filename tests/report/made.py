@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from lm_eval_leakage.results.data_verdict import (
+from lm_eval_leakage.results.published_orders import WRITTEN_ORDERS
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
+from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_RATIO,
     CANNOT_TELL,
@@ -15,8 +17,6 @@ from lm_eval_leakage.results.data_verdict import (
     STRONG_EVIDENCE,
     DataVerdict,
 )
-from lm_eval_leakage.results.published_orders import WRITTEN_ORDERS
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import Estimate
 

@@ -6,17 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.results.data_verdict import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_RATIO,
-    BY_REFERENCE,
-    NO_VERDICT,
-    PATTERN_ALONE,
-    DataVerdict,
-    in_words,
-    not_judged,
-)
+from lm_eval_leakage.results.data_verdict import PATTERN_ALONE
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import (
@@ -25,6 +15,16 @@ from lm_eval_leakage.results.told_verdicts import (
     changing_options,
     sentence_to_copy,
     told_verdict,
+)
+from lm_eval_leakage.results.verdict_words import (
+    BY_CONTROL,
+    BY_ORDERS,
+    BY_RATIO,
+    BY_REFERENCE,
+    NO_VERDICT,
+    DataVerdict,
+    in_words,
+    not_judged,
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate

@@ -11,12 +11,12 @@ import pytest
 from lm_eval_leakage.results import columns as registry
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.formatting import NUMBER, WITH_ERROR, Column
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
+from lm_eval_leakage.results.verdict_words import NO_VERDICT
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from lm_eval_leakage.stats.pooling import Estimate, share
 from tests.report.made import verdict

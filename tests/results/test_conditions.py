@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.data_verdict import NO_VERDICT, WORDS
 from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.verdict_words import NO_VERDICT, WORDS
 from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.made import OF_WORD, verdict
 from tests.report.made import row as made_row

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.data_verdict import (
+from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict, natural_part, usually_needed
+from lm_eval_leakage.results.published_orders import (
+    DRAWN_ORDERS,
+    PASSED_ORDERS,
+    PATTERNED_ORDERS,
+    SEALED_ORDERS,
+    UNDECIDED_ORDERS,
+    WEAKEST_FIRST,
+    WRITTEN_ORDERS,
+)
+from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_ORDERS,
     BY_RATIO,
@@ -31,21 +41,8 @@ from lm_eval_leakage.results.data_verdict import (
     STRONG_LEVEL,
     WORDS,
     DataVerdict,
-    at_its_level,
-    data_verdict,
     details,
     in_words,
-    natural_part,
-    usually_needed,
-)
-from lm_eval_leakage.results.published_orders import (
-    DRAWN_ORDERS,
-    PASSED_ORDERS,
-    PATTERNED_ORDERS,
-    SEALED_ORDERS,
-    UNDECIDED_ORDERS,
-    WEAKEST_FIRST,
-    WRITTEN_ORDERS,
 )
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.rows import adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks, by_suspicion, suspicion
+from lm_eval_leakage.results.verdict_words import NO_VERDICT
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from tests.report.made import UNDECIDED, row, verdict
 

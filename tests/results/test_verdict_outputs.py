@@ -13,9 +13,9 @@ import pytest
 
 from lm_eval_leakage.results import page
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.data_verdict import WORDS, in_words
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard
 from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
+from lm_eval_leakage.results.verdict_words import WORDS, in_words
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 

@@ -1,0 +1,483 @@
+"""A verdict on a data set in words: one word, and one sentence with the figure, what its null hypothesis rests on and
+what could have been found. It is computed in `results.data_verdict`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from lm_eval_leakage.questions.families import left_out_in_words
+from lm_eval_leakage.results.formatting import (
+    count,
+    counted,
+    defined,
+    number,
+    percent,
+    pvalue,
+    pvalue_equation,
+    rounded_up,
+    whole_percent,
+)
+from lm_eval_leakage.results.published_orders import (
+    DRAWN_ORDERS,
+    EXACT,
+    PASSED_ORDERS,
+    PATTERNED_ORDERS,
+    SEALED_ORDERS,
+    UNDECIDED_ORDERS,
+    WRITTEN_ORDERS,
+)
+from lm_eval_leakage.stats.looks import share_alone
+from lm_eval_leakage.stats.order_power import (
+    CONTROL_FORMS,
+    DETECT,
+    DETECT_TIMES,
+    FOUND_WITH,
+    OrderPower,
+    needed_by_all,
+)
+from lm_eval_leakage.stats.order_sum import (
+    OrderRatio,
+    OrderSum,
+)
+from lm_eval_leakage.stats.pooling import NAN
+from lm_eval_leakage.stats.sealed import SeenBound
+from lm_eval_leakage.stats.unseen_texts import TextTest
+
+STRONG_EVIDENCE, EVIDENCE, INCONCLUSIVE = "strong evidence", "evidence", "inconclusive"
+NONE_FOUND, CANNOT_TELL = "none found", "cannot be told"
+WORDS = (CANNOT_TELL, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # what clears a model less comes later
+EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
+FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
+BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
+BY_RATIO, BY_NOTHING = "ratio", "no audit"
+NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
+
+
+@dataclass(frozen=True)
+class DataVerdict:
+    """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL or BY_RATIO; empty if no orders were asked
+    orders: status of the published orders; empty if no orders were asked
+    n: number of questions that the p-value covers; n_asked: of all whose orders were asked
+    tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
+    ratio: of the questions without a guard; NaN where they are too few
+    detectable: by number of exposures, the smallest share of seen questions that would have been found with
+        probability `FOUND_WITH`; NaN if even all would not be
+    detect: share of the questions, seen `DETECT_TIMES` times, that has to be found; else finding nothing says little
+    adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
+    doubt: why finding nothing means nothing; empty if it does
+    seen: at least how many of the questions were seen, where the null hypothesis is exact
+    remedy: a sentence on what may change a verdict that cannot be told; empty where nobody said
+    n_copies: copies of questions that were left out
+    look: its number among the looks at this benchmark by this model, where somebody counts them; else 0
+    spent: share of all looks' error that this one spends
+    level: the p-value from which it would be evidence, at its look and among those that are shown together
+    power: what each comparison finds at other levels; empty where none was made
+    natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
+    n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
+    layouts: in which each order was asked, if in several; then `detectable` is of questions seen in mixed layouts
+    scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
+    threshold: about the mean difference from which it would be evidence, by the control forms
+    texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
+    """
+
+    basis: str = ""
+    orders: str = ""
+    n: int = 0
+    n_asked: int = 0
+    tested: OrderSum = NOT_TESTED
+    ratio: OrderRatio = NO_RATIO
+    detectable: tuple[tuple[int, float], ...] = ()
+    detect: float = DETECT
+    adjusted: float = NAN
+    n_together: int = 1
+    doubt: str = ""
+    seen: SeenBound = NOTHING_SEEN
+    remedy: str = ""
+    n_copies: int = 0
+    look: int = 0
+    spent: float = 1.0
+    level: float = EVIDENCE_LEVEL
+    power: tuple[OrderPower, ...] = field(default=(), repr=False, compare=False)
+    natural: tuple[float, float] = (0.0, 0.0)
+    n_unseen: int = 0
+    layouts: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    threshold: float = field(default=NAN, compare=False)
+    texts: TextTest | None = None
+
+    @property
+    def pvalue(self) -> float:
+        """By Bonferroni's rule where both orders and texts are tested; NaN where it would look like an answer: where
+        the orders cannot be tested, and neither shows evidence."""
+        known = [p for p in self.pvalues if not math.isnan(p)]
+        found = min(1.0, len(known) * min(known)) if known else NAN
+        is_told = not (self.doubt or math.isnan(self.tested.pvalue))
+        return found if is_told or found <= EVIDENCE_LEVEL else NAN
+
+    @property
+    def pvalues(self) -> tuple[float, float]:
+        """By orders and by texts; NaN where they are not tested."""
+        return self.tested.pvalue, NAN if self.texts is None else self.texts.pvalue
+
+    @property
+    def has_texts(self) -> bool:
+        return not math.isnan(self.pvalues[1])
+
+    @property
+    def is_by_texts(self) -> bool:
+        """Whether the texts decide."""
+        by_orders, by_texts = self.pvalues
+        return by_texts < by_orders or (self.has_texts and math.isnan(by_orders))
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether `pvalue` is an upper bound."""
+        return self.tested.is_bound and not self.is_by_texts
+
+    @property
+    def level_of_orders(self) -> float:
+        """Of each of the two tests, where there are two."""
+        return self.level / 2 if self.has_texts else self.level
+
+    @property
+    def looked_pvalue(self) -> float:
+        """The p-value as those of all looks may be compared with one level; NaN without one."""
+        return self.pvalue if math.isnan(self.pvalue) else min(1.0, self.pvalue / self.spent)
+
+    @property
+    def deciding_pvalue(self) -> float:
+        """The adjusted p-value where there is one."""
+        return self.looked_pvalue if math.isnan(self.adjusted) else self.adjusted
+
+    @property
+    def word(self) -> str:
+        """One of WORDS; empty if no orders were asked."""
+        return self.word_by(self.deciding_pvalue)
+
+    def word_by(self, pvalue: float) -> str:
+        if not self.basis:
+            return ""
+        if math.isnan(pvalue):
+            return CANNOT_TELL
+        if pvalue <= EVIDENCE_LEVEL:
+            return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
+        if self.doubt:
+            return CANNOT_TELL
+        return word_without_evidence(self.detectable, self.detect)
+
+    @cached_property
+    def needed(self) -> int | None:
+        """About how many questions like these would find what has to be found, at the next look if looks are counted;
+        None if no number would."""
+        level = self.level_of_orders * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
+        return needed_by_all(self.power, self.detect, level)
+
+    @property
+    def sentence(self) -> str:
+        """The word, the figure, what its null hypothesis rests on, and what could have been found."""
+        return f"{self.word}: {self.reason}" if self.basis else ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence without the word."""
+        copies = left_out_in_words(self.n_copies)
+        return f"{in_words(self)}{f'; {copies}' if copies else ''}" if self.basis else ""
+
+
+def word_without_evidence(detectable: Iterable[tuple[int, float]], detect: float = DETECT) -> str:
+    """Where nothing was found, by what would have been."""
+    finds_enough = any(n == DETECT_TIMES and share <= detect for n, share in detectable)
+    return NONE_FOUND if finds_enough else INCONCLUSIVE
+
+
+NO_VERDICT = DataVerdict()
+
+
+def not_judged(reason: str) -> DataVerdict:
+    """The verdict where no option orders could be asked, with the reason."""
+    return DataVerdict(BY_NOTHING, doubt=reason)
+
+
+# ---------------------------------------------------------------------- in words
+
+
+def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
+    """`p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the latter is empty for a verdict
+    that is shown alone, unless it is of a later look, or the share of later looks changes its word."""
+    told = pvalue_equation(verdict.pvalue, verdict.is_bound)
+    verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
+    if verdict.look > 1:
+        looks = [f"look {verdict.look} at this benchmark in this folder"]
+    else:
+        says_more = verdict.look and (verdicts or verdict.word != verdict.word_by(verdict.pvalue))
+        looks = ["later looks"] if says_more else []
+    if not verdicts and not looks:
+        return told, ""
+    adjusted = pvalue(verdict.deciding_pvalue, verdict.is_bound)
+    return told, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
+
+
+def pvalue_in_words(verdict: DataVerdict) -> str:
+    """Both on one line, the same wherever a verdict is told."""
+    return ", ".join(filter(None, pvalue_parts(verdict)))
+
+
+# To what the published orders are preferred, in the whole sentence; of none found, in short; what a sentence to copy
+# says of it; and which questions it needs.
+COMPARED = {
+    BY_ORDERS: (
+        "to other orders of the same options",
+        "No significant preference for the published orders",
+        "compared with other orders of the same options",
+        "with orders that differ in likelihood",
+    ),
+    BY_REFERENCE: (
+        "more than the reference model does",
+        "No significantly stronger preference for the published orders than the reference model has",
+        "compared with a reference model",
+        "without a natural order that the reference answered too",
+    ),
+    BY_CONTROL: (
+        "more than it does in both control forms, which break memory",
+        "No significantly stronger preference for the published orders than in both control forms",
+        "compared with the model's own control forms",
+        "without a natural order whose orders differ in likelihood from those in both control forms",
+    ),
+}
+RESTS_ON = {
+    DRAWN_ORDERS: "orders drawn at random, as documented",
+    PASSED_ORDERS: "orders consistent with random ones",
+    SEALED_ORDERS: "orders drawn with a secret key",
+    WRITTEN_ORDERS: "orders written by people",
+    PATTERNED_ORDERS: "orders written by people",
+    UNDECIDED_ORDERS: "orders that may have been written by people",
+}
+
+
+def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
+    """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
+    if verdict.word in ("", CANNOT_TELL):
+        return _why_not_told(verdict, short) if verdict.word else ""
+    is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
+    if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
+        n_texts = verdict.texts.n if verdict.texts else 0
+        told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
+        return f"P{told}." if short else f"the model p{told}"
+    prefers, none, *_ = COMPARED[verdict.basis]
+    size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
+    if short and is_found:
+        return f"Prefers the published orders {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
+    if verdict.has_texts:
+        none += f", nor texts that are predicted better than those of {_unseen(verdict)}"
+    if short and verdict.word == INCONCLUSIVE:
+        return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
+    if short:
+        return f"{none} ({p}).{_had_it_seen(verdict)}"
+    if verdict.basis == BY_CONTROL:
+        mean, spread = (number(value, 2) for value in verdict.natural)
+        by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
+        size += f", of which {mean} ± {spread} are natural {by}"
+    at_most = max(verdict.level_of_orders, float(np.nanmin(verdict.pvalues)))
+    by_orders, by_texts = (is_found and own <= at_most for own in verdict.pvalues)
+    own = pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound) if verdict.has_texts else p
+    told = (
+        f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
+        f"{'prefers' if by_orders else 'does not significantly prefer'} the published orders {prefers} ({size}, {own})"
+    )
+    if verdict.has_texts:
+        does = "predicts their texts better" if by_texts else "does not predict their texts significantly better"
+        told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])}); together {p}"
+    return told + _found_or_not(verdict)
+
+
+def _unseen(verdict: DataVerdict) -> str:
+    return counted(verdict.texts.n_unseen if verdict.texts else 0, "unseen question")
+
+
+def _by_texts(verdict: DataVerdict) -> str:
+    assert verdict.texts is not None
+    mean, error = number(verdict.texts.mean, 2), number(verdict.texts.mean_error, 2)
+    unseen = f"{_unseen(verdict)} of the same kind"
+    return f"those of {unseen}, more than the reference does, by {mean} ± {error} standard deviations"
+
+
+def cited(verdict: DataVerdict) -> str:
+    """What a sentence to copy says in brackets."""
+    if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
+        return verdict.reason
+    _, _, compared, _ = COMPARED[verdict.basis]
+    which = "" if verdict.orders in EXACT else " without a natural order"
+    if verdict.has_texts:
+        compared += f", and their texts with those of {_unseen(verdict)}"
+    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
+
+
+FORMS = {
+    BY_ORDERS: ("the audited form",),
+    BY_REFERENCE: ("the model", "the reference"),
+    BY_CONTROL: ("the audited form", *CONTROL_FORMS),
+}
+
+
+def scores_in_words(verdict: DataVerdict) -> str:
+    """The published orders' scores beside those that they are compared with, and from when on it would be evidence: a
+    sentence; empty where they are not known."""
+    if not verdict.scores:
+        return ""
+    forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
+    told = ", ".join(f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms)
+    begins = f"p ≤ {pvalue(verdict.level)}"
+    if not math.isnan(verdict.threshold):
+        begins += f", which is a difference of about {number(verdict.threshold, 2)} from each control form"
+    return (
+        f"Mean score of the published orders, in standard deviations, where 0 is that of a drawn order: {told}; "
+        f"evidence begins at {begins}."
+    )
+
+
+def aim_in_words(verdict: DataVerdict) -> str:
+    """What was to be found and what would have been, where nothing was: a sentence; empty where it is not known."""
+    share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
+    if verdict.word not in (NONE_FOUND, INCONCLUSIVE) or math.isnan(share):
+        return ""
+    return (
+        f"The aim was to find {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} times; by the "
+        f"model's own scores the audit finds it from {whole_percent(share)} on."
+    )
+
+
+def _found_or_not(verdict: DataVerdict) -> str:
+    if verdict.word in (EVIDENCE, STRONG_EVIDENCE):
+        return seen_in_words(verdict.seen)
+    found = detectable_in_words(verdict.detectable, IN_MIXED_LAYOUTS if verdict.layouts else "")
+    if verdict.word == NONE_FOUND:
+        return found
+    aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
+    few = "" if verdict.needed is None else f"; for {aim}, about {counted(rounded_up(verdict.needed))} are needed"
+    return f"{found}{few}" if found else f"; {_too_little(verdict)}"
+
+
+def _too_little(verdict: DataVerdict) -> str:
+    """What would have been missed, without a full stop."""
+    if not verdict.detectable:
+        return "what the audit would have found is not known"
+    share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
+    if math.isnan(share):
+        return "the audit would have missed even a benchmark that was seen as a whole"
+    how = IN_MIXED_LAYOUTS if verdict.layouts else ""
+    told, wanted = whole_percent(share), whole_percent(verdict.detect)
+    if told == wanted:
+        told, wanted = percent(share, 1), percent(verdict.detect, 1)
+    seen = f"of the questions seen {DETECT_TIMES} times{how}"
+    return f"the audit finds this only from {told} {seen} on, not from {wanted}"
+
+
+def _what_would_do(verdict: DataVerdict) -> str:
+    """A sentence; empty where it is not known."""
+    if not verdict.power:
+        return ""
+    if verdict.needed is None:
+        return "No number of questions is enough for that."
+    which = "" if verdict.orders in EXACT else " without a natural order"
+    return f"That needs about {counted(rounded_up(verdict.needed))}{which}."
+
+
+def _why_not_told(verdict: DataVerdict, short: bool) -> str:
+    if verdict.basis == BY_RATIO:
+        return _by_ratio(verdict, short)
+    if verdict.doubt or verdict.basis == BY_NOTHING:
+        return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}." if short else verdict.doubt
+    few = f"{verdict.n} of {counted(verdict.n_asked)}"
+    if short:
+        return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
+    *_, needs = COMPARED[verdict.basis]
+    return f"the audit has {few} {needs}; at least {FEWEST_JUDGED} are needed"
+
+
+def _by_ratio(verdict: DataVerdict, short: bool) -> str:
+    ratio, n = verdict.ratio, counted(verdict.ratio.n)
+    nothing_else = "and the audit has neither a control nor a reference"
+    often = "" if math.isnan(ratio.value) else f"{number(ratio.value, 1)} times as often as by chance"
+    if short:
+        wrote = "People wrote" if verdict.orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
+        told = f" The published order is the most likely one {often}; natural preference may explain that."
+        return f"{wrote} these orders, {nothing_else}.{told if often else ''}"
+    why = f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, {nothing_else}"
+    if not often:
+        return f"{why}; {n} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
+    often += f" (at least {number(ratio.low, 1)})"
+    return f"{why}; the published order of {n} without a natural order is the most likely one {often}"
+
+
+def seen_in_words(bound: SeenBound) -> str:
+    """To end a sentence with; empty for a bound of 0."""
+    if not bound.n_seen:
+        return ""
+    share = percent(bound.n_seen / bound.n, 0)
+    return f"; at least {bound.n_seen:,} of {counted(bound.n)} ({share}) were seen, with 95% confidence"
+
+
+def _covered(verdict: DataVerdict) -> str:
+    n_units = verdict.tested.n_units
+    units = f" {in_families(n_units)}" if 0 < n_units < verdict.n else ""
+    if verdict.orders in EXACT or verdict.n == verdict.n_asked:
+        return f"{counted(verdict.n)}{units}"
+    return f"{count(verdict.n)} of {counted(verdict.n_asked)}, those without a natural order{units},"
+
+
+def in_families(n_units: int) -> str:
+    return f"in {count(n_units)} {'family' if n_units == 1 else 'families'} with the same options, passage or stem"
+
+
+IN_MIXED_LAYOUTS = ", each in one of six layouts,"
+
+
+def detectable_in_words(detectable: Iterable[tuple[int, float]], how: str = "") -> str:
+    """To end a sentence with: how many seen questions would have been found; empty if not even all."""
+    able = [(count, share) for count, share in detectable if not math.isnan(share)]
+    times = {1: "once", 2: "twice", 3: "three times"}
+    told = [f"{percent(share, 0)} of the questions seen {times.get(n, f'{n} times')}" for n, share in able]
+    return f"; {' or '.join(told)}{how} would have been found with probability {FOUND_WITH}" if told else ""
+
+
+def _had_it_seen(verdict: DataVerdict) -> str:
+    """The first of these in a sentence of its own."""
+    for n, share in verdict.detectable:
+        if not math.isnan(share):
+            seen = {1: "once", 2: "twice"}.get(n, f"{n} times")
+            had = f"Had it seen {whole_percent(share)} of the questions {seen}"
+            had += IN_MIXED_LAYOUTS.rstrip(",") if verdict.layouts else ""
+            return f" {had}, the audit would have found that with probability {FOUND_WITH}."
+    return ""
+
+
+def details(verdict: DataVerdict) -> Mapping[str, object]:
+    """Everything about a verdict, for the results file; null where undefined."""
+    tested, ratio = verdict.tested, verdict.ratio
+    numbers: dict[str, object] = {
+        "word": verdict.word,
+        "sentence": verdict.sentence,
+        "basis": verdict.basis,
+        "published_orders": verdict.orders,
+        "n": verdict.n,
+        "n_families": tested.n_units,
+        "n_asked": verdict.n_asked,
+        "pvalue": verdict.pvalue,
+        "pvalue_stderr": tested.pvalue_error,
+        "pvalue_is_bound": tested.is_bound,
+        "log_evalue": tested.log_evalue,
+        "mean": tested.mean,
+        "mean_stderr": tested.mean_error,
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "n_ratio": ratio.n,
+        "seen_at_least": verdict.seen.n_seen,
+        **{f"detectable_share_seen_{count}": share for count, share in verdict.detectable},
+    }
+    return {key: defined(value) for key, value in numbers.items()}
