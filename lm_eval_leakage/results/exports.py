@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -42,7 +42,7 @@ class Export:
     lacking: Callable[[Row], str]
 
 
-def exported(rows: Iterable[Row], formats: Iterable[str], now: datetime) -> tuple[dict[str, str], list[str]]:
+def exported(rows: Sequence[Row], formats: Sequence[str], now: datetime) -> tuple[dict[str, str], list[str]]:
     """The texts of all files by their paths, and a sentence for each row that is left out."""
     texts, left_out = dict[str, str](), list[str]()
     for name in formats:
@@ -98,11 +98,10 @@ def _place_of_record(row: Row) -> str:
 
 
 def _record(row: Row, now: datetime) -> str:
-    made, (owner, name) = row.provenance, _owner_and_name(row)
-    model = name if owner == UNKNOWN else f"{owner}/{name}"
+    made, model = row.provenance, _model(row)
     record = {
         "schema_version": SCHEMA_VERSION,
-        "evaluation_id": f"{row.name}/{model}/{now.timestamp()}",
+        "evaluation_id": f"{row.name}/{model['id']}/{now.timestamp()}",
         **({"evaluation_timestamp": made.date} if made.date else {}),
         "retrieved_timestamp": str(now.timestamp()),
         "source_metadata": {
@@ -116,20 +115,22 @@ def _record(row: Row, now: datetime) -> str:
             "version": made.lm_eval or UNKNOWN,
             "additional_details": {"lm_eval_leakage": __version__},
         },
-        "model_info": {
-            "name": row.model,
-            "id": model,
-            "developer": owner,
-            "additional_details": {
-                # who has the weights, of which there is a commit or a digest, runs them
-                "deployment_type": "self_deployed" if made.revision else UNKNOWN,
-                "model_availability": UNKNOWN,
-                **_told(revision=made.revision, asked_as=made.asked_as),
-            },
-        },
+        "model_info": model,
         "evaluation_results": [_result(row)],
     }
     return as_json(record, indent=1) + "\n"
+
+
+def _model(row: Row) -> dict[str, Any]:
+    made, (owner, name) = row.provenance, _owner_and_name(row)
+    # who has the weights, of which there is a commit or a digest, runs them
+    deployed = {"deployment_type": "self_deployed" if made.revision else UNKNOWN, "model_availability": UNKNOWN}
+    return {
+        "name": row.model,
+        "id": name if owner == UNKNOWN else f"{owner}/{name}",
+        "developer": owner,
+        "additional_details": {**deployed, **_told(revision=made.revision, asked_as=made.asked_as)},
+    }
 
 
 def _result(row: Row) -> dict[str, Any]:
