@@ -87,7 +87,8 @@ def named_as_loaded(lm: Any) -> tuple[str, dict[str, Any]]:
     if name is None:
         raise ValueError(f"model is a {type(lm).__name__} that has no name; give one as model_args: pretrained=NAME")
     revision = getattr(lm, "revision", None)
-    named = {"model" if KNOWN[backend].has_server else "pretrained": name}
+    known = backend_of(backend)
+    named = {"model" if known is not None and known.has_server else "pretrained": name}
     return backend, named if revision in (None, "main") else {**named, "revision": revision}
 
 

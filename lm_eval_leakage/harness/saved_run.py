@@ -140,7 +140,7 @@ class NamedModel:
 def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
     """Within the block, a model is loaded once for all runs; afterwards its memory is free.
 
-    given: one that is loaded already, which is left as it was, and so are the generators of random numbers
+    given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
     try:
@@ -154,12 +154,8 @@ def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
 
 @contextmanager
 def _left_as_it_was(lm: Any) -> Iterator[None]:
-    """With the random numbers that its owner would have drawn next: lm_eval seeds all generators."""
-    import torch
-
     own, hook = vars(lm), getattr(lm, "cache_hook", None)
     before = {name: own[name] for name in (*METHODS, "set_cache_hook") if name in own}
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
     finally:
@@ -168,6 +164,17 @@ def _left_as_it_was(lm: Any) -> Iterator[None]:
         own.update(before)
         if hook is not None:
             lm.set_cache_hook(hook)
+
+
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """After the block, the generators are as they were before; lm_eval seeds all of them."""
+    import torch
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])

@@ -24,7 +24,8 @@ from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.pooling import NAN
 
 MANY_TOGETHER = 10  # verdicts of an engine's plan, which share the level
-ORDERS_WITHIN = (2, 3, 4, 6, 8, 12, 24)  # per question, among which those of a budget are chosen
+# Per question, among which those of a budget are chosen; not two, which a score only tells apart by its sign
+ORDERS_WITHIN = (3, 4, 6, 8, 12, 24)
 
 
 @dataclass(frozen=True)

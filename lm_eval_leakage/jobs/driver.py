@@ -26,7 +26,7 @@ from lm_eval_leakage.harness.backends import named_as_loaded
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.preflight import parsed_args, warn_if_one_at_a_time
-from lm_eval_leakage.harness.saved_run import Heard
+from lm_eval_leakage.harness.saved_run import Heard, random_numbers_kept
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
@@ -533,7 +533,8 @@ def _check_loaded(lm: Any, given: dict[str, Any], config: str | Path | None, say
         held = plan.changed(models=(model.holding(lm),), quiet=say is None)
         if not held.is_here:
             raise ValueError("a loaded model is asked in this process; leave out engine, shards and workers")
-        return run_plan(held, say=say or _silent)
+        with random_numbers_kept():
+            return run_plan(held, say=say or _silent)
     except (Exception, SystemExit) as error:
         told = in_one_sentence(error)
         logger.warning("the loaded model could not be checked: %s", told)
