@@ -98,6 +98,11 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the questions, seen three times, that the audit should find (default: 25%%); it says how many "
         "questions are enough, and a verdict on fewer is inconclusive",
     )
+    add(
+        "--max_tokens_asked",
+        metavar="N",
+        help="refuse, before any request, what is estimated to ask more tokens than this (of what is not done yet)",
+    )
     add("--seed", metavar="SEED", help="of the draw (default: 0)")
     add("--output_path", "-o", metavar="DIR", help="folder for everything that is written (default: leakage)")
     add("--fail-on", metavar="VERDICT", help="exit with status 1 if a verdict is at least this one, such as evidence")

@@ -23,12 +23,20 @@ import psutil
 from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
+from lm_eval_leakage.harness.preflight import one_at_a_time, proven_for
 from lm_eval_leakage.harness.saved_run import Heard
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
-from lm_eval_leakage.jobs.estimates import CheckedPlan, Impossible, check_early, checked, foreseen
+from lm_eval_leakage.jobs.estimates import (
+    CheckedPlan,
+    Impossible,
+    check_early,
+    checked,
+    foreseen,
+    refuse_above_limit,
+    tokens_of_units,
+)
 from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
@@ -216,14 +224,26 @@ def run_plan(plan: Plan, *, say: Say = _silent, watch: Watch = _unwatched, tflop
     what has to be changed. A unit that fails raises nothing: the outcome names it.
     """
     check_early(plan)
-    for model in plan.models:
-        warn_if_one_at_a_time(model.model, model.model_args)
     folder = CampaignFolder(plan.output_path, keeps_answers=plan.is_here)
+    _look_at_servers(plan, folder, say)
     if plan.dry_run and not plan.is_here:
         say("reading the tasks ...")
         return CheckOutcome((), (), plan_text=foreseen(checked(plan), tflops, say))
     with sole_use(folder.path):
         return _run_plan(plan, folder, say, watch)
+
+
+def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
+    """Says how servers are asked, and what they give for a known text; a dry run does not ask them, and a plan that
+    was begun not again. Raises ValueError if that is not what the audits need."""
+    for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in plan.models):
+        if slow:
+            say(slow)
+    if plan.dry_run or folder.manifest().get("asked") == as_settings(plan):
+        return
+    for model in plan.asked_models:
+        if found := proven_for(plan.audits, model.model, model.model_args):
+            say(found)
 
 
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> CheckOutcome:
@@ -236,6 +256,7 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         shelf = TaskShelf(prepared.plan.include_paths)
         shown, planned = _planned_here(prepared, units, folder, shelf)
         say(shown.as_text)
+        refuse_above_limit(plan, sum(job.n_tokens for _, job in planned.values() if job is not None))
         if plan.dry_run:
             return CheckOutcome((), (), shown)
     _record_beginning(folder, plan, prepared)
@@ -247,6 +268,8 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     for sentence in remarks:
         say(sentence)
     left = folder.left(units)
+    if plan.max_tokens_asked is not None and not plan.is_here:
+        refuse_above_limit(plan, tokens_of_units(prepared.plan, left))
     if plan.is_here:
         screen = OnScreen(planned, _narrator(planned, left, say), plan.quiet)
         chosen: CampaignEngine = InlineEngine(prepared.plan, folder, screen=screen)
@@ -481,6 +504,7 @@ def check(
     orders: str | None = None,
     questions: int | str | None = None,
     detect: float | str | None = None,
+    max_tokens_asked: int | None = None,
     seed: int | None = None,
     output_path: str | Path | None = None,
     fail_on: str | None = None,

@@ -291,6 +291,8 @@ class Plan(BaseModel):
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
     questions: how many are drawn of each task: None for all, ENOUGH for as many as probably find `detect`; seed: of
         the draw
+    max_tokens_asked: of all models together, for what is not done yet, read and at most generated; a plan that asks
+        more, as estimated, is refused before any request
     detect: share of the questions, seen three times, that the audit should be able to find
     num_fewshot: examples of the tasks themselves, as for `lm_eval run`; audits have none
     metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
@@ -323,6 +325,7 @@ class Plan(BaseModel):
     accuracy: Switch = True
     questions: Annotated[int | str | None, _field(_questions)] = ENOUGH
     detect: Annotated[float, _field(_share)] = DETECT
+    max_tokens_asked: FromOne | None = None
     seed: Annotated[int, _whole_number()] = 0
     num_fewshot: Annotated[int, _whole_number(0)] | None = None
     metadata: Annotated[dict[str, Any], _field(_metadata)] = {}

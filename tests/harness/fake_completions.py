@@ -55,7 +55,16 @@ class Raw(bytes):
 
 
 class Status(int):
-    """Sent without a response."""
+    """Sent without a response.
+
+    retry_after: value of the header of this name
+    """
+
+    retry_after = ""
+
+    def asking(self, retry_after: str) -> Status:
+        self.retry_after = retry_after
+        return self
 
 
 # ---------------------------------------------------------------------- what may be wrong
@@ -176,6 +185,8 @@ def served(
             self.send_response(int(found) if isinstance(found, Status) else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
+            if getattr(found, "retry_after", ""):
+                self.send_header("Retry-After", found.retry_after)
             self.end_headers()
             self.wfile.write(content)
 

@@ -41,6 +41,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
+from lm_eval_leakage.harness.models.server_probe import Unproven
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
@@ -307,7 +308,8 @@ class BackendAnswers:
         try:
             trouble = self._sent(remaining, requests)
         except Exception as error:
-            if not self._is_alone or not self._ask_one_by_one(remaining, f"{error!r}"):
+            is_final = isinstance(error, Unproven) or not self._is_alone
+            if is_final or not self._ask_one_by_one(remaining, f"{error!r}"):
                 raise
             return
         if trouble and self._is_alone:

@@ -1,0 +1,137 @@
+"""Proves, before an audit asks anything, that a server returns the log-probabilities of a text that it is given.
+
+A known text is sent twice, as the backend sends its texts. All positions but the first must be there, finite and at
+most 0. Their mean must be between MEAN_LOW and MEAN_HIGH, and they must not all be the same: an even guess among
+262,144 tokens, the largest usual vocabulary, is log(1/262144) = -12.5 nats, and no model foresees every token of a
+text by 99.9 %, while servers are known that give 0. Both answers must agree up to TOLERATED_NOISE: rounding differs
+with what else a server computes at the time; other weights or another precision behind one address differ by more.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import requests
+
+from lm_eval_leakage.harness.backends import SCORES, backend_of
+from lm_eval_leakage.harness.models.rate_limits import Patience
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index
+from lm_eval_leakage.harness.seams.backends import reads_as_completions
+from lm_eval_leakage.harness.seams.registries import class_of
+from lm_eval_leakage.texts import brief
+
+logger = logging.getLogger(__name__)
+KNOWN_TEXT = (
+    "The baker rises at three, when the town is still asleep, lights the oven, weighs flour, salt and water, and "
+    "kneads the dough for the loaves that the first customers will carry home before the school bell rings. "
+)
+MEAN_LOW, MEAN_HIGH = -15.0, -0.001  # nats per token
+# Tolerated root mean square of a difference, in nats per square root of a token: rounding in bfloat16 gives up to 0.12
+# with SmolLM2, a token scored after another prefix 1.3 or more.
+TOLERATED_NOISE = 0.4
+OWN_WAY = "scores_of_known_text"  # method of a model that does not read responses as `local-completions` does
+LATER = (408, 429)  # of the statuses that blame the request, those that say nothing about it
+REMEDY = (
+    "choose a provider that returns them, or audits that generate text (docs/howto/api_models.md has a table of both)"
+)
+
+
+class Unproven(ValueError):
+    """What a server lacks, as a sentence."""
+
+
+class NotTold(Exception):
+    """The server cannot be reached, or is not ready; whether it returns log-probabilities is not known."""
+
+
+def proven(model: str, model_args: Mapping[str, Any]) -> str:
+    """What was found, as a sentence; empty where there is nothing to prove, since the backend asks no server for
+    log-likelihoods, and where the run itself will tell what is wrong, since the model cannot be built or the server
+    not be reached. Raises Unproven, after few small requests of which none is repeated that was answered."""
+    backend = backend_of(model)
+    if backend is not None and not (backend.has_server and SCORES in backend.answers):
+        return ""
+    kind = class_of(model)
+    if not (hasattr(kind, OWN_WAY) or reads_as_completions(kind)):
+        return ""
+    try:
+        lm = kind.create_from_arg_obj(dict(model_args))
+    except Exception as error:  # a tokenizer's code may raise anything
+        logger.debug("%s is not probed: %r", model, error)
+        return ""
+    try:
+        return told_of(lm)
+    except NotTold as error:
+        logger.debug("%s is not probed: %s", lm.base_url, error)
+        return ""
+
+
+def told_of(lm: Any) -> str:
+    """What a model behind an API gives for the known text, as a sentence. Raises Unproven or NotTold."""
+    scores_of = getattr(lm, OWN_WAY, None) or (lambda: _scores_by_completions(lm))
+    try:
+        first, second = scores_of(), scores_of()
+    except FaultyResponse as fault:
+        raise refusal(lm, str(fault)) from None
+    mean, noise = math.fsum(first) / len(first), _noise(first, second)
+    if len({*first}) == 1 or not MEAN_LOW <= mean <= MEAN_HIGH:
+        how = "each" if len({*first}) == 1 else f"on average, where {MEAN_LOW:g} to {MEAN_HIGH:g} are plausible"
+        raise refusal(lm, f"{len(first)} tokens of a plain English text get {mean:.4g} nats {how}")
+    if not noise <= TOLERATED_NOISE:
+        told = f"the same text sent twice gets values that differ by {noise:.2g} nats per token"
+        raise refusal(lm, f"{told}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
+    return (
+        f"{lm.base_url} returns log-probabilities of a given text: {len(first)} tokens of a known one with a mean of "
+        f"{mean:.2f} nats, {f'{noise:.2g} nats per token off' if noise else 'the same'} when it is sent again"
+    )
+
+
+def refusal(lm: Any, fault: str) -> Unproven:
+    return Unproven(f"{lm.base_url} does not give the log-probabilities of a text that audits need: {fault}; {REMEDY}")
+
+
+def _noise(first: Sequence[float], second: Sequence[float]) -> float:
+    if len(first) != len(second):
+        return math.inf
+    return math.sqrt(sum((one - other) ** 2 for one, other in zip(first, second, strict=True)) / len(first))
+
+
+def _scores_by_completions(lm: Any) -> list[float]:
+    """As `local-completions` sends and reads a text."""
+    tokens = lm.tok_encode(KNOWN_TEXT)
+    response = posted(lm, lm._create_payload(lm.create_message([tokens]), generate=False))
+    (fault,) = ServerResponses(lm).faults(response, [tokens], [1])
+    if fault:
+        raise FaultyResponse(fault)
+    values = by_index(response)[0]["logprobs"]["token_logprobs"][1:-1]
+    return [float(value) for value in values]
+
+
+def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
+    """A server's response to one request, which is sent again only if the server says when. Raises NotTold, and
+    FaultyResponse if the server refuses the request or answers with something else than JSON."""
+    patience = Patience()
+    while True:
+        try:
+            response = requests.post(
+                lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
+            )
+        except requests.RequestException as error:
+            raise NotTold(str(error)) from error
+        seconds = patience.seconds(response.status_code, response.headers)
+        if seconds is None:
+            break
+        time.sleep(seconds)
+    status = response.status_code
+    if status >= 500 or status in LATER:
+        raise NotTold(f"status {status}")
+    if status >= 400:
+        raise FaultyResponse(f"it refuses the request with status {status} ({brief(response.text)})")
+    try:
+        return response.json()
+    except requests.JSONDecodeError:
+        raise FaultyResponse(f"it answers with {brief(response.text)} instead of JSON; check base_url") from None
