@@ -117,7 +117,7 @@ def proven_for(audits: Iterable[str], model: str, model_args: Mapping[str, Any])
     where there is nothing to say. Raises ValueError if that is not what they need."""
     if all(probes.get(probe_named_by(part)).needs != SCORES for audit in audits for part in parts_of(audit)):
         return ""
-    from lm_eval_leakage.harness.models.server_probe import proven  # imports requests
+    from lm_eval_leakage.harness.models.server_proof import proven  # imports requests
 
     return proven(model, model_args)
 

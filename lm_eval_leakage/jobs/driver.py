@@ -36,6 +36,7 @@ from lm_eval_leakage.jobs.estimates import (
     foreseen,
     refuse_above_limit,
     tokens_of_units,
+    tokens_planned,
 )
 from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
@@ -256,9 +257,11 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         shelf = TaskShelf(prepared.plan.include_paths)
         shown, planned = _planned_here(prepared, units, folder, shelf)
         say(shown.as_text)
-        refuse_above_limit(plan, sum(job.n_tokens for _, job in planned.values() if job is not None))
         if plan.dry_run:
             return CheckOutcome((), (), shown)
+    if plan.max_tokens_asked is not None:
+        left = folder.left(units)
+        refuse_above_limit(plan, tokens_planned(planned) if plan.is_here else tokens_of_units(prepared.plan, left))
     _record_beginning(folder, plan, prepared)
     if plan.is_here and (decided := _decided_early(prepared, planned, folder, shelf, say, watch)) is not None:
         shown, planned = _planned_here(prepared, units, folder, shelf, decided)
@@ -268,8 +271,6 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     for sentence in remarks:
         say(sentence)
     left = folder.left(units)
-    if plan.max_tokens_asked is not None and not plan.is_here:
-        refuse_above_limit(plan, tokens_of_units(prepared.plan, left))
     if plan.is_here:
         screen = OnScreen(planned, _narrator(planned, left, say), plan.quiet)
         chosen: CampaignEngine = InlineEngine(prepared.plan, folder, screen=screen)

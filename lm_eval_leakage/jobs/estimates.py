@@ -21,7 +21,7 @@ from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, Unit, units_of
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner, StepAndJob
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
@@ -167,13 +167,16 @@ def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
         )
 
 
+def tokens_planned(planned: Mapping[Unit, StepAndJob]) -> int:
+    """That a model is asked for what has to be run."""
+    return sum(job.n_tokens for _, job in planned.values() if job is not None)
+
+
 def tokens_of_units(plan: Plan, left: Sequence[Unit]) -> float:
-    """That the models are asked for these units; of a shard, its part of the whole. Loads tasks and their data."""
+    """That models are asked for units; for a shard, its part of the whole. Loads tasks and their data."""
     planner = Planner(plan, TaskShelf(plan.include_paths))
-    jobs = [
-        (planner.step(whole)[1], n) for whole, n in Counter(replace(one, shard=0, n_shards=1) for one in left).items()
-    ]
-    return sum(job.n_tokens * n / plan.shards for job, n in jobs if job is not None)
+    shards = Counter(replace(unit, shard=0, n_shards=1) for unit in left)
+    return sum(tokens_planned({whole: planner.step(whole)}) * n / plan.shards for whole, n in shards.items())
 
 
 HOUR = 3600

@@ -17,7 +17,7 @@ from lm_eval_leakage.harness.models.chat_echo import (
     frame_in,
     tokens_told,
 )
-from lm_eval_leakage.harness.models.server_probe import KNOWN_TEXT, told_of
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, told_of
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer
 from tests.harness.fake_completions import Status, served
 from tests.harness.fake_hosted import (
@@ -95,7 +95,9 @@ def test_the_form_that_a_server_refuses_is_not_used() -> None:
     def strict(sent):
         return Status(422) if "prompt_logprobs" in sent else together_chat(sent)
 
-    assert [value for value, _ in answers(strict)] == pytest.approx([expected(conversation(*p), closed) for p in PAIRS])
+    assert [value for value, _ in answers(strict)] == pytest.approx(
+        [expected(conversation(*p), closed) for p in PAIRS]
+    )
 
 
 def spoiled(change):

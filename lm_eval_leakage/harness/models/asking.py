@@ -41,7 +41,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
-from lm_eval_leakage.harness.models.server_probe import Unproven
+from lm_eval_leakage.harness.models.server_proof import Unproven
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores

@@ -23,7 +23,7 @@ from typing import Any
 from lm_eval.models.api_models import JsonChatStr
 from lm_eval.models.openai_completions import LocalChatCompletion
 
-from lm_eval_leakage.harness.models.server_probe import KNOWN_TEXT, posted, refusal
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, posted, refusal
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer, ServerResponses, fault_of
 from lm_eval_leakage.texts import brief
 

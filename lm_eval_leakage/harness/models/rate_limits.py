@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from time import sleep
 from typing import Any
 
 import requests
@@ -35,8 +35,7 @@ def wait_as_asked(kind: Any) -> None:
     around_requests(kind, PatientSession, patient)
 
 
-async def pause(seconds: float) -> None:
-    await asyncio.sleep(seconds)
+pause = asyncio.sleep
 
 
 class Patience:
@@ -48,9 +47,9 @@ class Patience:
     def seconds(self, status: int, headers: Mapping[str, str]) -> float | None:
         """Until the request is to be sent again; None if it is not."""
         asked = seconds_asked(headers.get("Retry-After", "")) if status in ASKS_TO_WAIT else None
-        if asked is None or self._waited + asked > LONGEST_WAIT:
+        seconds = math.inf if asked is None else max(asked, SHORTEST_WAIT)
+        if self._waited + seconds > LONGEST_WAIT:
             return None
-        seconds = max(asked, SHORTEST_WAIT)
         self._waited += seconds
         logger.info("the server answers with status %d and asks to wait; sending again in %.0f s", status, seconds)
         return seconds
@@ -101,6 +100,6 @@ def patient(call: Callable[..., Any]) -> Callable[..., Any]:
                 seconds = None if response is None else patience.seconds(response.status_code, response.headers)
                 if seconds is None:
                     raise
-            time.sleep(seconds)
+            sleep(seconds)
 
     return model_call

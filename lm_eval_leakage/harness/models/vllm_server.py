@@ -25,7 +25,7 @@ import numpy as np
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.asking import engine_answers
-from lm_eval_leakage.harness.models.server_probe import KNOWN_TEXT, TOLERATED_NOISE
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, TOLERATED_NOISE
 from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned

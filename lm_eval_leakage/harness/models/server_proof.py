@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
+from time import sleep
 from typing import Any
 
 import requests
@@ -36,7 +36,8 @@ TOLERATED_NOISE = 0.4
 OWN_WAY = "scores_of_known_text"  # method of a model that does not read responses as `local-completions` does
 LATER = (408, 429)  # of the statuses that blame the request, those that say nothing about it
 REMEDY = (
-    "choose a provider that returns them, or audits that generate text (docs/howto/api_models.md has a table of both)"
+    "check base_url, model and the key in OPENAI_API_KEY, or choose another provider or audits that generate text "
+    "(docs/howto/api_models.md has tables of both)"
 )
 
 
@@ -61,12 +62,12 @@ def proven(model: str, model_args: Mapping[str, Any]) -> str:
     try:
         lm = kind.create_from_arg_obj(dict(model_args))
     except Exception as error:  # a tokenizer's code may raise anything
-        logger.debug("%s is not probed: %r", model, error)
+        logger.debug("%s has to prove nothing: %r", model, error)
         return ""
     try:
         return told_of(lm)
     except NotTold as error:
-        logger.debug("%s is not probed: %s", lm.base_url, error)
+        logger.debug("%s has not been asked for a proof: %s", lm.base_url, error)
         return ""
 
 
@@ -125,7 +126,7 @@ def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
         seconds = patience.seconds(response.status_code, response.headers)
         if seconds is None:
             break
-        time.sleep(seconds)
+        sleep(seconds)
     status = response.status_code
     if status >= 500 or status in LATER:
         raise NotTold(f"status {status}")
