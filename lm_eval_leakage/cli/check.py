@@ -41,8 +41,21 @@ def check(args: argparse.Namespace) -> None:
         _verify(args.verify)
         return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
+    _refuse_servers_without_echo(plan)
     only_warnings()
     _carry_out(plan, args.tflops)
+
+
+def _refuse_servers_without_echo(plan: Plan) -> None:
+    """In few seconds, before what runs models is imported; a plan that may have begun has proven its servers."""
+    from lm_eval_leakage.harness.preflight import asks_for_scores
+
+    if plan.dry_run or plan.output_path.exists() or not asks_for_scores(plan.audits):
+        return
+    from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
+
+    for model in plan.asked_models:
+        refuse_without_echo(model.model, model.model_args)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:

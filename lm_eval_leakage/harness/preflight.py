@@ -112,14 +112,9 @@ def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
     )
 
 
-def proven_for(audits: Iterable[str], model: str, model_args: Mapping[str, Any]) -> str:
-    """What a server gives for a known text, as a sentence; empty if none of the audits needs log-likelihoods, and
-    where there is nothing to say. Raises ValueError if that is not what they need."""
-    if all(probes.get(probe_named_by(part)).needs != SCORES for audit in audits for part in parts_of(audit)):
-        return ""
-    from lm_eval_leakage.harness.models.server_proof import proven  # imports requests
-
-    return proven(model, model_args)
+def asks_for_scores(audits: Iterable[str]) -> bool:
+    """Whether one of these audits needs log-likelihoods of given texts."""
+    return any(probes.get(probe_named_by(part)).needs == SCORES for audit in audits for part in parts_of(audit))
 
 
 def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
@@ -394,9 +389,23 @@ def look_at_server(options: Any) -> None:
     model, model_args = options.model or USUAL_MODEL, options.model_args or {}
     if slow := one_at_a_time(model, model_args):
         logger.warning("%s", slow)
-    audits = [_parted(task)[1] for task in _tasks(options) if names_an_audit(task)]
-    if found := proven_for(audits, model, model_args):
+    from lm_eval_leakage.harness.models.server_proof import proven  # imports datasets
+
+    if asks_for_scores(_audits(options)) and (found := proven(model, model_args)):
         shown_logger.info("%s", found)
+
+
+def refuse_server_without_echo(options: Any) -> None:
+    """Raises ValueError if the server of a run with audits returns no log-probabilities of a text, which they need."""
+    if asks_for_scores(_audits(options)):
+        from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
+
+        refuse_without_echo(options.model or USUAL_MODEL, options.model_args or {})
+
+
+def _audits(options: Any) -> list[str]:
+    """The suffixes of the audits among a run's tasks."""
+    return [_parted(task)[1] for task in _tasks(options) if names_an_audit(task)]
 
 
 def _tasks(options: Any) -> list[str]:

@@ -46,7 +46,8 @@ def choice(index: int, tokens: list[int]) -> Response:
 
 
 def right_response(sent: Response) -> Response:
-    prompts = sent["prompt"] if isinstance(sent["prompt"][0], list) else [sent["prompt"]]
+    given = sent["prompt"]
+    prompts = given if isinstance(given[0], list) else [[*given.encode()] if isinstance(given, str) else given]
     return {"model": MODEL, "choices": [choice(index, tokens) for index, tokens in enumerate(prompts)]}
 
 

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from lm_eval.api.registry import model_registry
 
-from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven
-from lm_eval_leakage.harness.preflight import proven_for
+from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven, refuse_without_echo
+from lm_eval_leakage.harness.preflight import asks_for_scores
 from tests.harness.fake_completions import (
     MODEL,
     ByteCompletions,
@@ -22,7 +22,7 @@ from tests.harness.fake_completions import (
     serving,
     with_value,
 )
-from tests.harness.fake_hosted import logprobs, together_chat, vllm_chat
+from tests.harness.fake_hosted import logprobs, openai_chat, together_chat, vllm_chat
 
 NAME = "served"
 
@@ -167,10 +167,38 @@ def test_backends_that_do_not_ask_a_server_so_have_nothing_to_prove(model) -> No
 
 
 def test_audits_that_generate_text_need_no_proof() -> None:
-    arguments = {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}
-    server = FakeServer(generated_only)
+    assert not asks_for_scores(["leakage_ngram", "leakage_guided", "leakage_sealed_chat"])
+    assert asks_for_scores(["leakage_ngram", "leakage_perm"])
+
+
+def refused_early(server: FakeServer) -> None:
+    """Without a tokenizer, which is none."""
     with serving(server) as url:
-        assert proven_for(["leakage_ngram", "leakage_guided"], NAME, arguments | {"base_url": url}) == ""
-        with pytest.raises(Unproven):
-            proven_for(["leakage_ngram", "leakage_perm"], NAME, arguments | {"base_url": url})
+        refuse_without_echo("local-completions", {"base_url": url, "model": MODEL, "tokenizer": "/nowhere"})
+
+
+def test_a_server_with_echo_is_not_refused_before_its_tokenizer_is_loaded() -> None:
+    server = FakeServer()
+    refused_early(server)
     assert server.n_asked == 1
+
+
+@pytest.mark.parametrize("spoil", [LLAMA_CPP, generated_only, together_completions, lambda response: Status(400)])
+def test_a_server_without_echo_is_refused_before_its_tokenizer_is_loaded(spoil) -> None:
+    server = FakeServer(spoil)
+    with pytest.raises(Unproven, match="does not give the log-probabilities of a text"):
+        refused_early(server)
+    assert server.n_asked == 1
+
+
+def test_chat_completions_without_echo_are_refused_before_anything_else() -> None:
+    with served(lambda _, sent: openai_chat(sent)) as url:
+        arguments = {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL}
+        with pytest.raises(Unproven, match="no log-probabilities of the"):
+            refuse_without_echo("chat-completions-echo", arguments)
+
+
+def test_what_cannot_be_told_is_left_to_the_run() -> None:
+    refused_early(FakeServer(lambda response: Status(503)))
+    refuse_without_echo("hf", {"pretrained": "gpt2"})
+    refuse_without_echo("local-completions", {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL})

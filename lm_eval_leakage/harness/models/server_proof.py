@@ -49,26 +49,61 @@ class NotTold(Exception):
     """The server cannot be reached, or is not ready; whether it returns log-probabilities is not known."""
 
 
+def refuse_without_echo(model: str, model_args: Mapping[str, Any]) -> None:
+    """Raises Unproven if a server returns no log-probabilities of the known text at all. For this its tokenizer is not
+    loaded, which would take seconds: the text is sent as it is."""
+    kind = _kind_of(model)
+    if kind is None or hasattr(kind, OWN_WAY):  # chat completions need no tokenizer, and are proven as a whole
+        proven(model, model_args)
+        return
+    if (lm := _built(kind, {**model_args, "tokenizer_backend": "None", "tokenized_requests": False})) is None:
+        return
+    try:
+        response = posted(lm, lm._create_payload(KNOWN_TEXT, generate=False))
+        fault = ServerResponses(lm).fault_of_all(response, 1) or _fault_of_echo(response["choices"][0])
+    except FaultyResponse as refused:
+        fault = str(refused)
+    except NotTold:
+        return
+    if fault:
+        raise refusal(lm, fault)
+
+
 def proven(model: str, model_args: Mapping[str, Any]) -> str:
     """What was found, as a sentence; empty where there is nothing to prove, since the backend asks no server for
     log-likelihoods, and where the run itself will tell what is wrong, since the model cannot be built or the server
     not be reached. Raises Unproven, after few small requests of which none is repeated that was answered."""
+    kind = _kind_of(model)
+    lm = None if kind is None else _built(kind, model_args)
+    try:
+        return "" if lm is None else told_of(lm)
+    except NotTold as error:
+        logger.debug("%s was not proven: %s", model, error)
+        return ""
+
+
+def _kind_of(model: str) -> Any:
+    """The class of a backend that asks a server for log-likelihoods in a way that can be tried; None for others."""
     backend = backend_of(model)
     if backend is not None and not (backend.has_server and SCORES in backend.answers):
-        return ""
+        return None
     kind = class_of(model)
-    if not (hasattr(kind, OWN_WAY) or reads_as_completions(kind)):
-        return ""
+    return kind if hasattr(kind, OWN_WAY) or reads_as_completions(kind) else None
+
+
+def _built(kind: Any, model_args: Mapping[str, Any]) -> Any:
     try:
-        lm = kind.create_from_arg_obj(dict(model_args))
-    except Exception as error:  # a tokenizer's code may raise anything
-        logger.debug("%s has to prove nothing: %r", model, error)
-        return ""
-    try:
-        return told_of(lm)
-    except NotTold as error:
-        logger.debug("%s has not been asked for a proof: %s", lm.base_url, error)
-        return ""
+        return kind.create_from_arg_obj(dict(model_args))
+    except Exception as error:  # a tokenizer's code may raise anything, and the run itself will say so
+        logger.debug("%s cannot be built: %r", kind, error)
+        return None
+
+
+def _fault_of_echo(choice: Mapping[str, Any]) -> str:
+    told = choice.get("logprobs")
+    values = told.get("token_logprobs") if isinstance(told, Mapping) else None
+    n_values, n_words = len(values) if isinstance(values, list) else 0, len(KNOWN_TEXT.split())
+    return "" if n_values > n_words else f"to a text of {n_words} words the server gave {n_values} log-probabilities"
 
 
 def told_of(lm: Any) -> str:

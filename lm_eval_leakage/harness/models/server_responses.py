@@ -17,7 +17,6 @@ from typing import Any
 
 from lm_eval_leakage.harness.models.rate_limits import wait_as_asked
 from lm_eval_leakage.harness.seams.backends import before_completions
-from lm_eval_leakage.harness.seams.tasks import leave_out
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -69,6 +68,8 @@ def without_answer(task: Any, results: Sequence[Any]) -> bool:
 def accept_valid_answers_only(kind: Any) -> None:
     """From now on, models of this class have no answer where theirs is invalid, ordinary tasks leave the question out,
     and servers are waited for as they ask."""
+    from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
+
     before_completions(kind, lambda lm: ServerResponses(lm).stand_between())
     wait_as_asked(kind)
     leave_out(without_answer)
