@@ -48,14 +48,10 @@ def check(args: argparse.Namespace) -> None:
 
 def _refuse_servers_without_echo(plan: Plan) -> None:
     """In few seconds, before what runs models is imported; a plan that may have begun has proven its servers."""
-    from lm_eval_leakage.harness.preflight import asks_for_scores
+    from lm_eval_leakage.harness.preflight import refuse_server_without_echo
 
-    if plan.dry_run or plan.output_path.exists() or not asks_for_scores(plan.audits):
-        return
-    from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
-
-    for model in plan.asked_models:
-        refuse_without_echo(model.model, model.model_args)
+    for model in () if plan.dry_run or plan.output_path.exists() else plan.asked_models:
+        refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:

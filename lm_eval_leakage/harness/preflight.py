@@ -112,9 +112,13 @@ def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
     )
 
 
-def asks_for_scores(audits: Iterable[str]) -> bool:
-    """Whether one of these audits needs log-likelihoods of given texts."""
-    return any(probes.get(probe_named_by(part)).needs == SCORES for audit in audits for part in parts_of(audit))
+def scored_by(model: str, audits: Iterable[str]) -> Any:
+    """The class of a model behind a server that must return log-likelihoods of given texts for one of these audits;
+    None for other models and audits."""
+    needed = {probes.get(probe_named_by(part)).needs for audit in audits for part in parts_of(audit)}
+    backend = backend_of(model)
+    may_ask_a_server = backend is None or backend.has_server
+    return class_of(model) if may_ask_a_server and SCORES in needed and not why_cannot_answer(model, SCORES) else None
 
 
 def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
@@ -389,21 +393,21 @@ def look_at_server(options: Any) -> None:
     model, model_args = options.model or USUAL_MODEL, options.model_args or {}
     if slow := one_at_a_time(model, model_args):
         logger.warning("%s", slow)
-    from lm_eval_leakage.harness.models.server_proof import proven  # imports datasets
+    from lm_eval_leakage.harness.models.server_proof import proven  # imports requests
 
-    if asks_for_scores(_audits(options)) and (found := proven(model, model_args)):
+    if (kind := scored_by(model, audits_of(options))) and (found := proven(kind, model_args)):
         shown_logger.info("%s", found)
 
 
-def refuse_server_without_echo(options: Any) -> None:
-    """Raises ValueError if the server of a run with audits returns no log-probabilities of a text, which they need."""
-    if asks_for_scores(_audits(options)):
-        from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
+def refuse_server_without_echo(model: str, model_args: Mapping[str, Any], audits: Iterable[str]) -> None:
+    """Raises ValueError, in few seconds, if a server returns no log-probabilities of a text, which the audits need."""
+    from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
 
-        refuse_without_echo(options.model or USUAL_MODEL, options.model_args or {})
+    if kind := scored_by(model, audits):
+        refuse_without_echo(kind, model_args)
 
 
-def _audits(options: Any) -> list[str]:
+def audits_of(options: Any) -> list[str]:
     """The suffixes of the audits among a run's tasks."""
     return [_parted(task)[1] for task in _tasks(options) if names_an_audit(task)]
 

@@ -24,7 +24,7 @@ from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.server_proof import proven
-from lm_eval_leakage.harness.preflight import asks_for_scores, one_at_a_time
+from lm_eval_leakage.harness.preflight import one_at_a_time, scored_by
 from lm_eval_leakage.harness.saved_run import Heard
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
@@ -241,10 +241,10 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
     for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in plan.models):
         if slow:
             say(slow)
-    if plan.dry_run or not asks_for_scores(plan.audits) or folder.manifest().get("asked") == as_settings(plan):
+    if plan.dry_run or folder.manifest().get("asked") == as_settings(plan):
         return
     for model in plan.asked_models:
-        if found := proven(model.model, model.model_args):
+        if (kind := scored_by(model.model, plan.audits)) and (found := proven(kind, model.model_args)):
             say(found)
 
 

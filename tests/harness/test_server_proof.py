@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from lm_eval.api.registry import model_registry
+from lm_eval.models.openai_completions import LocalCompletionsAPI
 
+from lm_eval_leakage.harness.models.chat_echo import ChatCompletionsEchoLM
 from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven, refuse_without_echo
-from lm_eval_leakage.harness.preflight import asks_for_scores
+from lm_eval_leakage.harness.preflight import scored_by
 from tests.harness.fake_completions import (
     MODEL,
     ByteCompletions,
@@ -24,19 +25,15 @@ from tests.harness.fake_completions import (
 )
 from tests.harness.fake_hosted import logprobs, openai_chat, together_chat, vllm_chat
 
-NAME = "served"
-
 
 @pytest.fixture(autouse=True)
-def known_by_name(monkeypatch) -> None:
+def without_pauses(monkeypatch) -> None:
     monkeypatch.setattr("lm_eval_leakage.harness.models.server_proof.sleep", lambda seconds: None)
-    if NAME not in model_registry:
-        model_registry.register(NAME, target=ByteCompletions)
 
 
-def found(server: FakeServer, model: str = NAME) -> str:
+def found(server: FakeServer) -> str:
     with serving(server) as url:
-        return proven(model, {"base_url": url, "model": MODEL, "max_retries": 5})
+        return proven(ByteCompletions, {"base_url": url, "model": MODEL, "max_retries": 5})
 
 
 def all_values(value):
@@ -122,10 +119,10 @@ def test_answers_may_differ_by_the_tolerated_noise_when_the_text_is_sent_again(o
     with served(post) as url:
         arguments = {"base_url": url, "model": MODEL}
         if is_proven:
-            assert "0.39 nats per token off when it is sent again" in proven(NAME, arguments)
+            assert "0.39 nats per token off when it is sent again" in proven(ByteCompletions, arguments)
         else:
             with pytest.raises(Unproven, match="differ by 0.41 nats per token, more than 0.4"):
-                proven(NAME, arguments)
+                proven(ByteCompletions, arguments)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
@@ -134,7 +131,7 @@ def test_what_a_server_is_not_ready_to_answer_is_left_to_the_run(status) -> None
 
 
 def test_a_server_that_cannot_be_reached_is_left_to_the_run() -> None:
-    assert proven(NAME, {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}) == ""
+    assert proven(ByteCompletions, {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}) == ""
 
 
 def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
@@ -147,7 +144,7 @@ def test_chat_completions_with_echo_are_proven_in_either_form() -> None:
     for post in (vllm_chat, together_chat):
         with served(lambda _, sent, post=post: post(sent)) as url:
             arguments = {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL}
-            assert "returns log-probabilities" in proven("chat-completions-echo", arguments)
+            assert "returns log-probabilities" in proven(ChatCompletionsEchoLM, arguments)
 
 
 def test_chat_completions_that_give_0_for_all_are_refused() -> None:
@@ -158,23 +155,37 @@ def test_chat_completions_that_give_0_for_all_are_refused() -> None:
         return response
 
     with served(post) as url, pytest.raises(Unproven, match="get 0 nats each"):
-        proven("chat-completions-echo", {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL})
+        proven(ChatCompletionsEchoLM, {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL})
 
 
-@pytest.mark.parametrize("model", ["hf", "local-chat-completions", "anthropic-chat", "sglang-generate"])
-def test_backends_that_do_not_ask_a_server_so_have_nothing_to_prove(model) -> None:
-    assert proven(model, {"model": "x", "base_url": "http://127.0.0.1:9/v1/completions"}) == ""
+def test_a_model_that_reads_responses_in_a_way_of_its_own_has_nothing_to_prove() -> None:
+    class Other(LocalCompletionsAPI):
+        def parse_logprobs(self, outputs, tokens=None, ctxlens=None, **kwargs):
+            return []
+
+    arguments = {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}
+    assert [proven(kind, arguments) for kind in (Other, object, None)] == ["", "", ""]
 
 
-def test_audits_that_generate_text_need_no_proof() -> None:
-    assert not asks_for_scores(["leakage_ngram", "leakage_guided", "leakage_sealed_chat"])
-    assert asks_for_scores(["leakage_ngram", "leakage_perm"])
+@pytest.mark.parametrize(
+    ("model", "audits", "kind"),
+    [
+        ("local-completions", ["leakage_ngram", "leakage_perm"], LocalCompletionsAPI),
+        ("chat-completions-echo", ["leakage_perm"], ChatCompletionsEchoLM),
+        ("local-completions", ["leakage_ngram", "leakage_guided", "leakage_sealed_chat"], None),
+        ("local-completions", [], None),
+        ("local-chat-completions", ["leakage_perm"], None),
+        ("hf", ["leakage_perm"], None),
+    ],
+)
+def test_only_servers_that_an_audit_asks_for_log_likelihoods_have_something_to_prove(model, audits, kind) -> None:
+    assert scored_by(model, audits) is kind
 
 
 def refused_early(server: FakeServer) -> None:
     """Without a tokenizer, which is none."""
     with serving(server) as url:
-        refuse_without_echo("local-completions", {"base_url": url, "model": MODEL, "tokenizer": "/nowhere"})
+        refuse_without_echo(LocalCompletionsAPI, {"base_url": url, "model": MODEL, "tokenizer": "/nowhere"})
 
 
 def test_a_server_with_echo_is_not_refused_before_its_tokenizer_is_loaded() -> None:
@@ -195,10 +206,9 @@ def test_chat_completions_without_echo_are_refused_before_anything_else() -> Non
     with served(lambda _, sent: openai_chat(sent)) as url:
         arguments = {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL}
         with pytest.raises(Unproven, match="no log-probabilities of the"):
-            refuse_without_echo("chat-completions-echo", arguments)
+            refuse_without_echo(ChatCompletionsEchoLM, arguments)
 
 
 def test_what_cannot_be_told_is_left_to_the_run() -> None:
     refused_early(FakeServer(lambda response: Status(503)))
-    refuse_without_echo("hf", {"pretrained": "gpt2"})
-    refuse_without_echo("local-completions", {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL})
+    refuse_without_echo(LocalCompletionsAPI, {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL})

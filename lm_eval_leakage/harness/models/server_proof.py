@@ -17,11 +17,9 @@ from typing import Any
 
 import requests
 
-from lm_eval_leakage.harness.backends import SCORES, backend_of
 from lm_eval_leakage.harness.models.rate_limits import Patience
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index
 from lm_eval_leakage.harness.seams.backends import reads_as_completions
-from lm_eval_leakage.harness.seams.registries import class_of
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -49,12 +47,14 @@ class NotTold(Exception):
     """The server cannot be reached, or is not ready; whether it returns log-probabilities is not known."""
 
 
-def refuse_without_echo(model: str, model_args: Mapping[str, Any]) -> None:
+def refuse_without_echo(kind: Any, model_args: Mapping[str, Any]) -> None:
     """Raises Unproven if a server returns no log-probabilities of the known text at all. For this its tokenizer is not
-    loaded, which would take seconds: the text is sent as it is."""
-    kind = _kind_of(model)
-    if kind is None or hasattr(kind, OWN_WAY):  # chat completions need no tokenizer, and are proven as a whole
-        proven(model, model_args)
+    loaded, which would take seconds: the text is sent as it is.
+
+    kind: the class of the model behind it
+    """
+    if not reads_as_completions(kind):  # chat completions need no tokenizer, and are proven as a whole
+        proven(kind, model_args)
         return
     if (lm := _built(kind, {**model_args, "tokenizer_backend": "None", "tokenized_requests": False})) is None:
         return
@@ -69,26 +69,19 @@ def refuse_without_echo(model: str, model_args: Mapping[str, Any]) -> None:
         raise refusal(lm, fault)
 
 
-def proven(model: str, model_args: Mapping[str, Any]) -> str:
-    """What was found, as a sentence; empty where there is nothing to prove, since the backend asks no server for
-    log-likelihoods, and where the run itself will tell what is wrong, since the model cannot be built or the server
-    not be reached. Raises Unproven, after few small requests of which none is repeated that was answered."""
-    kind = _kind_of(model)
-    lm = None if kind is None else _built(kind, model_args)
-    try:
-        return "" if lm is None else told_of(lm)
-    except NotTold as error:
-        logger.debug("%s was not proven: %s", model, error)
+def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
+    """What was found, as a sentence; empty where the model asks no server in a way that can be tried, and where the
+    run itself will tell what is wrong, since the model cannot be built or the server not be reached. Raises Unproven,
+    after few small requests of which none is repeated that was answered."""
+    can_be_tried = reads_as_completions(kind) or hasattr(kind, OWN_WAY)
+    lm = _built(kind, model_args) if can_be_tried else None
+    if lm is None:
         return ""
-
-
-def _kind_of(model: str) -> Any:
-    """The class of a backend that asks a server for log-likelihoods in a way that can be tried; None for others."""
-    backend = backend_of(model)
-    if backend is not None and not (backend.has_server and SCORES in backend.answers):
-        return None
-    kind = class_of(model)
-    return kind if hasattr(kind, OWN_WAY) or reads_as_completions(kind) else None
+    try:
+        return told_of(lm)
+    except NotTold as error:
+        logger.debug("%s was not proven: %s", lm.base_url, error)
+        return ""
 
 
 def _built(kind: Any, model_args: Mapping[str, Any]) -> Any:
