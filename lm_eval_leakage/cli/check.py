@@ -47,10 +47,11 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _refuse_servers_without_echo(plan: Plan) -> None:
-    """In few seconds, before what runs models is imported; a plan that may have begun has proven its servers."""
+    """In few seconds, before what runs models is imported. A plan that may have begun has proven its servers, and
+    backends of its own are known only later."""
     from lm_eval_leakage.harness.preflight import refuse_server_without_echo
 
-    for model in () if plan.dry_run or plan.output_path.exists() else plan.asked_models:
+    for model in () if plan.dry_run or plan.output_path.exists() or plan.imports else plan.asked_models:
         refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 

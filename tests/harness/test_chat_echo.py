@@ -32,6 +32,7 @@ from tests.harness.fake_hosted import (
     tokens_of,
     vllm_chat,
 )
+from tests.harness.test_task import GOOD, evaluate, lines
 
 PAIRS = [
     ("Which of these does a baker need?", "\nA. flour\nB. fish"),
@@ -143,6 +144,30 @@ def test_a_server_that_ignores_echo_is_told_before_anything_is_asked() -> None:
         answers(post)
     assert {one["messages"][0]["content"] for one in asked} == {KNOWN_QUESTION}
     assert len(asked) == 2  # one for each form
+
+
+def audited(post, questions_file) -> list[dict]:
+    with served(lambda _, sent: post(sent)) as url:
+        lm = ChatCompletionsEchoLM(base_url=url.replace("/completions", "/chat/completions"), model=MODEL)
+        return lines(evaluate(lm, questions_file([GOOD]) | {"control_form": False}), "max_order")
+
+
+def test_an_audit_of_option_orders_is_answered_by_chat_completions(questions_file) -> None:
+    (line,) = audited(vllm_chat, questions_file)
+    assert line["flagged"] is not None
+    assert line["reason"] is None
+
+
+def test_an_audit_of_a_server_without_echo_ends_at_once(questions_file) -> None:
+    asked = []
+
+    def post(sent):
+        asked.append(sent)
+        return openai_chat(sent)
+
+    with pytest.raises(ValueError, match="no log-probabilities of the conversation"):
+        audited(post, questions_file)
+    assert len(asked) == 2
 
 
 def test_turns_of_a_chat_template_are_sent_as_they_are_and_a_begun_answer_is_continued() -> None:

@@ -85,6 +85,7 @@ def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_
         (with_value(None, place=40), "the server answered a token with None"),
         (varying(1.01 * MEAN_LOW), "on average, where -15 to -0.001 are plausible"),
         (varying(0.99 * MEAN_HIGH), "on average, where -15 to -0.001 are plausible"),
+        (in_logprobs(lambda told: told["tokens"].reverse()), "its tokens are another text"),
         (lambda response: Status(400), "refuses the request with status 400"),
         (lambda response: Status(401), "refuses the request with status 401"),
         (lambda response: Status(404), "refuses the request with status 404"),

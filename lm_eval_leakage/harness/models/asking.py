@@ -41,13 +41,13 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
-from lm_eval_leakage.harness.models.server_proof import Unproven
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import answers_reported, identity_before_loading, offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
+from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
@@ -308,7 +308,7 @@ class BackendAnswers:
         try:
             trouble = self._sent(remaining, requests)
         except Exception as error:
-            is_final = isinstance(error, Unproven) or not self._is_alone
+            is_final = isinstance(error, Refusal) or not self._is_alone
             if is_final or not self._ask_one_by_one(remaining, f"{error!r}"):
                 raise
             return

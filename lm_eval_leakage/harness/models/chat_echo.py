@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +22,7 @@ from typing import Any
 from lm_eval.models.api_models import JsonChatStr
 from lm_eval.models.openai_completions import LocalChatCompletion
 
-from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, posted, refusal
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, plain, posted, refusal
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer, ServerResponses, fault_of
 from lm_eval_leakage.texts import brief
 
@@ -31,7 +30,6 @@ CHAT_COMPLETIONS = "/chat/completions"
 KNOWN_QUESTION = "What does a baker do in the morning?"
 CONTINUED = {"prompt_logprobs": 0, "continue_final_message": True, "add_generation_prompt": False}  # vLLM's
 ECHOED = {"echo": True, "logprobs": 1}  # Together's, and Fireworks'
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # how SentencePiece writes a byte of a character
 Messages = Sequence[Mapping[str, str]]
 
 
@@ -70,11 +68,6 @@ class Frame:
         return tokens[start:end]
 
 
-def plain(text: str) -> str:
-    """What servers write in one way whatever the tokens are: ASCII without white space."""
-    return "".join(one for one in BYTE.sub("", text) if one.isascii() and not one.isspace())
-
-
 def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
     """context: a text, or the turns of `--apply_chat_template`, of which the last may have begun the answer"""
     turns = json.loads(context[0]) if isinstance(context, tuple) else [{"role": "user", "content": context}]
@@ -104,13 +97,11 @@ def tokens_told(response: Any) -> list[TokenTold]:
 
 
 class ChatResponses(ServerResponses):
-    def __init__(self, lm: ChatCompletionsEchoLM) -> None:
-        super().__init__(lm)
-        self._frame_of = lm
+    """For one `chat-completions-echo` model, whose requests have one text each."""
 
     def faults(self, response: Any, texts: Sequence[JsonChatStr], context_lengths: Sequence[int]) -> list[str]:
         try:
-            return [self.fault_of_all(response, 1) or fault_in(self._frame_of.scored(response, texts[0]))]
+            return [self.fault_of_all(response, 1) or fault_in(self._lm.scored(response, texts[0]))]
         except FaultyResponse as fault:
             return [str(fault)]
 
@@ -140,7 +131,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
 
     @cached_property
     def frame(self) -> Frame:
-        """Raises Unproven if neither form gives the tokens of a known conversation, and NotTold."""
+        """Raises Unproven if neither form gives the tokens of a known conversation."""
         reasons = []
         for asked in (CONTINUED, ECHOED):
             try:

@@ -51,7 +51,7 @@ class Patience:
         if self._waited + seconds > LONGEST_WAIT:
             return None
         self._waited += seconds
-        logger.info("the server answers with status %d and asks to wait; sending again in %.0f s", status, seconds)
+        logger.warning("the server answers with status %d and asks to wait; sending again in %.0f s", status, seconds)
         return seconds
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from time import sleep
 from typing import Any
@@ -20,6 +21,7 @@ import requests
 from lm_eval_leakage.harness.models.rate_limits import Patience
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index
 from lm_eval_leakage.harness.seams.backends import reads_as_completions
+from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ MEAN_LOW, MEAN_HIGH = -15.0, -0.001  # nats per token
 # Tolerated root mean square of a difference, in nats per square root of a token: rounding in bfloat16 gives up to 0.12
 # with SmolLM2, a token scored after another prefix 1.3 or more.
 TOLERATED_NOISE = 0.4
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # how SentencePiece writes a byte of a character
 OWN_WAY = "scores_of_known_text"  # method of a model that does not read responses as `local-completions` does
 LATER = (408, 429)  # of the statuses that blame the request, those that say nothing about it
 REMEDY = (
@@ -39,12 +42,8 @@ REMEDY = (
 )
 
 
-class Unproven(ValueError):
+class Unproven(Refusal):
     """What a server lacks, as a sentence."""
-
-
-class NotTold(Exception):
-    """The server cannot be reached, or is not ready; whether it returns log-probabilities is not known."""
 
 
 def refuse_without_echo(kind: Any, model_args: Mapping[str, Any]) -> None:
@@ -63,7 +62,7 @@ def refuse_without_echo(kind: Any, model_args: Mapping[str, Any]) -> None:
         fault = ServerResponses(lm).fault_of_all(response, 1) or _fault_of_echo(response["choices"][0])
     except FaultyResponse as refused:
         fault = str(refused)
-    except NotTold:
+    except requests.RequestException:  # the run will say so
         return
     if fault:
         raise refusal(lm, fault)
@@ -79,7 +78,7 @@ def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
         return ""
     try:
         return told_of(lm)
-    except NotTold as error:
+    except requests.RequestException as error:
         logger.debug("%s was not proven: %s", lm.base_url, error)
         return ""
 
@@ -100,7 +99,8 @@ def _fault_of_echo(choice: Mapping[str, Any]) -> str:
 
 
 def told_of(lm: Any) -> str:
-    """What a model behind an API gives for the known text, as a sentence. Raises Unproven or NotTold."""
+    """What a model behind an API gives for the known text, as a sentence. Raises Unproven, and requests'
+    RequestException if the server cannot be reached or is not ready."""
     scores_of = getattr(lm, OWN_WAY, None) or (lambda: _scores_by_completions(lm))
     try:
         first, second = scores_of(), scores_of()
@@ -136,31 +136,36 @@ def _scores_by_completions(lm: Any) -> list[float]:
     (fault,) = ServerResponses(lm).faults(response, [tokens], [1])
     if fault:
         raise FaultyResponse(fault)
-    values = by_index(response)[0]["logprobs"]["token_logprobs"][1:-1]
-    return [float(value) for value in values]
+    told = by_index(response)[0]["logprobs"]
+    found = "".join(map(str, told.get("tokens") or [KNOWN_TEXT]))
+    if plain(KNOWN_TEXT) not in plain(found):
+        raise FaultyResponse(f"its tokens are another text ({brief(found)}), as with the tokenizer of another model")
+    return [float(value) for value in told["token_logprobs"][1:-1]]
+
+
+def plain(text: str) -> str:
+    """What servers write in one way whatever the tokens are: ASCII without white space."""
+    return "".join(one for one in BYTE.sub("", text) if one.isascii() and not one.isspace())
 
 
 def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
-    """A server's response to one request, which is sent again only if the server says when. Raises NotTold, and
-    FaultyResponse if the server refuses the request or answers with something else than JSON."""
+    """A server's response to one request, which is sent again only if the server says when. Raises FaultyResponse if
+    it refuses the request or answers with something else than JSON, and requests' RequestException if it cannot be
+    reached or is not ready."""
     patience = Patience()
     while True:
-        try:
-            response = requests.post(
-                lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
-            )
-        except requests.RequestException as error:
-            raise NotTold(str(error)) from error
+        response = requests.post(
+            lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
+        )
         seconds = patience.seconds(response.status_code, response.headers)
         if seconds is None:
             break
         sleep(seconds)
-    status = response.status_code
-    if status >= 500 or status in LATER:
-        raise NotTold(f"status {status}")
-    if status >= 400:
-        raise FaultyResponse(f"it refuses the request with status {status} ({brief(response.text)})")
+    if 400 <= response.status_code < 500 and response.status_code not in LATER:
+        told = f"status {response.status_code} ({brief(response.text)})"
+        raise FaultyResponse(f"it refuses the request with {told}")
+    response.raise_for_status()
     try:
         return response.json()
     except requests.JSONDecodeError:
-        raise FaultyResponse(f"it answers with {brief(response.text)} instead of JSON; check base_url") from None
+        raise FaultyResponse(f"it answers with {brief(response.text)} instead of JSON") from None
