@@ -42,8 +42,18 @@ def check(args: argparse.Namespace) -> None:
         _verify(args.verify)
         return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
+    _refuse_servers_without_echo(plan)
     only_warnings()
     _carry_out(plan, args.tflops)
+
+
+def _refuse_servers_without_echo(plan: Plan) -> None:
+    """In few seconds, before what runs models is imported. A plan that may have begun has proven its servers, and
+    backends of its own are known only later."""
+    from lm_eval_leakage.harness.preflight import refuse_server_without_echo
+
+    for model in () if plan.dry_run or plan.output_path.exists() or plan.imports else plan.asked_models:
+        refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,6 +113,11 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of the questions, seen three times, that the audit should find (default: 25%%); it says how many "
         "questions are enough, and a verdict on fewer is inconclusive",
+    )
+    add(
+        "--max_tokens_asked",
+        metavar="N",
+        help="refuse, before any request, what is estimated to ask more tokens than this (of what is not done yet)",
     )
     add("--seed", metavar="SEED", help="of the draw (default: 0)")
     add("--output_path", "-o", metavar="DIR", help="folder for everything that is written (default: leakage)")

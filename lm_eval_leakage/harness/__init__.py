@@ -31,10 +31,10 @@ def _check_run(config: Any) -> None:
     try:
         if any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):
             hide_tracebacks()
-            from lm_eval_leakage.harness.preflight import USUAL_MODEL, check_before_index, warn_if_one_at_a_time
+            from lm_eval_leakage.harness.preflight import check_before_index, look_at_server
 
             check_before_index(config)
-            warn_if_one_at_a_time(config.model or USUAL_MODEL, config.model_args or {})
+            look_at_server(config)
         elif isinstance(config.metadata, dict) and "shard" in config.metadata:
             hide_tracebacks()
             from lm_eval_leakage.logs.run import shard_in

@@ -19,6 +19,7 @@ from typing import Any
 
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.harness.backends import (
+    SCORES,
     Backend,
     backend_of,
     parameters_of,
@@ -43,6 +44,7 @@ from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
+shown_logger = logging.getLogger("lm_eval.leakage")  # a child of lm_eval's, so that its notes are shown
 
 PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
 USUAL_DEVICE = "cuda:0"  # of lm_eval; its models take the device that there is
@@ -99,14 +101,24 @@ def _keys_in(text: str) -> list[str]:
     return KEYS.findall(text)
 
 
-def warn_if_one_at_a_time(model: str, model_args: Mapping[str, Any]) -> None:
-    """Says that a server is asked one request at a time, if nothing else was chosen."""
+def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
+    """That a server is asked one request at a time, as a sentence, if nothing else was chosen; else empty."""
     backend = backend_of(model)
-    if backend is not None and backend.has_server and "num_concurrent" not in model_args:
-        logger.warning(
-            "--model_args does not give num_concurrent, so that the server gets one request at a time; "
-            "num_concurrent=16 keeps it busy"
-        )
+    if backend is None or not backend.has_server or "num_concurrent" in model_args:
+        return ""
+    return (
+        "--model_args does not give num_concurrent, so that the server gets one request at a time; num_concurrent=16 "
+        "keeps it busy"
+    )
+
+
+def scored_by(model: str, audits: Iterable[str]) -> Any:
+    """The class of a model behind a server that must return log-likelihoods of given texts for one of these audits;
+    None for other models and audits."""
+    needed = {probes.get(probe_named_by(part)).needs for audit in audits for part in parts_of(audit)}
+    backend = backend_of(model)
+    may_ask_a_server = backend is None or backend.has_server
+    return class_of(model) if may_ask_a_server and SCORES in needed and not why_cannot_answer(model, SCORES) else None
 
 
 def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
@@ -373,6 +385,31 @@ def check_before_index(options: Any) -> None:
         from lm_eval_leakage.harness.seams.evaluation import refuse_unwritable  # imports lm_eval.utils
 
         refuse_unwritable(Path(options.output_path))
+
+
+def look_at_server(options: Any) -> None:
+    """Says how the server of a run with audits is asked, and what it gives for a known text. Raises ValueError if that
+    is not what they need."""
+    model, model_args = options.model or USUAL_MODEL, options.model_args or {}
+    if slow := one_at_a_time(model, model_args):
+        logger.warning("%s", slow)
+    from lm_eval_leakage.harness.models.server_proof import proven  # imports requests
+
+    if (kind := scored_by(model, audits_of(options))) and (found := proven(kind, model_args)):
+        shown_logger.info("%s", found)
+
+
+def refuse_server_without_echo(model: str, model_args: Mapping[str, Any], audits: Iterable[str]) -> None:
+    """Raises ValueError, in few seconds, if a server returns no log-probabilities of a text, which the audits need."""
+    from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
+
+    if kind := scored_by(model, audits):
+        refuse_without_echo(kind, model_args)
+
+
+def audits_of(options: Any) -> list[str]:
+    """The suffixes of the audits among a run's tasks."""
+    return [_parted(task)[1] for task in _tasks(options) if names_an_audit(task)]
 
 
 def _tasks(options: Any) -> list[str]:

@@ -25,12 +25,22 @@ from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.backends import named_as_loaded
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.preflight import parsed_args, warn_if_one_at_a_time
+from lm_eval_leakage.harness.models.server_proof import proven
+from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
 from lm_eval_leakage.harness.saved_run import Heard, random_numbers_kept
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
-from lm_eval_leakage.jobs.estimates import CheckedPlan, Impossible, check_early, checked, foreseen
+from lm_eval_leakage.jobs.estimates import (
+    CheckedPlan,
+    Impossible,
+    check_early,
+    checked,
+    foreseen,
+    refuse_above_limit,
+    tokens_of_units,
+    tokens_planned,
+)
 from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
@@ -221,14 +231,26 @@ def run_plan(plan: Plan, *, say: Say = _silent, watch: Watch = _unwatched, tflop
     what has to be changed. A unit that fails raises nothing: the outcome names it.
     """
     check_early(plan)
-    for model in plan.models:
-        warn_if_one_at_a_time(model.model, model.model_args)
     folder = CampaignFolder(plan.output_path, keeps_answers=plan.is_here)
+    _look_at_servers(plan, folder, say)
     if plan.dry_run and not plan.is_here:
         say("reading the tasks ...")
         return CheckOutcome((), (), plan_text=foreseen(checked(plan), tflops, say))
     with sole_use(folder.path):
         return _run_plan(plan, folder, say, watch)
+
+
+def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
+    """Says how servers are asked, and what they give for a known text; a dry run does not ask them, and a plan that
+    was begun not again. Raises ValueError if that is not what the audits need."""
+    for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in plan.models):
+        if slow:
+            say(slow)
+    if plan.dry_run or folder.manifest().get("asked") == as_settings(plan):
+        return
+    for model in plan.asked_models:
+        if (kind := scored_by(model.model, plan.audits)) and (found := proven(kind, model.model_args)):
+            say(found)
 
 
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> CheckOutcome:
@@ -243,6 +265,9 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         say(shown.as_text)
         if plan.dry_run:
             return CheckOutcome((), (), shown)
+    if plan.max_tokens_asked is not None:
+        left = folder.left(units)
+        refuse_above_limit(plan, tokens_planned(planned) if plan.is_here else tokens_of_units(prepared.plan, left))
     _record_beginning(folder, plan, prepared)
     if plan.is_here and (decided := _decided_early(prepared, planned, folder, shelf, say, watch)) is not None:
         shown, planned = _planned_here(prepared, units, folder, shelf, decided)
@@ -487,6 +512,7 @@ def check(
     questions: int | str | None = None,
     budget: int | None = None,
     detect: float | str | None = None,
+    max_tokens_asked: int | None = None,
     seed: int | None = None,
     output_path: str | Path | None = None,
     fail_on: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.manifest import files_of_tasks
-from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner
+from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, Unit, units_of
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner, StepAndJob
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
@@ -155,6 +155,29 @@ def _need(shelf: TaskShelf, task: str) -> str:
 
 
 # ---------------------------------------------------------------------- requests, tokens and GPU hours
+
+
+def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
+    """Raises ValueError if so many tokens are more than may be asked."""
+    limit = plan.max_tokens_asked
+    if limit is not None and n_tokens > limit:
+        raise ValueError(
+            f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(round(n_tokens))} "
+            f"tokens; raise it, lower questions (now {plan.questions or ALL_QUESTIONS}), or leave out tasks or audits"
+        )
+
+
+def tokens_planned(planned: Mapping[Unit, StepAndJob]) -> int:
+    """That a model is asked for what has to be run."""
+    return sum(job.n_tokens for _, job in planned.values() if job is not None)
+
+
+def tokens_of_units(plan: Plan, left: Sequence[Unit]) -> float:
+    """That models are asked for units; for a shard, its part of the whole. Loads tasks and their data."""
+    planner = Planner(plan, TaskShelf(plan.include_paths))
+    shards = Counter(replace(unit, shard=0, n_shards=1) for unit in left)
+    return sum(tokens_planned({whole: planner.step(whole)}) * n / plan.shards for whole, n in shards.items())
+
 
 HOUR = 3600
 ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read", "GPU hours")

@@ -324,6 +324,8 @@ class Plan(BaseModel):
         the draw
     budget: at most so many requests of each task, for the audit of option orders that finds most; other audits and
         accuracy only if the plan names them
+    max_tokens_asked: of all models together, for what is not done yet, read and at most generated; a plan that asks
+        more, as estimated, is refused before any request
     detect: share of the questions, seen three times, that the audit should be able to find
     num_fewshot: examples of the tasks themselves, as for `lm_eval run`; audits have none
     metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
@@ -358,6 +360,7 @@ class Plan(BaseModel):
     questions: Annotated[int | str | None, _field(_questions)] = ENOUGH
     budget: FromOne | None = None
     detect: Annotated[float, _field(_share)] = DETECT
+    max_tokens_asked: FromOne | None = None
     seed: Annotated[int, _whole_number()] = 0
     num_fewshot: Annotated[int, _whole_number(0)] | None = None
     metadata: Annotated[dict[str, Any], _field(_metadata)] = {}

@@ -371,6 +371,11 @@ class UnitJob:
     size: RunSize
     seed: int | None = None
 
+    @property
+    def n_tokens(self) -> int:
+        """That are read, and at most generated."""
+        return self.size.n_read(self.who.model) + self.size.n_generated
+
 
 StepAndJob = tuple[PlannedStep, UnitJob | None]
 

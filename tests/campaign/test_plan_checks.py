@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of, usual_engine
-from lm_eval_leakage.jobs.estimates import checked
+from lm_eval_leakage.jobs.estimates import checked, tokens_of_units
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import differences
+from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import plan_of
 from tests.campaign.campaigns import small_plan as plan
 
@@ -53,6 +55,27 @@ def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]
 def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         run_plan(plan_of(settings | given | {"dry_run": True}, "the plan"))
+
+
+def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
+    settings: dict[str, Any], here: Callable[..., CheckOutcome]
+) -> None:
+    prepared = checked(plan_of(settings, "the plan"))
+    n_tokens = round(tokens_of_units(prepared.plan, prepared.units()))
+    twice = settings | {"models": [*settings["models"], {**settings["models"][0], "name": "b"}]}
+    with pytest.raises(ValueError, match="max_tokens_asked is .*, but what is left to be asked has about"):
+        here(twice, max_tokens_asked=n_tokens)
+    assert here(settings, max_tokens_asked=n_tokens).n_done == len(prepared.units())
+    assert here(twice, max_tokens_asked=n_tokens).n_done == 2 * len(prepared.units())  # half of them are done
+
+
+def test_a_shard_counts_as_its_part_of_the_tokens(settings: dict[str, Any], here: Callable[..., CheckOutcome]) -> None:
+    whole, parts = (checked(plan_of(settings | {"shards": n}, "the plan")) for n in (1, 3))
+    n_tokens = tokens_of_units(whole.plan, whole.units())
+    assert n_tokens > 0
+    assert tokens_of_units(parts.plan, parts.units()) == pytest.approx(n_tokens)
+    of_two = [unit for unit in parts.units() if unit.shard < 2]
+    assert tokens_of_units(parts.plan, of_two) == pytest.approx(n_tokens * 2 / 3)
 
 
 # ---------------------------------------------------------------------- plans that are another campaign

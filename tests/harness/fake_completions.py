@@ -46,7 +46,8 @@ def choice(index: int, tokens: list[int]) -> Response:
 
 
 def right_response(sent: Response) -> Response:
-    prompts = sent["prompt"] if isinstance(sent["prompt"][0], list) else [sent["prompt"]]
+    given = sent["prompt"]
+    prompts = given if isinstance(given[0], list) else [[*given.encode()] if isinstance(given, str) else given]
     return {"model": MODEL, "choices": [choice(index, tokens) for index, tokens in enumerate(prompts)]}
 
 
@@ -55,7 +56,16 @@ class Raw(bytes):
 
 
 class Status(int):
-    """Sent without a response."""
+    """Sent without a response.
+
+    retry_after: value of the header of this name
+    """
+
+    retry_after = ""
+
+    def asking(self, retry_after: str) -> Status:
+        self.retry_after = retry_after
+        return self
 
 
 # ---------------------------------------------------------------------- what may be wrong
@@ -176,6 +186,8 @@ def served(
             self.send_response(int(found) if isinstance(found, Status) else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
+            if getattr(found, "retry_after", ""):
+                self.send_header("Retry-After", found.retry_after)
             self.end_headers()
             self.wfile.write(content)
 

@@ -22,9 +22,9 @@ from lm_eval_leakage.harness.preflight import (
     check_before_index,
     check_given_once,
     check_model,
+    one_at_a_time,
     parsed_args,
     preflight,
-    warn_if_one_at_a_time,
     why_not,
 )
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS, class_of
@@ -326,15 +326,13 @@ def test_a_runs_mistakes_are_told_before_the_index(tasks, given, said) -> None:
     [
         ("local-completions", {}, True),
         ("vllm-server-prefix-tree", {}, True),
+        ("chat-completions-echo", {}, True),
         ("local-completions", {"num_concurrent": 1}, False),
         ("hf", {"pretrained": "gpt2"}, False),
     ],
 )
-def test_a_run_with_a_server_that_gets_one_request_at_a_time_is_told_how_to_send_more(
-    model, given, is_told, caplog
-) -> None:
-    warn_if_one_at_a_time(model, given)
-    assert ["num_concurrent=16" in message for message in caplog.messages] == [True] * is_told
+def test_a_run_with_a_server_that_gets_one_request_at_a_time_is_told_how_to_send_more(model, given, is_told) -> None:
+    assert ("num_concurrent=16" in one_at_a_time(model, given)) == is_told
 
 
 def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cannot_run(monkeypatch) -> None:

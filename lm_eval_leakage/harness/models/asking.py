@@ -47,6 +47,7 @@ from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import answers_reported, identity_before_loading, offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
+from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
@@ -307,7 +308,8 @@ class BackendAnswers:
         try:
             trouble = self._sent(remaining, requests)
         except Exception as error:
-            if not self._is_alone or not self._ask_one_by_one(remaining, f"{error!r}"):
+            is_final = isinstance(error, Refusal) or not self._is_alone
+            if is_final or not self._ask_one_by_one(remaining, f"{error!r}"):
                 raise
             return
         if trouble and self._is_alone:

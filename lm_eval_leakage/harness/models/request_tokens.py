@@ -127,7 +127,7 @@ def size_estimated(
 def backend_name(lm: Any) -> str:
     """The name by which READ_BY knows the backend of a model, that of the harness's own where ours has found out, when
     it was loaded or before the first request, that it must score as that does; empty if it is another one."""
-    ours = {target.split(":")[1]: name for name, target in OUR_MODELS.items()}
+    ours = {OUR_MODELS[name].split(":")[1]: name for name in FALLS_BACK_TO}
     name = next((ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours), "")
     if not name:
         return "hf" if isinstance(lm, HFLM) else ""

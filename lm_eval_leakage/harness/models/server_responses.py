@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lm_eval_leakage.harness.models.rate_limits import wait_as_asked
 from lm_eval_leakage.harness.seams.backends import before_completions
-from lm_eval_leakage.harness.seams.tasks import leave_out
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -66,9 +66,12 @@ def without_answer(task: Any, results: Sequence[Any]) -> bool:
 
 
 def accept_valid_answers_only(kind: Any) -> None:
-    """From now on, models of this class have no answer where theirs is invalid, and ordinary tasks leave the question
-    out."""
+    """From now on, models of this class have no answer where theirs is invalid, ordinary tasks leave the question out,
+    and servers are waited for as they ask."""
+    from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
+
     before_completions(kind, lambda lm: ServerResponses(lm).stand_between())
+    wait_as_asked(kind)
     leave_out(without_answer)
 
 
@@ -104,13 +107,13 @@ class ServerResponses:
         """One request at a time; the harness repeats what raises."""
         response = self._call(messages, generate=generate, **kwargs)
         if not generate:
-            self._refuse_faulty(response, messages, self._context_lengths)
+            self.refuse_faulty(response, messages, self._context_lengths)
         return response
 
     def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Parsed:
         """Many requests at a time: called where the harness repeats what raises."""
         response = outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
-        faults = self._refuse_faulty(response, tokens, ctxlens)
+        faults = self.refuse_faulty(response, tokens, ctxlens)
         answers: Parsed = []
         for place, (fault, text, n_context) in enumerate(zip(faults, tokens, ctxlens, strict=True)):
             if fault:
@@ -119,10 +122,10 @@ class ServerResponses:
                 answers += self._parse({"choices": [by_index(response)[place]]}, [text], [n_context], **kwargs)
         return answers
 
-    def _refuse_faulty(self, response: Any, texts: Any, context_lengths: Sequence[int]) -> list[str]:
+    def refuse_faulty(self, response: Any, texts: Any, context_lengths: Sequence[int]) -> list[str]:
         """What is wrong with the answer about each text; empty where nothing is. Raises FaultyResponse if anything is,
         unless the request has been answered faultily as often as it may be sent."""
-        faults = self._faults(response, texts, context_lengths)
+        faults = self.faults(response, texts, context_lengths)
         if any(faults):
             fault, request = next(filter(None, faults)), tuple(texts[0])
             self._n_faulty[request] += 1
@@ -133,15 +136,15 @@ class ServerResponses:
 
     # ------------------------------------------------------------------ what is wrong, in words
 
-    def _faults(self, response: Any, texts: Any, context_lengths: Sequence[int]) -> list[str]:
-        whole = self._fault_of_all(response, len(texts))
+    def faults(self, response: Any, texts: Any, context_lengths: Sequence[int]) -> list[str]:
+        whole = self.fault_of_all(response, len(texts))
         if whole:
             return [whole] * len(texts)
         told = list(zip(by_index(response), texts, strict=True))
         self._echoes = self._echoes or any(self._is_echo(*one) for one in told)
         return [self._fault_of_text(*one, n) for one, n in zip(told, context_lengths, strict=True)]
 
-    def _fault_of_all(self, response: Any, n_texts: int) -> str:
+    def fault_of_all(self, response: Any, n_texts: int) -> str:
         if not isinstance(response, Mapping) or not isinstance(response.get("choices"), list):
             return f"the server answered with {brief(response)} instead of choices"
         choices = response["choices"]

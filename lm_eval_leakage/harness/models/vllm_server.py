@@ -25,6 +25,7 @@ import numpy as np
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.asking import engine_answers
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, TOLERATED_NOISE
 from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
@@ -199,18 +200,11 @@ def next_token_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> tup
 
 
 COMPLETIONS = "/v1/completions"
-BEGINNING = (
-    "The baker rises at three, when the town is still asleep, lights the oven, weighs flour, salt and water, and "
-    "kneads the dough for the loaves that the first customers will carry home before the school bell rings. "
-)
 BEGINNING_TOKENS = 160  # more than the largest usual block of vLLM's cache, that of 128 tokens on CPUs
 ATTEMPTS_TO_SHARE = (
     8  # requests until one is told to have read the cache; those that the server fails to write are lost
 )
 DIFFERENT_ENDINGS = ("On Monday he sleeps.", "On Sunday he sleeps until noon.")
-# Tolerated root mean square of the difference from plain requests, in nats per square root of a token: rounding in
-# bfloat16 gives up to 0.12 with SmolLM2, a token scored after another prefix 1.3 or more.
-TOLERATED_NOISE = 0.4
 
 
 class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
@@ -270,7 +264,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
     def _probe(self) -> list[Text]:
         """Texts with a long common beginning."""
         n_tokens = max(2, min(BEGINNING_TOKENS, self.max_length // 2))
-        beginning = self.tok_encode(BEGINNING * 10)[:n_tokens]
+        beginning = self.tok_encode(KNOWN_TEXT * 10)[:n_tokens]
         return [Text(np.array(beginning + self.tok_encode(end)), n_tokens // 2) for end in DIFFERENT_ENDINGS]
 
 

@@ -9,6 +9,11 @@ Reports a backend's answers as they come, through the hook by which lm_eval fill
 
 lm_eval 0.4.13 has no callback for answers; a callback per response would replace this.
 
+Stands around the requests of models behind an API.
+
+lm_eval 0.4.13 builds sessions and waits after errors where nothing can be given from outside; an argument for either
+would replace this.
+
 Keeps the model of a run for the next run of the same command, by a wrapper of lm_eval's `get_model`.
 
 `simple_evaluate` builds its model from name and arguments on every call. It also takes a model as an object, but then
@@ -58,14 +63,43 @@ def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _loglikelihood_tokens(self: Any, requests: Any, **kwargs: Any) -> Any:
-            parses = type(self).parse_logprobs is completions.LocalCompletionsAPI.parse_logprobs
-            if parses and "parse_logprobs" not in vars(self):
+            if reads_as_completions(type(self)) and "parse_logprobs" not in vars(self):
                 prepare(self)
             return original(self, requests, **kwargs)
 
         return _loglikelihood_tokens
 
     patched_once(f"{COMPLETIONS}:LocalCompletionsAPI._loglikelihood_tokens", wrap)
+
+
+def reads_as_completions(kind: Any) -> bool:
+    """Whether a model class sends and reads texts as `local-completions` does."""
+    usual = getattr(sys.modules.get(COMPLETIONS), "LocalCompletionsAPI", None)
+    return usual is not None and getattr(kind, "parse_logprobs", None) is usual.parse_logprobs
+
+
+API = "lm_eval.models.api_models"
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def around_requests(kind: Any, session: Callable[[Any], Any], call: Wrap) -> None:
+    """Lets models behind an API send their requests by what stands around their sessions and calls.
+
+    kind: the class of a run's model; nothing is done unless it is one of those
+    session: makes another aiohttp session of one, for concurrent requests; call: another `model_call`, for the others
+    """
+    api = sys.modules.get(API)
+    if api is None or not isinstance(kind, type) or not issubclass(kind, api.TemplateAPI):
+        return
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        async def amodel_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return await original(self, *args, **{**kwargs, "session": session(kwargs["session"])})
+
+        return amodel_call
+
+    patched_once(f"{API}:TemplateAPI.amodel_call", wrap)
+    patched_once(f"{API}:TemplateAPI.model_call", call)
 
 
 HF = "lm_eval.models.huggingface:HFLM"

@@ -194,6 +194,18 @@ SEAMS = (
         names=("model_call", "parse_logprobs", "batch_loglikelihood_requests", "get_batched_requests"),
     ),
     Seam(
+        "lm_eval.models.api_models:TemplateAPI.amodel_call",
+        "a server's Retry-After is not heeded by concurrent requests",
+        parameters=("session", "sem"),
+        names=("post", "raise_for_status"),
+    ),
+    Seam(
+        "lm_eval.models.api_models:TemplateAPI.model_call",
+        "a server's Retry-After is not heeded by single requests",
+        parameters=("messages",),
+        names=("post", "raise_for_status"),
+    ),
+    Seam(
         "lm_eval.api.task:ConfigurableTask.process_results",
         "a question without valid log-likelihoods counts in the accuracy of ordinary tasks",
         parameters=("doc", "results"),

@@ -1,0 +1,205 @@
+"""`--model chat-completions-echo`: log-likelihoods by chat completions that also return those of the conversation.
+
+The context is the user's message and the continuation, without the white space around it, that of the assistant; the
+server applies its chat template. Two forms are known: vLLM's `prompt_logprobs`, with the conversation left open, and
+`echo` with `logprobs`, which Together and Fireworks document. That of the server is found out with a known
+conversation, and with it what the template puts before and after the assistant's message: the same tokens must stand
+there in every response. What is between them is the continuation, and is compared with it.
+
+Not told by `echo`: whether a token is the most likely one. It counts as if it was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from lm_eval.models.api_models import JsonChatStr
+from lm_eval.models.openai_completions import LocalChatCompletion
+
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, plain, posted, refusal
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer, ServerResponses, fault_of
+from lm_eval_leakage.texts import brief
+
+CHAT_COMPLETIONS = "/chat/completions"
+KNOWN_QUESTION = "What does a baker do in the morning?"
+CONTINUED = {"prompt_logprobs": 0, "continue_final_message": True, "add_generation_prompt": False}  # vLLM's
+ECHOED = {"echo": True, "logprobs": 1}  # Together's, and Fireworks'
+Messages = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class TokenTold:
+    """text: as the server writes it; logprob: None for the first; likeliest: False where that is not told"""
+
+    text: str
+    logprob: float | None
+    likeliest: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """asked: what a request has beside messages and model
+    before, after: texts of the tokens around the assistant's message
+    """
+
+    asked: Mapping[str, Any]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    def message(self, tokens: Sequence[TokenTold], text: str) -> Sequence[TokenTold]:
+        """The tokens of the assistant's message. Raises FaultyResponse if they cannot be told, or are not its text."""
+        texts = tuple(token.text for token in tokens)
+        end, n_before = len(texts) - len(self.after), len(self.before)
+        starts = (at for at in range(end, n_before - 1, -1) if texts[at - n_before : at] == self.before)
+        start = next(starts, None) if texts[max(0, end) :] == self.after else None
+        if start is None:
+            raise FaultyResponse(
+                "in the tokens that the server gave, the assistant's message cannot be told from the rest"
+            )
+        found = "".join(texts[start:end])
+        if plain(found) != plain(text) or start == end:
+            raise FaultyResponse(f"the server answered about another message ({brief(found)})")
+        return tokens[start:end]
+
+
+def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
+    """context: a text, or the turns of `--apply_chat_template`, of which the last may have begun the answer"""
+    turns = json.loads(context[0]) if isinstance(context, tuple) else [{"role": "user", "content": context}]
+    if turns[-1]["role"] == "assistant":
+        continuation = turns.pop()["content"] + continuation
+    return [*turns, {"role": "assistant", "content": continuation.strip()}]
+
+
+def tokens_told(response: Any) -> list[TokenTold]:
+    """Of the conversation, without what was generated; empty if the server tells none. Raises FaultyResponse for
+    something else than log-probabilities."""
+    try:
+        if response.get("prompt_logprobs"):
+            rows = [next(iter(row.values())) if row else {} for row in response["prompt_logprobs"]]
+            return [
+                TokenTold(row.get("decoded_token") or "", row.get("logprob"), row.get("rank") == 1) for row in rows
+            ]
+        if response.get("prompt"):
+            told, n_generated = response["prompt"][0]["logprobs"], 0
+        else:
+            told, n_generated = response["choices"][0]["logprobs"], 1
+        columns = (told.get("tokens") or [], told.get("token_logprobs") or []) if told else ([], [])
+        tokens = [TokenTold(str(text), logprob) for text, logprob in zip(*columns, strict=True)]
+        return tokens[: len(tokens) - n_generated]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise FaultyResponse(f"the server gave {brief(response)} instead of log-probabilities") from None
+
+
+class ChatResponses(ServerResponses):
+    """For one `chat-completions-echo` model, whose requests have one text each."""
+
+    def faults(self, response: Any, texts: Sequence[JsonChatStr], context_lengths: Sequence[int]) -> list[str]:
+        try:
+            return [self.fault_of_all(response, 1) or fault_in(self._lm.scored(response, texts[0]))]
+        except FaultyResponse as fault:
+            return [str(fault)]
+
+
+def fault_in(tokens: Sequence[TokenTold]) -> str:
+    fault = next(filter(None, (fault_of(token.logprob) for token in tokens)), "")
+    return fault.replace("the backend answered a request", "the server answered a token")
+
+
+class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
+    """Takes all arguments of `local-chat-completions`, generates as it does, and has log-likelihoods.
+
+    base_url: of chat completions, such as https://api.together.xyz/v1/chat/completions
+    """
+
+    def __init__(self, base_url: str | None = None, **kwargs: Any) -> None:
+        if not (base_url or "").rstrip("/").endswith(CHAT_COMPLETIONS):
+            raise ValueError(
+                f"base_url is {base_url!r}; give the URL of chat completions, such as "
+                f"http://127.0.0.1:8000/v1{CHAT_COMPLETIONS}"
+            )
+        super().__init__(base_url=base_url, **kwargs)
+        self.max_length = None  # in tokens, which only the server knows
+        self.responses = ChatResponses(self)
+
+    # ------------------------------------------------------------------ the form of requests and of the template
+
+    @cached_property
+    def frame(self) -> Frame:
+        """Raises Unproven if neither form gives the tokens of a known conversation."""
+        reasons = []
+        for asked in (CONTINUED, ECHOED):
+            try:
+                return frame_in(tokens_told(self._posted(asked)), asked)
+            except FaultyResponse as fault:
+                reasons.append(f"with {', '.join(asked)}: {fault}")
+        raise refusal(self, "; ".join(reasons))
+
+    def scores_of_known_text(self) -> list[float]:
+        message = self.frame.message(tokens_told(self._posted(self.frame.asked)), KNOWN_TEXT)
+        if fault := fault_in(message):
+            raise FaultyResponse(fault)
+        return [float(token.logprob or 0) for token in message]
+
+    def _posted(self, asked: Mapping[str, Any]) -> Any:
+        return posted(self, self._payload(conversation(KNOWN_QUESTION, KNOWN_TEXT), asked))
+
+    def _payload(self, messages: Messages, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return {"model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0, **asked}
+
+    # ------------------------------------------------------------------ as lm_eval asks
+
+    def loglikelihood(self, requests: Sequence[Any], **kwargs: Any) -> list[tuple[float, bool]]:
+        if not requests:
+            return []
+        pairs = [request.args for request in requests]
+        texts = [JsonChatStr(json.dumps(conversation(*pair), ensure_ascii=False)) for pair in pairs]
+        self.frame  # noqa: B018 (found out before the first of them is sent)
+        answers = asyncio.run(self.get_batched_requests(texts, pairs, generate=False))
+        return [*chain.from_iterable(answers)]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], **kwargs: Any) -> list[float]:
+        raise NotImplementedError("chat completions have no text without a conversation")
+
+    def _create_payload(self, messages: Any, generate: bool = False, **kwargs: Any) -> dict[str, Any]:
+        if generate:
+            payload: dict[str, Any] = super()._create_payload(messages, generate=True, **kwargs)
+            return payload
+        return self._payload(messages, self.frame.asked)
+
+    def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Any:
+        """Called where the harness repeats what raises."""
+        (fault,) = self.responses.refuse_faulty(outputs, tokens, ())
+        if fault:
+            return [(NoAnswer(fault), False)]
+        message = self.scored(outputs, tokens[0])
+        return [(sum(token.logprob or 0 for token in message), all(token.likeliest for token in message))]
+
+    def scored(self, response: Any, text: JsonChatStr) -> Sequence[TokenTold]:
+        """Raises FaultyResponse."""
+        return self.frame.message(tokens_told(response), json.loads(text.prompt)[-1]["content"])
+
+
+def frame_in(tokens: Sequence[TokenTold], asked: Mapping[str, Any]) -> Frame:
+    """Of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
+    if not tokens:
+        raise FaultyResponse("the response has no log-probabilities of the conversation")
+    starts = [0]  # of the tokens, and the end of the last one, in what is plain of them all
+    for token in tokens:
+        starts.append(starts[-1] + len(plain(token.text)))
+    told = "".join(plain(token.text) for token in tokens)
+    start = told.rfind(plain(KNOWN_TEXT))
+    begin = told.rfind(plain(KNOWN_QUESTION), 0, max(0, start)) + len(plain(KNOWN_QUESTION))
+    if begin < len(plain(KNOWN_QUESTION)):
+        raise FaultyResponse(f"the response is not about the conversation that was sent ({brief(told)})")
+    texts, end = [token.text for token in tokens], start + len(plain(KNOWN_TEXT))
+    if not {begin, start, end} <= {*starts} or begin == start:
+        raise FaultyResponse("a token of the template is one with a part of a message")
+    # tokens of white space have no width here: those around the message are the template's
+    last = len(texts) - starts[::-1].index(start)
+    return Frame(asked, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))
