@@ -242,13 +242,14 @@ def run_plan(plan: Plan, *, say: Say = _silent, watch: Watch = _unwatched, tflop
 
 def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
     """Says how servers are asked, and what they give for a known text; a dry run does not ask them, and a plan that
-    was begun not again. Raises ValueError if that is not what the audits need."""
-    for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in plan.models):
+    was begun not again. Raises ValueError if that is not what the audits need. Nothing of models that are loaded."""
+    models = [model for model in plan.asked_models if model.loaded is None]
+    for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in models):
         if slow:
             say(slow)
     if plan.dry_run or folder.manifest().get("asked") == as_settings(plan):
         return
-    for model in plan.asked_models:
+    for model in models:
         if (kind := scored_by(model.model, plan.audits)) and (found := proven(kind, model.model_args)):
             say(found)
 
