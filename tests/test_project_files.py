@@ -24,6 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGES = ("CONTRIBUTING.md", "docs/adding_a_detector.md", "docs/architecture.md", "docs/releasing.md")
 NAMED = re.compile(r"`([\w./-]+/(?:[\w-]+\.\w+)?|[\w.-]+\.(?:py|md|toml|txt|yaml|cff))`")
 OF_THE_EXAMPLE = ("my_detectors/",)
+NOT_ON_THE_INDEX = "Today only the second works: nothing is on the index yet.\n\n"
 
 
 def test_one_version_and_one_licence_are_given_everywhere() -> None:
@@ -35,16 +36,23 @@ def test_one_version_and_one_licence_are_given_everywhere() -> None:
 
 def test_the_commands_of_the_releasing_page_set_the_version_everywhere(tmp_path: Path) -> None:
     files = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md")
-    for file in files:
+    pages = ("README.md", "docs/install.md")
+    (tmp_path / "docs").mkdir()
+    for file in (*files, *pages):
         (tmp_path / file).write_text((ROOT / file).read_text())
     commands = re.findall(r"^ *(sed .*)$", (ROOT / "docs/releasing.md").read_text(), re.M)
     subprocess.run(["bash", "-ec", "\n".join(["V=98.7.6", *commands])], check=True, cwd=tmp_path)
     release, citation, changes = ((tmp_path / file).read_text() for file in files)
     assert tomllib.loads(release)["project"]["version"] == yaml.safe_load(citation)["version"] == "98.7.6"
+    assert yaml.safe_load(citation)["date-released"] == date.today()
     assert re.search(r"^## (.*)$", changes, re.M)[1] == f"98.7.6 ({date.today():%F})"
-    for file, changed in zip(files, (release, citation, changes), strict=True):
-        unchanged = (ROOT / file).read_text().splitlines()
-        assert sum(old != new for old, new in zip(unchanged, changed.splitlines(), strict=True)) == 1
+    new_lines = (1, 2, 1)  # in the citation those of version and date
+    for file, changed, count in zip(files, (release, citation, changes), new_lines, strict=True):
+        before, after = (ROOT / file).read_text().splitlines(), changed.splitlines()
+        assert len([line for line in after if line not in before]) == count
+        assert 1 <= len([line for line in before if line not in after]) <= count
+    for page in pages:
+        assert (ROOT / page).read_text().replace(NOT_ON_THE_INDEX, "") == (tmp_path / page).read_text()
 
 
 def test_the_constraints_pin_what_the_package_requires_on_every_python() -> None:

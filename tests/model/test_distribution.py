@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import venv
+from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from readme_renderer import markdown
 
 pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[2]
@@ -70,6 +73,18 @@ def test_both_distributions_carry_what_the_checkout_has_and_nothing_else(built: 
 def test_the_checks_of_a_package_index_find_nothing(built: Path, wheel: Path) -> None:
     assert done(BIN / "twine", "--no-color", "check", "--strict", *built.iterdir()).count("PASSED") == 2
     assert done(BIN / "check-wheel-contents", wheel).strip().endswith(": OK")
+
+
+def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        readme = message_from_bytes(archive.read(metadata)).get_payload(decode=True).decode()
+    page = markdown.render(readme)
+    anchors = {f"#{anchor}" for anchor in re.findall(r'id="([^"]+)"', page)}
+    links = re.findall(r'href="([^"]+)"', page)
+    assert len(links) > 10
+    assert not [link for link in links if not link.startswith("https://") and link not in anchors]
+    assert "installing (docs/install.md)" in page
 
 
 def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path, model: Path) -> None:
