@@ -39,8 +39,8 @@ from lm_eval_leakage.jobs.plan import (
 )
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
-from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
-from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
+from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
+from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -98,7 +98,6 @@ N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
 MANY_TOGETHER = 10  # verdicts of an engine's plan, which share the level
-MODEL_DEFAULTS = (None, "", "main")
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
 
@@ -173,8 +172,7 @@ class PresentRuns:
 
 def name_among_runs(who: NamedModel) -> str:
     """A model's name with its revision, as `logs.runs` makes it."""
-    told = [f"{key}={who.model_args[key]}" for key in OF_IDENTITY if who.model_args.get(key) not in MODEL_DEFAULTS]
-    return " ".join([who.name, *told])
+    return model_named(who.name, who.model_args)
 
 
 def present_runs(

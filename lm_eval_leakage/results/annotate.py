@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.questions.in_prompts import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards, shown_metrics
 from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
@@ -93,7 +95,7 @@ def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
     return {
         "runs": list(dict.fromkeys(map(str, files))),
         "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
-        "lm_eval": sorted({str(run.results.get("lm_eval_version") or "unknown") for run in runs}),
+        "lm_eval": sorted({str(run.results.get("lm_eval_version") or run.made_by or "unknown") for run in runs}),
     }
 
 
@@ -193,16 +195,21 @@ class Joining:
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
+    @cached_property
+    def _by_prompt(self) -> QuestionsInPrompts[AuditedQuestion]:
+        return QuestionsInPrompts((one.question, one.options, one) for one in self._by_hash.values())
+
     def join(self, one: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
         """By the hash of the data row, else by the hash of its text, since data sets of one benchmark on the hub
-        differ in other fields, else as a copy of a question of the same task."""
+        differ in other fields, else as a copy of a question of the same task; in another tool's prompt, else."""
         found = [
             replace(
                 answer,
                 task=one.task,
                 audited=self._by_hash.get(answer.doc_hash)
                 or self._by_content.get(answer.content)
-                or self._by_key.get((one.task, answer.key)),
+                or self._by_key.get((one.task, answer.key))
+                or (self._by_prompt.find(answer.asked.stem, answer.asked.options) if answer.asked else None),
                 log=answer.log or ("" if one.log is None else str(one.log)),
                 n_shot=one.n_shot,
             )
