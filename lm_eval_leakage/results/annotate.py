@@ -75,19 +75,42 @@ def _annotation(
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
-    made = provenances(runs)
+    made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
+    names = _benchmarks_of_other_tools(questions)
     own_groups = [part.answered.run.results.get("group_subtasks") or {} for part in parts]
     return Annotation(
         model,
         audited.detector,
-        tuple(replace(row, provenance=made.get(row.task, NOT_TOLD)) for row in rows),
-        tuple(question for part in parts for question in part.questions),
+        tuple(replace(row, provenance=made.get(names.get(row.task, row.task), NOT_TOLD)) for row in rows),
+        questions,
         found,
         {name: members for own in own_groups for name, members in own.items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
         audited.calibrated.n_seen if audited.calibrated else 0,
     )
+
+
+def _benchmarks_of_other_tools(questions: Iterable[AnnotatedQuestion]) -> dict[str, str]:
+    """Of each task of another tool whose audited questions are all of one benchmark, that benchmark."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in questions:
+        if one.asked is not None and one.audited is not None:
+            found[one.task].add(one.audited.benchmark)
+    return {task: own.pop() for task, own in found.items() if len(own) == 1}
+
+
+def named_as_benchmarks(annotation: Annotation) -> Annotation:
+    """With each task of another tool named as the benchmark that it asks, of several that ask one the first."""
+    names: dict[str, str] = {}
+    known = {row.task for row in annotation.rows}
+    for task, benchmark in _benchmarks_of_other_tools(annotation.questions).items():
+        if benchmark not in known:
+            names[task] = benchmark
+            known.add(benchmark)
+    rows = tuple(replace(row, task=names.get(row.task, row.task)) for row in annotation.rows)
+    questions = tuple(replace(one, task=names.get(one.task, one.task)) for one in annotation.questions)
+    return replace(annotation, rows=rows, questions=questions) if names else annotation
 
 
 def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
