@@ -37,12 +37,12 @@ def run_of_other_tool(file: Path, problems: list[Problem]) -> Run | None:
     if file.stem.endswith(ANNOTATED):
         return None
     if is_of_inspect(file):
+        _refuse_without_inspect(file)
         read, tool = _inspect_run, "inspect_ai"
     elif _is_of_opencompass(file):
         read, tool = _opencompass_run, "OpenCompass"
     else:
         return None
-    _refuse_without_inspect(file)
     try:
         return read(file)
     except Exception as error:  # the tool's own reader may raise anything
@@ -107,13 +107,12 @@ def is_of_inspect(file: Path) -> bool:
 
 
 def _refuse_without_inspect(file: Path) -> None:
-    if is_of_inspect(file):
-        try:
-            import inspect_ai.log  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                f"{file} is a log of inspect_ai, which reads it and is not installed; run `pip install inspect_ai`"
-            ) from error
+    try:
+        import inspect_ai.log  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"{file} is a log of inspect_ai, which reads it and is not installed; run `pip install inspect_ai`"
+        ) from error
 
 
 def _inspect_run(file: Path) -> Run:
@@ -137,16 +136,11 @@ def _inspect_run(file: Path) -> Run:
 
 def _of_inspect(file: Path) -> Iterator[Line]:
     """Of several epochs, a question's score is the mean; samples that failed have none."""
-    from inspect_ai.log import read_eval_log, read_eval_log_samples
+    from inspect_ai.log import read_eval_log
 
-    samples: Iterable[Any] = (
-        read_eval_log_samples(str(file), all_samples_required=False)  # one at a time, since they hold transcripts
-        if file.suffix == ".eval"
-        else read_eval_log(str(file)).samples or ()
-    )
     asked: dict[object, dict[str, Any]] = {}
     scores: dict[str, dict[object, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for sample in samples:
+    for sample in read_eval_log(str(file)).samples or ():
         asked[sample.id] = asked.get(sample.id) or _asked(_prompt_of(sample.input), sample.choices)
         for name, score in (sample.scores or {}).items():
             if (value := _grade(score.value)) is not None:
