@@ -58,15 +58,12 @@ def sample_lines(file: Path, problems: list[Problem]) -> Iterator[Line]:
     except Exception as error:
         problems.append(Problem(f"left out: its samples cannot be read ({in_one_sentence(error)})", file))
         return
-    asked = {line["doc_id"]: line for _, line in lines}
-    unscored = sum(not line["metrics"] for line in asked.values())
-    if unscored:
-        what = (
-            f"{unscored} of {len(asked)} questions have no score; `n` counts them, and the accuracy is of the others"
-        )
+    n_asked = len({line["doc_id"] for _, line in lines})
+    if unscored := {line["doc_id"] for _, line in lines if not line["metrics"]}:
+        what = f"{len(unscored)} of {n_asked} questions have no score; `n` counts them, the accuracy is of the others"
         problems.append(Problem(what, file, incomplete=True))
-    if n_unread := sum("choices" not in line["doc"] for line in asked.values()):
-        what = f"{n_unread} of {len(asked)} questions show no options that can be read, by which they could be joined"
+    if unread := {line["doc_id"] for _, line in lines if "choices" not in line["doc"]}:
+        what = f"{len(unread)} of {n_asked} questions show no options that can be read, by which they could be joined"
         problems.append(Problem(what, file))
     yield from lines
 
@@ -81,12 +78,10 @@ def _asked(prompt: str, choices: Sequence[str] | None = None) -> dict[str, Any]:
     """What was asked, as a data row: the text before the options, and the options, which are in the prompt if there
     are no `choices` or only labels."""
     labels = labels_among(choices) if choices else None
-    if choices and not labels:
-        return {"question": prompt, "choices": list(choices)}
-    shown = options_after_labels(prompt, labels) or options_after_labels(prompt)
-    if shown is None:
-        return {"question": prompt}
-    return {"question": shown.frame.before, "choices": list(shown.options)}
+    shown = None if choices and not labels else options_after_labels(prompt, labels) or options_after_labels(prompt)
+    if shown is not None:
+        return {"question": shown.frame.before, "choices": list(shown.options)}
+    return {"question": prompt, "choices": list(choices)} if choices else {"question": prompt}
 
 
 def _sections(task: str, n: int, told: Mapping[str, float], made_by: str) -> dict[str, Any]:
@@ -128,7 +123,10 @@ def _inspect_run(file: Path) -> Run:
     arguments = log.eval.model_args
     model = arguments.get("model_path") or log.eval.model.partition("/")[2] or log.eval.model
     n = len(log.eval.dataset.sample_ids or ()) or log.eval.dataset.samples or 0
-    task = log.eval.task.rpartition("/")[2]
+    arguments_of_task = getattr(log.eval, "task_args_passed", None) or {}  # as the subject of a benchmark
+    task = " ".join(
+        [log.eval.task.rpartition("/")[2], *(f"{key}={value}" for key, value in arguments_of_task.items())]
+    )
     sections = _sections(task, n, told, f"inspect_ai {(log.eval.packages or {}).get('inspect_ai', '')}".strip())
     time = str(log.eval.created)[:19].replace(":", "-")
     return Run(model_named(str(model), arguments), time, sections, file, {task: file})
@@ -176,12 +174,13 @@ def lighteval_run(
 ) -> Run:
     """results: of its results file; details: its parquet file of each task"""
     general, tasks = results["config_general"], results.get("config_tasks") or {}
-    logs = {task: log for task, log in details.items() if _n_rows(log, problems)}
+    held = {task: _n_rows(log, problems) for task, log in details.items()}
+    logs = {task: log for task, log in details.items() if held[task]}
     told = {name: own for name, own in results["results"].items() if name in tasks or name in logs}
     sections = {
         "results": {name: {f"{key},none": value for key, value in own.items()} for name, own in told.items()},
         "n-shot": {name: name.rpartition("|")[2] for name in told},
-        "n-samples": {name: {"effective": _n_rows(log, [])} for name, log in logs.items()},
+        "n-samples": {name: {"effective": held[name]} for name in logs},
         MADE_BY: "lighteval",
     }
     model = model_named(str(general.get("model_name")), general.get("model_config") or {})

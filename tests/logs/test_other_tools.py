@@ -21,6 +21,7 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
+from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.tables import write
 from tests.logs.inspect_stand_in import install, log_of, sample, scored
@@ -118,9 +119,8 @@ def test_samples_that_failed_are_counted_and_not_in_the_accuracy(tmp_path, monke
     (tmp_path / "x.eval").touch()
     (found,) = annotate([tmp_path])
     assert (found.rows[0].n, found.rows[0].accuracy.value) == (3, 1.0)
-    assert "2 of 3 questions have no score; `n` counts them, and the accuracy is of the others" in str(
-        found.problems[0]
-    )
+    told = "2 of 3 questions have no score; `n` counts them, the accuracy is of the others"
+    assert told in str(found.problems[0])
     assert found.problems[0].incomplete
 
 
@@ -131,6 +131,23 @@ def test_a_log_that_was_cut_off_says_how_many_questions_it_holds(tmp_path, monke
     (tmp_path / "x.eval").touch()
     (found,) = annotate([tmp_path])
     assert any("holds 1 of the 5 questions of pupils" in str(one) for one in found.problems)
+
+
+def test_tasks_with_other_arguments_are_other_tasks(tmp_path, monkeypatch) -> None:
+    asked = [sample("a", **scored("C"))]
+    logs = {f"{one}.eval": log_of(asked, task="of/x", task_args_passed={"subject": one}) for one in ("art", "law")}
+    install(monkeypatch, logs)
+    for name in logs:
+        (tmp_path / name).touch()
+    assert sorted(read(tmp_path)[0]) == ["x subject=art", "x subject=law"]
+
+
+def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(tmp_path, monkeypatch) -> None:
+    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"), input="How many?", choices=["1", "2"])])})
+    (tmp_path / "x.eval").touch()
+    (answer,) = read(tmp_path)[0]["pupils"]
+    assert answer.asked is not None
+    assert (answer.asked.stem, answer.asked.options) == ("How many?", ("1", "2"))
 
 
 @pytest.mark.parametrize(
@@ -358,6 +375,12 @@ def test_damaged_predictions_are_one_sentence(tmp_path, content: str) -> None:
 
 
 # ---------------------------------------------------------------------- what is written
+
+
+def test_no_clean_task_is_made_of_them(tmp_path) -> None:
+    found = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    with pytest.raises(ValueError, match="hold no question of a task of lm_eval"):
+        clean_sets(found)
 
 
 def test_what_is_written_stands_beside_the_logs_and_is_no_run(tmp_path, monkeypatch) -> None:
