@@ -25,6 +25,7 @@ ACCURACY, STDERR = "acc", "acc_stderr"
 INSPECT_JSON = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"status":')
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # inspect_ai's: correct, partially, incorrect, no answer
 BOT_ROLES = ("BOT", "assistant")
+OPTION_BEGINS = re.compile(r"\n|: |：")  # after it, in OpenCompass's texts
 Line = tuple[int, dict[str, Any]]  # of a samples log, with its number
 
 
@@ -123,10 +124,8 @@ def _inspect_run(file: Path) -> Run:
     arguments = log.eval.model_args
     model = arguments.get("model_path") or log.eval.model.partition("/")[2] or log.eval.model
     n = len(log.eval.dataset.sample_ids or ()) or log.eval.dataset.samples or 0
-    arguments_of_task = getattr(log.eval, "task_args_passed", None) or {}  # as the subject of a benchmark
-    task = " ".join(
-        [log.eval.task.rpartition("/")[2], *(f"{key}={value}" for key, value in arguments_of_task.items())]
-    )
+    asked_with = getattr(log.eval, "task_args_passed", None) or {}  # such as the subject; older logs lack it
+    task = " ".join([log.eval.task.rpartition("/")[2], *(f"{key}={value}" for key, value in asked_with.items())])
     sections = _sections(task, n, told, f"inspect_ai {(log.eval.packages or {}).get('inspect_ai', '')}".strip())
     time = str(log.eval.created)[:19].replace(":", "-")
     return Run(model_named(str(model), arguments), time, sections, file, {task: file})
@@ -179,7 +178,7 @@ def lighteval_run(
     told = {name: own for name, own in results["results"].items() if name in tasks or name in logs}
     sections = {
         "results": {name: {f"{key},none": value for key, value in own.items()} for name, own in told.items()},
-        "n-shot": {name: name.rpartition("|")[2] for name in told},
+        "n-shot": {name: parts[2] for name in told if (parts := name.rpartition("|"))[0]},
         "n-samples": {name: {"effective": held[name]} for name in logs},
         MADE_BY: "lighteval",
     }
@@ -291,9 +290,10 @@ def _of_prediction(prediction: Mapping[str, Any]) -> tuple[str, Sequence[str] | 
     if len(texts) < 2:
         return _human(prediction.get("origin_prompt")), None
     shared = shared_beginning(texts)
-    begun = max(shared.rfind(sign) + len(sign) for sign in ("\n", ": ", "："))  # options may begin alike
-    prompt = shared[:begun] if any(sign in shared for sign in ("\n", ": ", "：")) else shared
-    return prompt, [text[len(prompt) :] for text in texts]
+    begun = max(
+        (found.end() for found in OPTION_BEGINS.finditer(shared)), default=len(shared)
+    )  # options may begin alike
+    return shared[:begun], [text[begun:] for text in texts]
 
 
 def _human(prompt: object) -> str:

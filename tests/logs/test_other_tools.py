@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -188,7 +189,7 @@ def test_prompts_without_options_are_counted_as_not_joined(tmp_path, monkeypatch
 
 
 def test_a_log_where_inspect_is_not_installed_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "inspect_ai.log", None)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     with pytest.raises(ImportError, match="which reads it and is not installed; run `pip install inspect_ai`"):
         find_runs([MADE / EVAL], [])
 
