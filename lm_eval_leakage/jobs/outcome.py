@@ -34,7 +34,7 @@ from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Pl
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, named_model
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
-from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.annotate import annotate, named_as_benchmarks
 from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
@@ -545,7 +545,7 @@ def _checked_model(
         who,
         plan.tasks,
         {step.task: step.benchmarks for step in own.values()},
-        tuple(found),
+        tuple(map(named_as_benchmarks, found)),
         reasons,
         frozenset(step.task for step in own.values() if step.whole),
         frozenset(step.task for step in own.values() if step.staged),

@@ -31,7 +31,7 @@ from lm_eval_leakage.harness.task_shelf import (
     placed_rows,
 )
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.task import drawn
+from lm_eval_leakage.harness.tasks.task import drawn, row_names
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 from lm_eval_leakage.jobs.design import AuditDesign
 from lm_eval_leakage.jobs.plan import (
@@ -47,15 +47,17 @@ from lm_eval_leakage.jobs.plan import (
 )
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
-from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
-from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
+from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
+from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import each_once
+from lm_eval_leakage.questions.in_prompts import QuestionsInPrompts
 from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
-from lm_eval_leakage.results.answered import chosen_runs
+from lm_eval_leakage.results.answered import TaskRun, chosen_runs
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
@@ -86,7 +88,6 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
-MODEL_DEFAULTS = (None, "", "main")
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
 
@@ -104,12 +105,14 @@ class PresentRun:
 
     data: digests of all rows of its tasks; empty for runs of others
     detectors: by which its audits judged, by suffix
+    prompts: what it asked if it is of another tool than lm_eval
     """
 
     asked: Asked
     data: Mapping[str, str]
     files: tuple[Path, ...]
     detectors: Asked
+    prompts: tuple[Question, ...] = ()
 
     def is_of(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> bool:
         """Whether it asked exactly these rows, of tasks with the same rows, and judged with the same parameters."""
@@ -133,6 +136,20 @@ class PresentRuns:
     runs: tuple[PresentRun, ...] = ()
     others: tuple[str, ...] = ()
     n_unknown: int = 0
+
+    def known_in(self, loaded: LoadedTask) -> PresentRuns:
+        """With what other tools asked as questions of this task. Not of a group, whose members these do not name."""
+        if len(loaded.leaves) != 1 or not any(run.prompts for run in self.runs):
+            return self
+        ((task, built),) = loaded.leaves.items()
+        read = ((content_of(doc)[0], row_names(doc)[0]) for doc in built.eval_docs)
+        known = QuestionsInPrompts((one.stem, one.options, f"{task} {doc_hash}") for one, doc_hash in read if one)
+
+        def told(run: PresentRun) -> PresentRun:
+            names = {name for one in run.prompts if (name := known.find(one.stem, one.options))}
+            return replace(run, asked={**run.asked, RUN: run.asked[RUN] | names})
+
+        return replace(self, runs=tuple(map(told, self.runs)))
 
     def with_any(self, kind: str, rows: Sequence[PlacedRow]) -> tuple[Path, ...]:
         """Files of the runs that answered any of these rows, or that have any such audit: a verdict is adjusted for
@@ -161,8 +178,7 @@ class PresentRuns:
 
 def name_among_runs(who: NamedModel) -> str:
     """A model's name with its revision, as `logs.runs` makes it."""
-    told = [f"{key}={who.model_args[key]}" for key in OF_IDENTITY if who.model_args.get(key) not in MODEL_DEFAULTS]
-    return " ".join([who.name, *told])
+    return model_named(who.name, who.model_args)
 
 
 def present_runs(
@@ -209,8 +225,10 @@ def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) 
     found = []
     for run in runs:
         audited, detectors = _audited(run, needs_control)
-        asked = {**audited, RUN: _answered(run, problems)}
-        found.append(PresentRun(asked, run.data, run.results_files, detectors))
+        answered = _answered(run, problems)
+        asked = {**audited, RUN: frozenset(f"{one.task} {answer.doc_hash}" for one, answer in answered)}
+        prompts = tuple(answer.asked for _, answer in answered if answer.asked is not None)
+        found.append(PresentRun(asked, run.data, run.results_files, detectors, prompts))
     return tuple(found)
 
 
@@ -219,13 +237,13 @@ def _detectors(loaded: LoadedTask) -> frozenset[str]:
     return frozenset(without_reference(name) for task in loaded.leaves.values() for name in task.detectors.values())
 
 
-def _answered(run: Run, problems: list[Problem]) -> frozenset[str]:
-    found: set[str] = set()
+def _answered(run: Run, problems: list[Problem]) -> list[tuple[TaskRun, AnnotatedQuestion]]:
+    found: list[tuple[TaskRun, AnnotatedQuestion]] = []
     for one in chosen_runs([run], problems):
         answers = one.answers(problems)
         if len({answer.doc_id for answer in answers}) >= one.n_questions:
-            found |= {f"{one.task} {answer.doc_hash}" for answer in answers}
-    return frozenset(found)
+            found += [(one, answer) for answer in answers]
+    return found
 
 
 def _audited(run: Run, needs_control: bool) -> tuple[Asked, Asked]:
@@ -453,6 +471,8 @@ class _PlannedTask:
         orders, folder = self.plan.orders, self.plan.reference
         self.of_orders: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
         self.base = self._loaded(name)
+        if not isinstance(self.base, str):
+            self.given = self.given.known_in(self.base)
         self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.of_orders)
         if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
             raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")

@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, UNIT_FILE, CampaignFolde
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, identity_of_unit
 from lm_eval_leakage.jobs.outcome import TABLE_FILES, VERDICTS, CheckedTask, conclude, texts_of
 from lm_eval_leakage.jobs.plan import Plan, Unit, as_settings
-from lm_eval_leakage.logs.reference_log import ANNOTATED
+from lm_eval_leakage.logs.run import ANNOTATED
 
 
 @dataclass(frozen=True)

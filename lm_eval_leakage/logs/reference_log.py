@@ -13,12 +13,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 from lm_eval_leakage.logs.audit_line import scored_texts
-from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
+from lm_eval_leakage.logs.run import ANNOTATED, NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.runs import json_lines, results_of
 
 logger = logging.getLogger(__name__)
 
-ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
 
 TextPair = tuple[str, str]
 

@@ -123,10 +123,13 @@ class ShardSet:
         return f"{named} missing: {self.n_asked:,} of {self.n_questions:,} questions are here"
 
 
+ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
+OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 # sections of a results file
 IDENTITY = "leakage_identity"  # what the model's answers depend on
 DATA = "leakage_data"  # a digest of all rows of each task
 DRAW = "leakage_draw"  # how its questions were drawn
+MADE_BY = "made_by"  # another tool than lm_eval; never in lm_eval's own files
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,11 @@ class Run:
     results_file: Path | None = None
     logs: Mapping[str, Path] = field(default_factory=dict)
     shards: Mapping[str, ShardSet] = field(default_factory=dict)
+
+    @property
+    def made_by(self) -> str:
+        """The tool that made it and, where its log has it, the tool's version; empty for lm_eval."""
+        return str(self.results.get(MADE_BY) or "")
 
     @property
     def key(self) -> str:
@@ -221,6 +229,12 @@ def identity_differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> 
 def sanitized(model: str) -> str:
     """A model's name as the harness turns it into a folder name."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
+
+
+def model_named(name: str, arguments: Mapping[str, Any]) -> str:
+    """A model's name with what distinguishes models of one name."""
+    told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]
+    return " ".join([name, *told])
 
 
 def arguments_of(arguments: object) -> Mapping[str, Any]:

@@ -15,6 +15,13 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.logs.other_tools import (
+    is_of_inspect,
+    is_of_lighteval,
+    lighteval_run,
+    run_of_other_tool,
+    sample_lines,
+)
 from lm_eval_leakage.logs.run import (
     DATA,
     DRAW,
@@ -28,6 +35,7 @@ from lm_eval_leakage.logs.run import (
     arguments_of,
     digest_of,
     in_brackets,
+    model_named,
     n_told,
     shard_in,
 )
@@ -171,6 +179,8 @@ def _is_complete(run: Run, task: str) -> bool:
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
+DETAILS = re.compile(rf"details_(?P<task>.+?)_(?P<time>{TIME})\.parquet", re.DOTALL)  # of lighteval
+KINDS = (".json", ".eval", ".parquet")  # of files
 SHAPES: Mapping[str, tuple[type, ...]] = {  # types of the values in each section of a results file that is used
     "results": (dict,),
     "groups": (dict,),
@@ -183,7 +193,6 @@ SHAPES: Mapping[str, tuple[type, ...]] = {  # types of the values in each sectio
     DRAW: (int,),
 }
 SECTIONS_KEPT = (*SHAPES, *OF_CALL, "config", "lm_eval_version")
-OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 
 
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
@@ -197,19 +206,39 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
     for file in files:
         if match := SAMPLES.fullmatch(file.name):
             logs[file.parent, match["time"]][match["task"]] = file
-    runs = []
+        elif match := DETAILS.fullmatch(file.name):
+            logs[file.parent.parent, match["time"]][match["task"]] = file
+    runs: list[Run] = []
     for file in files:
         match = RESULTS.fullmatch(file.name)
         found = _results(file, problems) if match else None
         if match and found is not None:
-            own = logs.pop((file.parent, match["time"]), {})
-            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in SECTIONS_KEPT}, file, own))
+            runs.append(_as_run(file, match["time"], found, logs, problems))
+        elif not match and (other := run_of_other_tool(file, problems)):
+            runs.append(other)
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:
+        why = "".join(f"; {problem}" for problem in problems[:1])
         raise ValueError(
-            f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path"
+            f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path{why}"
         )
     return pooled_runs(sorted(_by_identity(runs), key=lambda run: run.time), problems)
+
+
+def _as_run(
+    file: Path,
+    time: str,
+    found: Mapping[str, Any],
+    logs: dict[tuple[Path, str], dict[str, Path]],
+    problems: list[Problem],
+) -> Run:
+    """The run of a results file; its logs, which are in another folder if they are of lighteval, are taken from the
+    others."""
+    if is_of_lighteval(found):
+        places = [place for place in logs if place[1] == time and place[0] != file.parent]
+        return lighteval_run(found, time, file, logs.pop(places[0]) if places else {}, problems)
+    own = logs.pop((file.parent, time), {})
+    return Run(_model(found), time, {key: found.get(key) or {} for key in SECTIONS_KEPT}, file, own)
 
 
 def _by_identity(runs: Sequence[Run]) -> list[Run]:
@@ -236,13 +265,17 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
         raise ValueError(f"{place} does not exist; name the folder that was the run's --output_path")
     if place.is_file():
         times = re.findall(TIME, place.name)
-        return [file for file in place.parent.iterdir() if file == place or (times and times[-1] in file.name)]
+        if not times or is_of_inspect(place):
+            return [place]
+        beside = [file for file in place.parent.iterdir() if file == place or times[-1] in file.name]
+        output = next((folder.parent for folder in place.parents if folder.name == "results"), None)  # of lighteval
+        return beside + ([] if output is None else list((output / "details").rglob(f"details_*_{times[-1]}.parquet")))
 
     def unreadable(error: OSError) -> None:
         problems.append(Problem(f"left out: cannot be listed ({error.strerror})", Path(str(error.filename))))
 
     found = [Path(folder, name) for folder, _, names in os.walk(place, onerror=unreadable) for name in names]
-    return [file for file in found if ".json" in file.name and file.is_file()]
+    return [file for file in found if any(kind in file.name for kind in KINDS) and file.is_file()]
 
 
 def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
@@ -289,8 +322,7 @@ def _model(results: Mapping[str, Any]) -> str:
     config = results["config"]
     arguments = arguments_of(config.get("model_args"))
     name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
-    told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]
-    return " ".join([str(name or "model"), *told])
+    return model_named(str(name or "model"), arguments)
 
 
 def _without_results(
@@ -304,6 +336,11 @@ def _without_results(
         Problem(f"the run of {time} has samples of {names} but no results file; taken for a run of {model!r}", folder)
     )
     return Run(model, time, logs=logs)
+
+
+def samples_in(log: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a samples log, or those that another tool's log amounts to."""
+    return json_lines(log, problems) if log.suffix == ".jsonl" else sample_lines(log, problems)
 
 
 def json_lines(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -25,7 +25,7 @@ def question_key(question: Question) -> str:
     invisible characters. Empty, so that it has no copies, for a shard."""
     if isinstance(question, Shard):
         return ""
-    return hashlib.sha256(_joined(question, _comparable)).hexdigest()[:16]
+    return hashlib.sha256(_joined(question, comparable)).hexdigest()[:16]
 
 
 def _joined(question: Question, read: Callable[[str], str]) -> bytes:
@@ -33,7 +33,8 @@ def _joined(question: Question, read: Callable[[str], str]) -> bytes:
     return "\x1f".join([read(question.stem), *sorted(map(read, question.options))]).encode("utf-8", "surrogatepass")
 
 
-def _comparable(text: str) -> str:
+def comparable(text: str) -> str:
+    """The same for texts that differ only in case, white space, Unicode form and invisible characters."""
     return canonical(canonical(text).casefold())
 
 

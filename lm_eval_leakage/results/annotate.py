@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.questions.in_prompts import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards, shown_metrics
 from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
@@ -73,13 +75,14 @@ def _annotation(
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
-    made = provenances(runs)
+    made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
+    names = _benchmarks_of_other_tools(questions)
     own_groups = [part.answered.run.results.get("group_subtasks") or {} for part in parts]
     return Annotation(
         model,
         audited.detector,
-        tuple(replace(row, provenance=made.get(row.task, NOT_TOLD)) for row in rows),
-        tuple(question for part in parts for question in part.questions),
+        tuple(replace(row, provenance=made.get(names.get(row.task, row.task), NOT_TOLD)) for row in rows),
+        questions,
         found,
         {name: members for own in own_groups for name, members in own.items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
@@ -88,12 +91,34 @@ def _annotation(
     )
 
 
+def _benchmarks_of_other_tools(questions: Iterable[AnnotatedQuestion]) -> dict[str, str]:
+    """Of each task of another tool whose audited questions are all of one benchmark, that benchmark."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in questions:
+        if one.asked is not None and one.audited is not None:
+            found[one.task].add(one.audited.benchmark)
+    return {task: own.pop() for task, own in found.items() if len(own) == 1}
+
+
+def named_as_benchmarks(annotation: Annotation) -> Annotation:
+    """With each task of another tool named as the benchmark that it asks, of several that ask one the first."""
+    names: dict[str, str] = {}
+    known = {row.task for row in annotation.rows}
+    for task, benchmark in _benchmarks_of_other_tools(annotation.questions).items():
+        if benchmark not in known:
+            names[task] = benchmark
+            known.add(benchmark)
+    rows = tuple(replace(row, task=names.get(row.task, row.task)) for row in annotation.rows)
+    questions = tuple(replace(one, task=names.get(one.task, one.task)) for one in annotation.questions)
+    return replace(annotation, rows=rows, questions=questions) if names else annotation
+
+
 def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
     files = [file for part in parts for file in part.answered.run.results_files or (part.answered.log,)]
     return {
         "runs": list(dict.fromkeys(map(str, files))),
         "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
-        "lm_eval": sorted({str(run.results.get("lm_eval_version") or "unknown") for run in runs}),
+        "lm_eval": sorted({str(run.results.get("lm_eval_version") or run.made_by or "unknown") for run in runs}),
     }
 
 
@@ -193,16 +218,21 @@ class Joining:
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
+    @cached_property
+    def _by_prompt(self) -> QuestionsInPrompts[AuditedQuestion]:
+        return QuestionsInPrompts((one.question, one.options, one) for one in self._by_hash.values())
+
     def join(self, one: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
         """By the hash of the data row, else by the hash of its text, since data sets of one benchmark on the hub
-        differ in other fields, else as a copy of a question of the same task."""
+        differ in other fields, else as a copy of a question of the same task; in another tool's prompt, else."""
         found = [
             replace(
                 answer,
                 task=one.task,
                 audited=self._by_hash.get(answer.doc_hash)
                 or self._by_content.get(answer.content)
-                or self._by_key.get((one.task, answer.key)),
+                or self._by_key.get((one.task, answer.key))
+                or (self._by_prompt.find(answer.asked.stem, answer.asked.options) if answer.asked else None),
                 log=answer.log or ("" if one.log is None else str(one.log)),
                 n_shot=one.n_shot,
             )

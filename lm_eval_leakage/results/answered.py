@@ -21,8 +21,9 @@ from typing import Any, TypeGuard
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
+from lm_eval_leakage.logs.other_tools import OTHER_TOOL
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, n_told
-from lm_eval_leakage.logs.runs import json_lines
+from lm_eval_leakage.logs.runs import samples_in
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
@@ -47,7 +48,7 @@ class TaskRun:
     def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
         """Those in its logs; those of shards in the order that they have in the log of a whole run."""
         logs = self.run.logs_of(self.task)
-        found = [answer for log in logs for answer in answers(json_lines(log, problems), problems, log)]
+        found = [answer for log in logs for answer in answers(samples_in(log, problems), problems, log)]
         return found if len(logs) < 2 else sorted(found, key=lambda answer: answer.doc_id)
 
 
@@ -126,6 +127,7 @@ def answers(
                 length = sum(map(len, _texts(doc)))
                 found[key] = {"content": content, "subject": subject_of(doc), "length": length, "scores": {}}
                 found[key] |= {"key": "" if read is None else question_key(read), "filters": set()}
+                found[key]["asked"] = read if OTHER_TOOL in sample else None
             found[key]["scores"].update(_scores(sample))
             found[key]["filters"].add(intern(str(sample.get("filter", "none"))))
         except NOT_AS_WRITTEN as error:

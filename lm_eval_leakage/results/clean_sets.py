@@ -202,13 +202,16 @@ def clean_sets(
             f"target_rate is {guarantee.target_rate}, but {why} keeps questions for which no rate holds; leave out "
             "one of the two"
         )
-    tasks = list(dict.fromkeys(question.task for annotation in annotations for question in annotation.questions))
+    of_harness = [  # a log of another tool does not tell which rows of a task it asked
+        replace(one, questions=tuple(asked for asked in one.questions if asked.asked is None)) for one in annotations
+    ]
+    tasks = list(dict.fromkeys(question.task for annotation in of_harness for question in annotation.questions))
     if not tasks:
         raise ValueError(
-            f"the runs of {len(annotations)} model(s) hold no question of a task; give folders of runs with "
-            "--log_samples, the audits and a run of the base tasks"
+            f"the runs of {len(annotations)} model(s) hold no question of a task of lm_eval; give folders of its runs "
+            "with --log_samples, the audits and a run of the base tasks"
         )
-    views = [_View(annotation) for annotation in annotations]
+    views = [_View(annotation) for annotation in of_harness]
     sets = [_clean_set(task, views, rule, keep_untested) for task in tasks]
     return [replace(one, guarantee=guarantee) for one in sets]
 

@@ -22,7 +22,7 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, digest_of, leaves
-from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
     FLAGGED_RATE,
@@ -265,6 +265,7 @@ class AnnotatedQuestion:
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
     key: as of `questions.copies`; empty if the row has no known layout
+    asked: in the log of another tool than lm_eval, what was asked, as its prompt words it; None without options
     """
 
     task: str
@@ -279,6 +280,7 @@ class AnnotatedQuestion:
     n_shot: str = ""
     filters: frozenset[str] = frozenset()
     key: str = ""
+    asked: Question | None = None
 
 
 @dataclass(frozen=True)

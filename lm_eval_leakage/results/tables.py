@@ -12,7 +12,8 @@ from typing import Any
 
 from lm_eval_leakage.files import atomic_file, atomic_write
 from lm_eval_leakage.logs.audit_line import Scalar
-from lm_eval_leakage.logs.run import OF_ALL_SHARDS
+from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS
+from lm_eval_leakage.logs.runs import RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
@@ -103,33 +104,35 @@ LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
-    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run.
+    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run; what is added to a log of another
+    tool, which is no results file, stands alone in `*_leakage.json`.
 
     folder: for the files, each in a sub-folder named after its model; by default they are next to the originals
     """
     files = []
     for original in map(Path, annotation.origins.get("runs", ())):
-        if original.suffix == ".json":
-            content = json.loads(original.read_text(encoding="utf-8"))
+        if original.suffix != ".jsonl":
+            content = json.loads(original.read_bytes()) if RESULTS.fullmatch(original.name) else {}
             rows = [row for row in annotation.rows if row.origin == str(original)]
             told = _with_columns(content, rows, annotation, version)
-            files.append(_beside(original, folder))
+            files.append(_beside(original, ".json", folder))
             atomic_write(files[-1], json.dumps(told, indent=2, ensure_ascii=False))
     by_log: dict[str, list[AnnotatedQuestion]] = {}
     for question in annotation.questions:
         by_log.setdefault(question.log, []).append(question)
     for log, questions in by_log.items():
-        files.append(_beside(Path(log), folder))
+        files.append(_beside(Path(log), ".jsonl", folder))
         with atomic_file(files[-1]) as lines:
             for record in same_columns([flat_question(question) for question in questions]):
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
     return files
 
 
-def _beside(original: Path, folder: Path | None) -> Path:
-    """Within `folder`, in a sub-folder named after the model, so that files of several models do not collide."""
+def _beside(original: Path, suffix: str, folder: Path | None) -> Path:
+    """Within `folder`, in a sub-folder named as that of the original, after the model, so that files of several models
+    do not collide."""
     place = original.parent if folder is None else folder / original.parent.name
-    return place / f"{original.stem}_{LEAKAGE_FILTER}{original.suffix}"
+    return place / f"{original.stem}{ANNOTATED}{suffix}"
 
 
 def _with_columns(

@@ -1,0 +1,55 @@
+"""The reader of inspect_ai that is used, for where it is not installed: logs in JSON become objects with the
+same attributes, and a `.eval` is what a test says it holds. Tests with inspect_ai itself are in `test_other_tools`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+class Attributes(dict[str, Any]):
+    """A mapping whose values are also attributes; those that a log leaves out are None."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get(name)
+
+
+def attributes(value: object) -> Any:
+    return json.loads(json.dumps(value), object_hook=Attributes)
+
+
+def sample(key: int | str, epoch: int = 1, **told: Any) -> dict[str, Any]:
+    usual = {"input": f"Question {key}?", "choices": ["yes", f"no {key}"], "target": "A"}
+    return {"id": key, "epoch": epoch, **usual, **told}
+
+
+def scored(value: object, by: str = "choice") -> dict[str, Any]:
+    return {"scores": {by: {"value": value}}}
+
+
+def log_of(samples: Iterable[Mapping[str, Any]], **told: Any) -> dict[str, Any]:
+    """As inspect_ai writes it; `told` replaces parts of `eval`."""
+    found = list(samples)
+    asked = {"samples": len({one["id"] for one in found}), "sample_ids": list({one["id"]: 0 for one in found})}
+    own = {"created": "2026-01-02T03:04:05+00:00", "task": "pupils", "model": "hf/org/m", "model_args": {}}
+    return {"version": 2, "status": "success", "eval": {**own, "dataset": asked, **told}, "samples": found}
+
+
+def install(patch: pytest.MonkeyPatch, logs: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """logs: of each `.eval`, by its name"""
+
+    def read_eval_log(file: str, header_only: bool = False) -> Any:
+        place = Path(file)
+        return attributes((logs or {}).get(place.name) or json.loads(place.read_text(encoding="utf-8")))
+
+    package, log = ModuleType("inspect_ai"), ModuleType("inspect_ai.log")
+    log.read_eval_log = read_eval_log  # type: ignore[attr-defined]
+    package.log = log  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "inspect_ai", package)
+    patch.setitem(sys.modules, "inspect_ai.log", log)

@@ -1,0 +1,410 @@
+"""Logs of inspect_ai, lighteval and OpenCompass as runs.
+
+`other_tools/` has what these tools wrote of SmolLM2-135M's answers to six questions of ours; of OpenCompass, what its
+writers made of the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.answered import TaskRun, chosen_runs
+from lm_eval_leakage.results.clean_sets import clean_sets
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.tables import write
+from tests.logs.inspect_stand_in import install, log_of, sample, scored
+from tests.results.harness_files import audited, write_run
+
+MADE = Path(__file__).parent / "other_tools"
+PUPILS = [json.loads(line) for line in (MADE / "pupils.jsonl").read_text().splitlines()]
+EVAL, SHUFFLED = "inspect_ai/pupils.eval", "inspect_ai/pupils-shuffled.json"
+TIME = "2026-11-26T20-21-00.636459"
+TASKS = ("cloze", "letters")
+
+
+def read(*places: Path) -> tuple[dict[str, list[AnnotatedQuestion]], list[Problem]]:
+    """The answers of each task."""
+    problems: list[Problem] = []
+    tasks: list[TaskRun] = [one for run in find_runs(places, problems) for one in chosen_runs([run], problems)]
+    return {one.task: one.answers(problems) for one in tasks if one.log}, problems
+
+
+def of_lighteval(folder: Path) -> Path:
+    """Its output, with names that not every file system knows."""
+    results, details = folder / "results/org/smollm2", folder / f"details/org/smollm2/{TIME}"
+    for place in (results, details):
+        place.mkdir(parents=True)
+    shutil.copy(MADE / "lighteval/results.json", results / f"results_{TIME}.json")
+    for task in TASKS:
+        shutil.copy(MADE / f"lighteval/{task}.parquet", details / f"details_pupils:{task}|0_{TIME}.parquet")
+    return folder
+
+
+def of_opencompass(folder: Path) -> Path:
+    shutil.copytree(MADE / "opencompass", folder / "20261126_204500")
+    return folder
+
+
+def audit_of_pupils(folder: Path, model: str = "smollm2", flagged: Sequence[int] = (0, 3)) -> Path:
+    """An audit as lm_eval would write it of the same questions."""
+    rows = [one | {"subject": "nature"} for one in PUPILS]
+    write_run(folder, model, {"pupils_leakage_perm": [audited(one, n in flagged) for n, one in enumerate(rows)]})
+    return folder
+
+
+def right(answers: Sequence[AnnotatedQuestion]) -> dict[str, float]:
+    """The score of each question, by its first words."""
+    return {str(one.asked and one.asked.stem): next(iter(one.scores.values())) for one in answers}
+
+
+# ---------------------------------------------------------------------- inspect_ai
+
+
+def test_a_log_of_inspect_is_a_run_with_its_own_accuracy(tmp_path, monkeypatch) -> None:
+    install(monkeypatch)
+    (run,) = find_runs([MADE / SHUFFLED], [])
+    told = json.loads((MADE / SHUFFLED).read_text())["results"]["scores"][0]["metrics"]
+    assert (run.model, run.time[:10]) == ("smollm2", "2026-11-26")
+    assert run.made_by.startswith("inspect_ai 0.")
+    assert run.results["results"] == {
+        "pupils_shuffled": {"acc,choice": told["accuracy"]["value"], "acc_stderr,choice": told["stderr"]["value"]}
+    }
+    (answers,) = read(MADE / SHUFFLED)[0].values()
+    assert sum(right(answers).values()) / len(answers) == told["accuracy"]["value"]
+
+
+def test_shuffled_options_are_joined_with_the_audit_of_published_ones(tmp_path, monkeypatch) -> None:
+    install(monkeypatch)
+    (found,) = annotate([MADE / SHUFFLED], [audit_of_pupils(tmp_path)])
+    n = len(json.loads((MADE / SHUFFLED).read_text())["samples"])
+    assert [one.audited is not None for one in found.questions] == [True] * n
+    assert any(one.asked.options != one.audited.options for one in found.questions if one.asked and one.audited)
+    assert {one.audited.question: one.audited.flagged for one in found.questions if one.audited} == {
+        row["question"]: number in (0, 3) for number, row in enumerate(PUPILS[:n])
+    }
+
+
+def test_the_score_of_a_question_is_its_mean_over_epochs(tmp_path, monkeypatch) -> None:
+    samples = [sample("a", 1, **scored("C")), sample("b", 1, **scored("I")), sample("a", 2, **scored("P"))]
+    install(monkeypatch, {"x.eval": log_of([*samples, sample("b", 2, **scored(True))])})
+    (tmp_path / "x.eval").touch()
+    found, problems = read(tmp_path)
+    assert right(found["pupils"]) == {"Question a?": 0.75, "Question b?": 0.5}
+    assert not problems
+
+
+def test_each_scorer_is_a_metric(tmp_path, monkeypatch) -> None:
+    both = {"scores": {"choice": {"value": "C"}, "match": {"value": 0.25}}}
+    install(monkeypatch, {"x.eval": log_of([sample("a", **both)])})
+    (tmp_path / "x.eval").touch()
+    assert read(tmp_path)[0]["pupils"][0].scores == {"acc,choice": 1.0, "acc,match": 0.25}
+
+
+def test_samples_that_failed_are_counted_and_not_in_the_accuracy(tmp_path, monkeypatch) -> None:
+    failed = sample("b", error={"message": "the server is gone"})
+    odd = sample("c", **scored({"several": 1.0}))
+    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C")), failed, odd])})
+    (tmp_path / "x.eval").touch()
+    (found,) = annotate([tmp_path])
+    assert (found.rows[0].n, found.rows[0].accuracy.value) == (3, 1.0)
+    told = "2 of 3 questions have no score; `n` counts them, the accuracy is of the others"
+    assert told in str(found.problems[0])
+    assert found.problems[0].incomplete
+
+
+def test_a_log_that_was_cut_off_says_how_many_questions_it_holds(tmp_path, monkeypatch) -> None:
+    log = log_of([sample("a", **scored("C"))])
+    log["eval"]["dataset"] = {"samples": 5, "sample_ids": list("abcde")}
+    install(monkeypatch, {"x.eval": log | {"status": "cancelled"}})
+    (tmp_path / "x.eval").touch()
+    (found,) = annotate([tmp_path])
+    assert any("holds 1 of the 5 questions of pupils" in str(one) for one in found.problems)
+
+
+def test_tasks_with_other_arguments_are_other_tasks(tmp_path, monkeypatch) -> None:
+    asked = [sample("a", **scored("C"))]
+    logs = {f"{one}.eval": log_of(asked, task="of/x", task_args_passed={"subject": one}) for one in ("art", "law")}
+    install(monkeypatch, logs)
+    for name in logs:
+        (tmp_path / name).touch()
+    assert sorted(read(tmp_path)[0]) == ["x subject=art", "x subject=law"]
+
+
+def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(tmp_path, monkeypatch) -> None:
+    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"), input="How many?", choices=["1", "2"])])})
+    (tmp_path / "x.eval").touch()
+    (answer,) = read(tmp_path)[0]["pupils"]
+    assert answer.asked is not None
+    assert (answer.asked.stem, answer.asked.options) == ("How many?", ("1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"model": "hf/org/m"}, "org/m"),
+        ({"model": "openai/gpt-5"}, "gpt-5"),
+        ({"model": "m"}, "m"),
+        ({"model": "hf/local", "model_args": {"model_path": "/models/m"}}, "/models/m"),
+        ({"model": "hf/org/m", "model_args": {"revision": "step9"}}, "org/m revision=step9"),
+    ],
+)
+def test_a_model_has_the_name_that_lm_eval_gives_it(tmp_path, monkeypatch, told, name: str) -> None:
+    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"))], **told)})
+    (tmp_path / "x.eval").touch()
+    (run,) = find_runs([tmp_path], [])
+    assert run.model == name
+
+
+def test_a_chat_asks_what_its_user_said_last_and_options_may_be_in_it(tmp_path, monkeypatch) -> None:
+    asked = "Which is big?\nA) a mouse\nB) a whale\n"
+    chat = [{"role": "system", "text": "Answer."}, {"role": "user", "text": asked}, {"role": "assistant", "text": "B"}]
+    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"), input=chat, choices=None)])})
+    (tmp_path / "x.eval").touch()
+    (answer,) = read(tmp_path)[0]["pupils"]
+    assert answer.asked is not None
+    assert (answer.asked.stem, answer.asked.options) == ("Which is big?", ("a mouse", "a whale"))
+
+
+def test_prompts_without_options_are_counted_as_not_joined(tmp_path, monkeypatch) -> None:
+    samples = [sample("a", **scored("C"), choices=None), sample("b", **scored("C"))]
+    install(monkeypatch, {"x.eval": log_of(samples)})
+    (tmp_path / "x.eval").touch()
+    (found,) = annotate([tmp_path], [audit_of_pupils(tmp_path / "audit", "org/m")])
+    told = [str(one) for one in found.problems]
+    assert any("1 of 2 questions show no options that can be read" in one for one in told)
+    assert any("pupils: 2 question(s) are in no audit (doc_id 0, 1)" in one for one in told)
+
+
+def test_a_log_where_inspect_is_not_installed_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
+    with pytest.raises(ImportError, match="which reads it and is not installed; run `pip install inspect_ai`"):
+        find_runs([MADE / EVAL], [])
+
+
+@pytest.mark.skipif(find_spec("inspect_ai") is None, reason="inspect_ai is not installed")
+class TestWithInspect:
+    def test_a_question_asked_in_two_epochs_is_one_with_the_accuracy_that_inspect_tells(self) -> None:
+        (run,) = find_runs([MADE / EVAL], [])
+        found, problems = read(MADE / EVAL)
+        assert [one.asked.stem for one in found["pupils"] if one.asked] == [row["question"] for row in PUPILS]
+        told = run.results["results"]["pupils"]["acc,choice"]
+        assert sum(right(found["pupils"]).values()) / 6 == pytest.approx(told)
+        assert told > 0
+        assert not problems
+
+    def test_its_reader_and_the_stand_in_say_the_same_of_a_log(self, monkeypatch) -> None:
+        own, own_run = read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])
+        install(monkeypatch)
+        assert (read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])) == (own, own_run)
+
+    def test_a_truncated_log_is_one_sentence(self, tmp_path) -> None:
+        whole = (MADE / EVAL).read_bytes()
+        (tmp_path / "x.eval").write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ValueError, match=r"x\.eval: left out: not a complete log of inspect_ai \(") as told:
+            find_runs([tmp_path], [])
+        assert "\n" not in str(told.value)
+
+    def test_a_truncated_log_in_json_keeps_the_accuracy_at_its_beginning(self, tmp_path) -> None:
+        whole = (MADE / SHUFFLED).read_bytes()
+        (tmp_path / "x.json").write_bytes(whole[: len(whole) // 2])
+        (found,) = annotate([tmp_path])
+        (run,) = find_runs([MADE / SHUFFLED], [])
+        assert found.rows[0].accuracy.value == run.results["results"]["pupils_shuffled"]["acc,choice"]
+        told = [str(one) for one in found.problems]
+        assert [one.count("\n") for one in told if "x.json: left out: its samples cannot be read (" in one] == [0]
+
+
+# ---------------------------------------------------------------------- lighteval
+
+
+def test_lighteval_is_a_run_with_its_own_accuracies(tmp_path) -> None:
+    (run,) = find_runs([of_lighteval(tmp_path)], problems := [])
+    told = json.loads((MADE / "lighteval/results.json").read_text())["results"]
+    assert (run.model, run.time, run.made_by) == ("smollm2", TIME, "lighteval")
+    assert {name: own["acc,none"] for name, own in run.results["results"].items()} == {
+        f"pupils:{task}|0": told[f"pupils:{task}|0"]["acc"] for task in TASKS
+    }
+    answers, _ = read(tmp_path)
+    for name, own in answers.items():
+        assert sum(right(own).values()) / 6 == told[name]["acc"]
+    assert not problems
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_questions_of_lighteval_are_joined_whether_options_are_choices_or_in_the_prompt(tmp_path, task: str) -> None:
+    (found,) = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    joined = [one.audited.question for one in found.questions if one.audited and one.task == f"pupils:{task}|0"]
+    assert sorted(joined) == sorted(row["question"] for row in PUPILS)
+
+
+def test_the_accuracy_without_flagged_questions_is_that_of_the_others(tmp_path) -> None:
+    (found,) = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    row = next(one for one in found.rows if one.task == "pupils:cloze|0")
+    own = [one for one in found.questions if one.task == row.task and one.audited]
+    kept = [one.scores["acc,none"] for one in own if one.audited and not one.audited.flagged]
+    assert len(kept) == 4
+    assert row.values["accuracy_unflagged"].value == sum(kept) / 4
+    assert row.n_shot == "0"
+
+
+def test_a_results_file_alone_leads_to_its_details(tmp_path) -> None:
+    (place,) = of_lighteval(tmp_path).rglob("results_*.json")
+    assert {task: len(own) for task, own in read(place)[0].items()} == {f"pupils:{task}|0": 6 for task in TASKS}
+
+
+def test_results_without_details_say_so(tmp_path) -> None:
+    shutil.rmtree(of_lighteval(tmp_path) / "details")
+    found, problems = read(tmp_path)
+    assert not found
+    assert "no samples log, so that nothing can be joined" in str(problems[0])
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def without_metrics(file: Path) -> None:
+    pq.write_table(pq.read_table(file).drop_columns(["metric"]), file)
+
+
+def with_other_docs(file: Path) -> None:
+    pq.write_table(pa.table({"doc": [{"text": "x"}], "metric": [{"acc": 1}]}), file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (cut, "left out: not the details that lighteval writes (ArrowInvalid"),
+        (without_metrics, "left out: not the details that lighteval writes (ValueError: it has no column metric)"),
+        (with_other_docs, "left out: its samples cannot be read (KeyError: 'query')"),
+    ],
+)
+def test_damaged_details_are_one_sentence_and_the_others_are_read(tmp_path, damage, told: str) -> None:
+    (file,) = of_lighteval(tmp_path).rglob("*cloze*.parquet")
+    damage(file)
+    found, problems = read(tmp_path)
+    assert len(found["pupils:letters|0"]) == 6
+    assert [str(one).count("\n") for one in problems if told in str(one)] == [0]
+
+
+# ---------------------------------------------------------------------- OpenCompass
+
+
+def test_opencompass_is_a_run_of_each_data_set_with_its_own_accuracy(tmp_path) -> None:
+    runs = {task: run for run in find_runs([of_opencompass(tmp_path)], []) for task in run.logs}
+    assert sorted(runs) == ["pupils-gen", "pupils-ppl"]
+    found, problems = read(tmp_path)
+    for task, run in runs.items():
+        told = json.loads((MADE / f"opencompass/results/smollm2/{task}.json").read_text())["accuracy"]
+        assert (run.model, run.time) == ("smollm2", "2026-11-26T20-45-00")
+        assert run.results["results"][task]["acc,none"] == told / 100
+        assert sum(right(found[task]).values()) / 5 == pytest.approx(told / 100)
+    assert not problems
+
+
+@pytest.mark.parametrize("task", ["pupils-gen", "pupils-ppl"])
+def test_questions_of_opencompass_are_joined_whether_options_are_texts_or_in_the_prompt(tmp_path, task: str) -> None:
+    (found,) = annotate([of_opencompass(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    joined = [one.audited.question for one in found.questions if one.audited and one.task == task]
+    assert joined == [row["question"] for row in PUPILS if len(row["choices"]["text"]) == 4]
+
+
+def predictions(folder: Path, data_set: str, told: Mapping[str, Any], results: object = None) -> Path:
+    for kind, content in (("predictions", told), ("results", results)):
+        if content is not None:
+            place = folder / kind / "m"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{data_set}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def generated(number: int, answer: str = "A") -> dict[str, Any]:
+    turns = [{"role": "HUMAN", "prompt": f"Question: What is {number}?\nA. odd\nB. even\nAnswer:"}]
+    return {"origin_prompt": turns, "prediction": answer, "gold": "A"}
+
+
+def test_parts_of_predictions_are_one_run(tmp_path) -> None:
+    details = {str(number): {"correct": number % 3 == 0} for number in range(13)}
+    for part, size in (("x_0", 2), ("x_2", 1), ("x_1", 10)):
+        begin = {"x_0": 0, "x_1": 2, "x_2": 12}[part]
+        predictions(tmp_path, part, {str(n): generated(begin + n) for n in range(size)})
+    predictions(tmp_path, "unused", {"0": generated(0)}, None)
+    (tmp_path / "results/m").mkdir(parents=True)
+    (tmp_path / "results/m/x.json").write_text(json.dumps({"accuracy": 50.0, "details": details}))
+    found, _ = read(tmp_path)
+    assert right(found["x"]) == {f"Question: What is {n}?": float(n % 3 == 0) for n in range(13)}
+
+
+@pytest.mark.parametrize(
+    ("details", "scores"),
+    [
+        ({"0": {"correct": True}, "1": {"correct": False}}, [1.0, 0.0]),
+        ({"0": {"predictions": "A", "references": "A"}, "1": {"predictions": "", "references": "A"}}, [1.0, 0.0]),
+        ([{"correct": [True, False]}, {"is_correct": [False, False]}], [0.5, 0.0]),
+        (None, [None, None]),
+    ],
+    ids=["evaluator with details", "evaluator without", "several answers per question", "no details"],
+)
+def test_whether_an_answer_is_correct_is_what_the_details_say(tmp_path, details, scores) -> None:
+    told = {str(number): generated(number) for number in range(2)}
+    results = {"accuracy": 50.0} | ({} if details is None else {"details": details})
+    found, problems = read(predictions(tmp_path, "x", told, results))
+    assert [one.scores.get("acc,none") for one in found["x"]] == scores
+    assert [problem.incomplete for problem in problems] == ([True] if details is None else [])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"0": {}, "2": {}}'], ids=["truncated", "a list", "a number missing"])
+def test_damaged_predictions_are_one_sentence(tmp_path, content: str) -> None:
+    place = predictions(tmp_path, "x", {"0": generated(0)}) / "predictions/m"
+    (place / "y.json").write_text(content)
+    found, problems = read(tmp_path)
+    assert list(found) == ["x"] if content != "[]" else ["x", "y"]
+    assert content == "[]" or "y.json: left out: not a complete log of OpenCompass" in str(problems[0])
+
+
+# ---------------------------------------------------------------------- what is written
+
+
+def test_no_clean_task_is_made_of_them(tmp_path) -> None:
+    found = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    with pytest.raises(ValueError, match="hold no question of a task of lm_eval"):
+        clean_sets(found)
+
+
+def test_what_is_written_stands_beside_the_logs_and_is_no_run(tmp_path, monkeypatch) -> None:
+    install(monkeypatch)
+    for place in (of_lighteval(tmp_path / "le"), of_opencompass(tmp_path / "oc"), tmp_path / "in"):
+        place.mkdir(exist_ok=True)
+    shutil.copy(MADE / SHUFFLED, tmp_path / "in")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    (found,) = annotate([tmp_path], [audit_of_pupils(tmp_path.parent / "audit")])
+    files = {str(file.relative_to(tmp_path)) for file in write(found, "1")}
+    details = f"le/details/org/smollm2/{TIME}/details_pupils"
+    assert files == {
+        f"le/results/org/smollm2/results_{TIME}_leakage.json",
+        *(f"{details}:{task}|0_{TIME}_leakage.jsonl" for task in TASKS),
+        *(f"in/pupils-shuffled_leakage.{kind}" for kind in ("json", "jsonl")),
+        *(
+            f"oc/20261126_204500/predictions/smollm2/pupils-{how}_leakage.{kind}"
+            for how in ("gen", "ppl")
+            for kind in ("json", "jsonl")
+        ),
+    }
+    assert {file: file.read_bytes() for file in before} == before
+    columns = json.loads((tmp_path / f"le/results/org/smollm2/results_{TIME}_leakage.json").read_text())
+    assert columns["results"]["pupils:cloze|0"]["flagged_rate,leakage"] == pytest.approx(2 / 6)
+    assert list(json.loads((tmp_path / "in/pupils-shuffled_leakage.json").read_text())) == ["leakage"]
+    assert len(find_runs([tmp_path], [])) == 4
