@@ -59,7 +59,7 @@ def test_a_json_block_parses_line_by_line_or_as_a_whole(block: Block) -> None:
         assert [json.loads(line) for line in block.text.splitlines()]
 
 
-OTHER_PROGRAMS = ("python ", "pip ", "accelerate ", "torchrun ", "vllm ", "sbatch ", "scancel ")
+OTHER_PROGRAMS = ("python ", "pip ", "accelerate ", "lighteval ", "torchrun ", "vllm ", "sbatch ", "scancel ")
 
 
 def test_every_option_that_a_sentence_names_exists(option_names: set[str]) -> None:
