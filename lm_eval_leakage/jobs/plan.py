@@ -292,17 +292,17 @@ class PlanModel(BaseModel):
     apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
     system_instruction: Text | None = None
     workers: FromOne | None = None
-    _loaded: Any = PrivateAttr(default=None)
+    _in_memory: Any = PrivateAttr(default=None)
 
     @property
     def loaded(self) -> Any:
         """The model itself, as a harness has loaded it; None if it is to be loaded."""
-        return self._loaded
+        return self._in_memory
 
     def holding(self, lm: Any) -> PlanModel:
         """The same, loaded."""
         found = self.model_copy()
-        found._loaded = lm
+        found._in_memory = lm
         return found
 
     @property

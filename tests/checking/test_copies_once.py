@@ -16,7 +16,7 @@ from tests.checking.conftest import NamedFake, OptionOrders, checked, questions,
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
 
 OF_ALL_ROWS = {"n", "n_copies", "accuracy", "accuracy_stderr", "figures", "reason", "sentence", "time", "citation"}
-OF_ALL_ROWS |= {"accuracy_clean", "accuracy_clean_low", "accuracy_clean_high"}
+OF_ALL_ROWS |= {"digest", "accuracy_clean", "accuracy_clean_low", "accuracy_clean_high"}
 
 
 def otherwise(doc: dict[str, Any]) -> dict[str, Any]:
