@@ -97,7 +97,7 @@ def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(fakes: typ
     assert all(own == accuracy for own in audits)
     assert len(accuracy) == 25
     assert accuracy != {doc["question"] for doc in questions(60)[:25]}
-    assert (told.seed, "25 questions of" in told.citation, "(drawn with seed 7)" in told.citation) == (7, True, True)
+    assert (told.seed, "25 questions of" in told.citation, "; drawn with seed 7)" in told.citation) == (7, True, True)
     assert checked(tmp_path, file, questions=25, seed=7).verdicts[0].citation == told.citation  # nothing is run again
     assert checked(tmp_path, file, questions="all").verdicts[0].seed is None
 
