@@ -101,6 +101,7 @@ def main() -> None:
                 file = questions(args.questions, Path(folder))
                 _tell(ours, args, has_echo, ours.recv(), file)
         finally:
+            server.terminate()  # after an error it still waits to be asked
             server.join()
 
 
