@@ -121,7 +121,8 @@ class AuditDesign:
 
     def _finding(self, n_orders: int, cost: float) -> Within:
         """With `n_orders` orders per question, which takes `cost` requests."""
-        n = int((self._plan.budget or 0) / cost)
+        n_there = len(self._rows) * len(self._known) // len(self._sampled)
+        n = max(1, min(int((self._plan.budget or 0) / cost), n_there))
         told = (self.basis, n_orders)
         share = dict(usually_found(*told, n, self._level, is_mixed=self._is_mixed))[DETECT_TIMES]
         n_for_all = usually_needed(*told, 1.0, self._level, is_mixed=self._is_mixed)

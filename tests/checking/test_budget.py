@@ -14,6 +14,7 @@ from lm_eval_leakage.results.data_verdict import MARGIN, usually_found, usually_
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_ORDERS,
+    CANNOT_TELL,
     EVIDENCE,
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
@@ -101,3 +102,19 @@ def test_a_budget_for_less_than_a_verdict_is_refused_before_anything_is_asked(
     with pytest.raises(ValueError, match=r"budget is 100, but a verdict needs 20 questions and .* 180 requests"):
         checked(tmp_path, budget=100)
     assert not fakes.asked
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("only_given_tasks")
+def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_nothing_is_promised_for_five(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    fakes.score = staticmethod(OptionOrders())
+    written(tmp_path, questions(30))
+    (step,) = checked(tmp_path, budget=2_000, dry_run=True).plan.steps
+    assert (step.n_questions, step.n_requests) == (30, 30 * (24 + 2 * 12))
+    assert step.note.startswith("24 orders each")
+    written(tmp_path, questions(5), "five.jsonl")
+    found = checked(tmp_path, tmp_path / "five.jsonl", budget=2_000)
+    assert found.plan.steps[0].note == "5 questions are too few for a verdict, which needs 20"
+    assert found.verdicts[0].verdict == CANNOT_TELL
