@@ -109,7 +109,9 @@ class AuditDesign:
         budget = self._plan.budget or 0
         if not self._known:
             raise ValueError("none of its questions counts in a verdict, so that a budget would be spent for nothing")
-        costs = {n: sum(self._cost(row, n) for row in self._known) / len(self._known) for n in ORDERS_WITHIN}
+        most = median_low(map(self._n_orders, self._known))  # such as 2 with two options
+        numbers = sorted({min(n, most) for n in ORDERS_WITHIN})
+        costs = {n: sum(self._cost(row, n) for row in self._known) / len(self._known) for n in numbers}
         able = [self._finding(n, cost) for n, cost in costs.items() if budget >= FEWEST_JUDGED * cost]
         if not able:
             least = rounded_up(math.ceil(FEWEST_JUDGED * min(costs.values())))

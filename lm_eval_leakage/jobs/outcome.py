@@ -627,7 +627,7 @@ def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
         return f"A plan with {told} and another output_path may change that."
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
     given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
-    if plan.budget is not None and "questions" in options:
+    if plan.budget is not None and options:  # none of which fits beside it
         given = {"budget": None, **{name: Plan.model_fields[name].default for name in WITHIN_BUDGET}}
     return remedy_by(as_command(plan.changed(**given, **options)))
 

@@ -112,9 +112,23 @@ def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_noth
     fakes.score = staticmethod(OptionOrders())
     written(tmp_path, questions(30))
     (step,) = checked(tmp_path, budget=2_000, dry_run=True).plan.steps
-    assert (step.n_questions, step.n_requests) == (30, 30 * (24 + 2 * 12))
-    assert step.note.startswith("24 orders each")
+    assert (step.n_questions, step.n_requests) == (30, 30 * (12 + 2 * 12))
+    assert step.note.startswith("12 orders each")
     written(tmp_path, questions(5), "five.jsonl")
     found = checked(tmp_path, tmp_path / "five.jsonl", budget=2_000)
     assert found.plan.steps[0].note == "5 questions are too few for a verdict, which needs 20"
     assert found.verdicts[0].verdict == CANNOT_TELL
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("only_given_tasks")
+def test_two_options_have_two_orders_and_what_would_do_more_leaves_the_budget_out(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    fakes.score = staticmethod(OptionOrders())
+    written(tmp_path, questions(60, 2))
+    found = checked(tmp_path, budget=256)
+    (step,), (verdict,) = found.plan.steps, found.verdicts
+    assert step.note.startswith("2 orders each")
+    assert verdict.verdict == INCONCLUSIVE
+    assert "--budget" not in verdict.summary
