@@ -1,6 +1,6 @@
 """Copies of a model that saw questions a known number of times, and all that an audit or an estimate may ask of them.
 
-    python benchmarks/copies.py --folder FOLDER --model MODEL --ordinary FILE [--task arc_easy] [--minutes M]
+    python benchmarks/copies.py --folder FOLDER --model MODEL --ordinary FILE [--tasks arc_easy] [--minutes M]
 
 For doses.py and inflation.py, which read FOLDER/NAME.npz, a file for each copy; those that are there are not made
 again. Questions of four options without a guard are drawn from the task, and their options shuffled, so that the null
@@ -8,8 +8,9 @@ hypothesis of drawn orders is exact. Two experiments, on questions apart from ea
 
 - `matrix`: 200 questions are copied in one of three layouts, with their answers, among as many ordinary lines; a copy
   of the model is asked after 1, 3, 5 and 10 passes over them, about these and about 400 others of the same draw.
-- `doses`: each question is assigned by chance to one of six layouts and to a number of insertions (0, 1, 4, 16, 64)
-  among `--tokens` tokens of ordinary lines; one pass.
+- `doses`: each question is assigned by chance to one of six layouts and to a number of insertions (0, 1, 3, 4, 16, 64)
+  among `--tokens` tokens of ordinary lines; one pass. Asked in four layouts, and in their control forms; once more
+  for each further of `--seeds`, with other assignments, and of the model before (`doses_clean.npz`).
 
 MODEL: a checkpoint folder or a hub name. ordinary: a text file, one text per line. Training: all weights, AdamW, 5e-5,
 8 texts a step (16 among a million tokens), as `simulate` trains, but in memory, since each copy is asked at
@@ -34,19 +35,20 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lm_eval_leakage.detectors.option_orders import MIXED, OptionOrders
+from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.guards import guards_of
-from lm_eval_leakage.questions.rendering import context_and_block, laid_out
+from lm_eval_leakage.questions.rendering import LAYOUTS, context_and_block, in_orders, laid_out
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.order_scores import find_device
+from lm_eval_leakage.texts import in_capitals
 
 LONGEST, N_OPTIONS = 300, 4  # characters of a question
 N_SEEN, N_UNSEEN, PASSES = 200, 400, (1, 3, 5, 10)
 N_ASKED_ORDERS = 400  # of the matrix: those seen and as many others; of the rest only what accuracy needs
-DOSES: Mapping[int, int] = {0: 33, 1: 33, 4: 33, 16: 10, 64: 5}  # how many questions of each layout
+DOSES: Mapping[int, int] = {0: 60, 1: 100, 3: 100, 4: 20, 16: 20, 64: 5}  # how many questions of each layout
 N_TOKENS = 1_000_000
 TOKENS_AT_ONCE, ROWS_OF_HEAD = 2**16, 2**13
 
@@ -71,19 +73,23 @@ Pair = tuple[str, str]
 # ---------------------------------------------------------------------- questions
 
 
-def drawn_questions(task: str, n: int) -> list[Question]:
+def drawn_questions(tasks: Sequence[str], n: int) -> list[Question]:
+    """As many of each task, in random order."""
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     rng = random.Random(0)
-    found = [
-        one
-        for one in questions_of(task)
-        if one.answer is not None
-        and len({*one.options}) == len(one.options) == N_OPTIONS
-        and len(one.stem) + sum(map(len, one.options)) <= LONGEST
-        and not guards_of(one)
-    ]
-    return [_shuffled(one, rng) for one in rng.sample(found, n)]
+    chosen = []
+    for task in tasks:
+        found = {
+            one.stem: one
+            for one in questions_of(task)
+            if one.answer is not None
+            and len({*one.options}) == len(one.options) == N_OPTIONS
+            and len(one.stem) + sum(map(len, one.options)) <= LONGEST
+            and not guards_of(one)
+        }
+        chosen += [_shuffled(one, rng) for one in rng.sample([*found.values()], math.ceil(n / len(tasks)))]
+    return rng.sample(chosen, n)
 
 
 def _shuffled(question: Question, rng: random.Random) -> Question:
@@ -93,13 +99,13 @@ def _shuffled(question: Question, rng: random.Random) -> Question:
     return replace(question, options=options, answer=order.index(question.answer), frame=None)
 
 
-def kept_questions(folder: Path, task: str) -> list[Question]:
+def kept_questions(folder: Path, tasks: Sequence[str]) -> list[Question]:
     kept = folder / "questions.json"
     n = N_SEEN + N_UNSEEN + len(COPIES) * sum(DOSES.values())
     if not kept.exists():
         rows = [
             {name: value for name, value in asdict(one).items() if name in ("id", "stem", "options", "answer")}
-            for one in drawn_questions(task, n)
+            for one in drawn_questions(tasks, n)
         ]
         atomic_write(kept, json.dumps(rows, ensure_ascii=False, indent=0))
     rows = json.loads(kept.read_text(encoding="utf-8"))
@@ -109,7 +115,7 @@ def kept_questions(folder: Path, task: str) -> list[Question]:
 # ---------------------------------------------------------------------- what is asked
 
 
-def asked(question: Question, others: Sequence[str], *, orders: bool, mixed: bool) -> dict[str, list[Pair]]:
+def asked(question: Question, others: Sequence[str], *, orders: bool, every_layout: bool) -> dict[str, list[Pair]]:
     """By name, (context, continuation) pairs. Accuracy: each option after the question (`text`), after it in capitals,
     after its second half, after nothing; right answers of other questions; each letter after the options in four
     orders, in which each option has each place once. Texts as they are published, in three layouts."""
@@ -126,15 +132,25 @@ def asked(question: Question, others: Sequence[str], *, orders: bool, mixed: boo
         "whole": [("", _whole(question, layout)) for layout in ("audited", "json", "csv")],
         "prose": [("", ExposureText(layout="prose", answer=False).write(question))],
     }
-    probe = OptionOrders()
     if orders:
-        found["orders"] = [(one.context, one.continuation) for one in probe.requests(question)]
-        found["control"] = [(one.context, one.continuation) for one in probe.control(question)]
-    if mixed:
-        several = OptionOrders(layouts=MIXED)
-        found["mixed"] = [(one.context, one.continuation) for one in several.requests(question)]
-        found["mixed_control"] = [(one.context, one.continuation) for one in several.control(question)]
+        found["orders"], found["control"] = in_layouts(question, LAYOUTS if every_layout else LAYOUTS[:1])
     return found
+
+
+def in_layouts(question: Question, layouts: Sequence[str]) -> tuple[list[Pair], list[Pair]]:
+    """All orders in each layout; and the compared ones in the control forms: in words, then in capitals in each."""
+    probe = OptionOrders()
+    orders, compared = probe.chosen_orders(question), probe.compared(question)
+    published: list[Pair] = []
+    capitals: list[Pair] = []
+    for layout in layouts:
+        frame, options = laid_out(question, layout)
+        published += [(frame.before, block) for block in in_orders(frame.markers, options, orders)]
+        markers, options = [*map(in_capitals, frame.markers)], [*map(in_capitals, options)]
+        blocks = in_orders(markers, options, [orders[place] for place in compared])
+        capitals += [(in_capitals(frame.before), block) for block in blocks]
+    in_words = [(one.context, one.continuation) for one in probe.control(question)[: len(compared)]]
+    return published, [*in_words, *capitals]
 
 
 def _letters(question: Question, turn: int) -> Iterator[Pair]:
@@ -256,7 +272,7 @@ def _logprobs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 
 class Asker:
-    def __init__(self, copy: Copy, questions: Sequence[Question], *, n_orders: int, mixed: bool) -> None:
+    def __init__(self, copy: Copy, questions: Sequence[Question], *, n_orders: int, every_layout: bool) -> None:
         """n_orders: of how many of the first questions the orders are asked"""
         self.copy = copy
         self.places: dict[str, list[tuple[int, int]]] = {}
@@ -264,7 +280,7 @@ class Asker:
         answers = [one.options[one.answer or 0] for one in questions]
         for number, one in enumerate(questions):
             others = random.Random(one.id).sample([text for text in answers if text not in one.options], 3)
-            for name, own in asked(one, others, orders=number < n_orders, mixed=mixed).items():
+            for name, own in asked(one, others, orders=number < n_orders, every_layout=every_layout).items():
                 self.places.setdefault(name, []).append((len(pairs), len(pairs) + len(own)))
                 pairs += own
         self.rows = copy.encoded(pairs)
@@ -294,7 +310,7 @@ def kept(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
 def matrix(
     folder: Path, copy: Copy, questions: Sequence[Question], lines: Sequence[str], layouts: Sequence[str], end: float
 ) -> None:
-    asker = Asker(copy, questions, n_orders=N_ASKED_ORDERS, mixed=False)
+    asker = Asker(copy, questions, n_orders=N_ASKED_ORDERS, every_layout=False)
     answer = np.array([one.answer for one in questions])
     if not (folder / "clean.npz").exists():
         copy.forget()
@@ -312,16 +328,35 @@ def matrix(
                 print(f"{names[number]}: {time.monotonic() - START:.0f} s", flush=True)
 
 
-def doses(folder: Path, copy: Copy, questions: Sequence[Question], lines: Sequence[str], n_tokens: int) -> None:
-    if (folder / "doses.npz").exists():
+def doses(
+    folder: Path, copy: Copy, questions: Sequence[Question], ordinary: Sequence[str], *, seeds: int, end: float
+) -> None:
+    places = [folder / f"doses{'' if seed == 0 else f'_{seed}'}.npz" for seed in range(seeds)]
+    if all(place.exists() for place in (*places, folder / "doses_clean.npz")):
         return
-    cells = [(layout, dose) for layout in COPIES for dose, n in DOSES.items() for _ in range(n)]
-    copy.forget()
-    texts: list[str] = []
-    for (layout, dose), one in zip(cells, questions, strict=True):
-        texts += [COPIES[layout](one)] * dose
-    n_inserted = sum(copy.lengths(texts))
-    rng = random.Random(2)
+    asker = Asker(copy, questions, n_orders=len(questions), every_layout=True)
+    if not (folder / "doses_clean.npz").exists():
+        copy.forget()
+        kept(folder, "doses_clean", asker.ask())
+        print(f"doses_clean: {time.monotonic() - START:.0f} s", flush=True)
+    for seed, place in enumerate(places):
+        if place.exists() or time.monotonic() > end:
+            continue
+        cells = [(layout, dose) for layout in COPIES for dose, n in DOSES.items() for _ in range(n)]
+        random.Random(seed).shuffle(cells)
+        copy.forget()
+        texts: list[str] = []
+        for (layout, dose), one in zip(cells, questions, strict=True):
+            texts += [COPIES[layout](one)] * dose
+        print(f"{place.stem}: {sum(copy.lengths(texts)):,} tokens inserted in {len(texts):,} texts", flush=True)
+        for _ in copy.passes([*texts, *ordinary], 1, Recipe(batch_size=16), seed=3 + seed):
+            arrays = asker.ask()
+        layout_of, dose_of = zip(*cells, strict=True)
+        kept(folder, place.stem, {**arrays, "layout": np.array(layout_of), "dose": np.array(dose_of)})
+        print(f"{place.stem}: {time.monotonic() - START:.0f} s", flush=True)
+
+
+def ordinary_of(copy: Copy, lines: Sequence[str], n_tokens: int) -> list[str]:
     total, drawn = 0, []
     for line, length in zip(lines, copy.lengths(lines), strict=True):
         if total >= n_tokens:
@@ -331,19 +366,7 @@ def doses(folder: Path, copy: Copy, questions: Sequence[Question], lines: Sequen
     if total < n_tokens:
         print(f"{total:,} tokens of ordinary text, fewer than {n_tokens:,}: repeated", flush=True)
         drawn *= math.ceil(n_tokens / total)
-    rng.shuffle(drawn)
-    print(f"doses: {n_inserted:,} tokens inserted in {len(texts):,} texts, among {len(drawn):,} lines", flush=True)
-    asker = Asker(copy, questions, n_orders=len(questions), mixed=True)
-    for _ in copy.passes([*texts, *drawn], 1, Recipe(batch_size=16), seed=3):
-        arrays = asker.ask()
-    layout_of, dose_of = zip(*cells, strict=True)
-    extra = {
-        "layout": np.array(layout_of),
-        "dose": np.array(dose_of),
-        "answer": np.array([q.answer for q in questions]),
-    }
-    kept(folder, "doses", {**arrays, **extra})
-    print(f"doses: {time.monotonic() - START:.0f} s", flush=True)
+    return drawn
 
 
 START = time.monotonic()
@@ -354,8 +377,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--ordinary", type=Path, required=True)
-    parser.add_argument("--task", default="arc_easy")
+    parser.add_argument("--tasks", default="arc_easy", help="as many questions of each")
     parser.add_argument("--tokens", type=int, default=N_TOKENS)
+    parser.add_argument("--seeds", type=int, default=1, help="trainings among ordinary tokens")
     parser.add_argument("--layouts", default=",".join(IN_MATRIX))
     parser.add_argument("--only", choices=("matrix", "doses"))
     parser.add_argument("--minutes", type=float, default=math.inf, help="no further copy is begun after so many")
@@ -363,7 +387,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     end = START + 60 * args.minutes
     args.folder.mkdir(parents=True, exist_ok=True)
-    questions = kept_questions(args.folder, args.task)
+    questions = kept_questions(args.folder, args.tasks.split(","))
     lines = [line for line in args.ordinary.read_text(encoding="utf-8").split("\n") if line.strip()]
     random.Random(0).shuffle(lines)
     copy = Copy(args.model, find_device())
@@ -372,7 +396,8 @@ def main() -> None:
     if args.only != "doses":
         matrix(args.folder, copy, questions[:n_matrix], lines, args.layouts.split(","), end)
     if args.only != "matrix" and time.monotonic() < end:
-        doses(args.folder, copy, questions[n_matrix:], lines, args.tokens)
+        drawn = ordinary_of(copy, lines, args.tokens)
+        doses(args.folder, copy, questions[n_matrix:], drawn, seeds=args.seeds, end=end)
 
 
 if __name__ == "__main__":
