@@ -2,45 +2,90 @@
 
     python benchmarks/doses.py FOLDER [FOLDER ...]
 
-Each folder holds `doses.npz` of one model, which copies.py makes (`--only doses`: on one H200 about 4 minutes for
-SmolLM2-135M, or an hour for each billion parameters, estimated). By number of insertions and layout of the exposure:
-the mean score of the published order with its standard error, asked in one layout (24 orders) and in three (12 each);
-the probability at .01 of finding a tenth of 200 questions whose orders were drawn, by either; and the mean
-log-likelihood per character of the published text, in standard deviations of that of questions never inserted.
+Each folder holds the `doses*.npz` of one model, which copies.py makes (`--only doses --seeds 2`: on one H200 about 6
+minutes for SmolLM2-135M, or an hour for each billion parameters, estimated). By number of insertions and layout of
+the exposure: the mean score of the published order with its standard error, asked in one layout (24 orders), in two
+(12) and in four (15); the probability at .01 of finding a tenth of 200 questions whose orders were drawn, by each;
+with control forms, that of finding half of 200; and the mean log-likelihood per character of the published text, in
+standard deviations of that of questions never inserted. Then, over all layouts, in how many questions the published
+order is the first, second, ... by score: `SEEN_IN_LAYOUTS` of the package.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from copies import COPIES, DOSES
+from copies import COPIES, DOSES, kept_questions
 
-from lm_eval_leakage.stats.order_sum import averaged, standard_scores
+from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS, MIXED, OptionOrders
+from lm_eval_leakage.questions.rendering import LAYOUTS
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS, SEEN_TIMES
+from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, averaged, standard_scores
 
-N_ASKED, SHARE, DRAWS, LEVEL = 200, 0.1, 4_000, 0.01
-HEADINGS = ("insertions", "layout", "n", "one layout", "three", "found, one", "found, three", "text")
+N_ASKED, SHARE, SHARE_WRITTEN, DRAWS, LEVEL = 200, 0.1, 0.5, 4_000, 0.01
+BEYOND = 2.326  # standard deviations, at LEVEL
+ASKED = {"one": LAYOUTS[:1], "two": LAYOUT_SETS[MIXED], "four": LAYOUT_SETS[EVERY]}
+N_ORDERS = {"one": 24, "two": 12, "four": 15}
+HEADINGS = ("insertions", "layout", "n", *ASKED, "drawn: one, two, four", "written: one, two, four", "text")
+Scores = Mapping[str, np.ndarray]  # by kind of comparison, `(n_questions, n_orders)`
 
 
-def standardised(answers: np.ndarray, n_layouts: int) -> np.ndarray:
-    """`(n_questions, n_orders)`"""
-    found = [standard_scores(np.array(averaged(own.astype(float).tolist(), n_layouts))) for own in answers]
-    return np.array([own for own in found if own is not None])
+def comparisons(
+    found: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], how: str, questions: Sequence[Question]
+) -> Scores:
+    n, places = len(found["orders"]), [LAYOUTS.index(layout) for layout in ASKED[how]]
+    compared = np.array([OptionOrders().compared(question) for question in questions])
+    rng = random.Random(0)  # the compared orders and, where more are asked, others at random
+    rest = [rng.sample(sorted({*range(24)} - {*own}), 24 - len(own)) for own in compared.tolist()]
+    chosen = np.concatenate([compared, rest], axis=1)[:, : N_ORDERS[how]]
+
+    def joined(values: np.ndarray, orders: np.ndarray) -> np.ndarray:
+        own = values.astype(float).reshape(n, len(LAYOUTS), -1)[:, places]
+        taken = np.take_along_axis(own, orders[:, None, :], axis=2).reshape(n, -1)
+        return np.array([standard_scores(np.array(averaged(row.tolist(), len(places)))) for row in taken])
+
+    forms = found["control"]
+    every_form = np.tile(np.arange(compared.shape[1]), (n, 1))
+    published = joined(found["orders"], compared)
+    in_words = np.array([standard_scores(row.astype(float)) for row in forms[:, : compared.shape[1]]])
+    return {
+        "orders": joined(found["orders"], chosen),
+        "reference": joined(found["orders"], chosen) - joined(clean["orders"], chosen),
+        CONTROL_FORMS[0]: published - in_words,
+        CONTROL_FORMS[1]: published - joined(forms[:, compared.shape[1] :], every_form),
+    }
 
 
 def power(scores: np.ndarray, seen: Sequence[int], rng: np.random.Generator) -> float:
     """Of the sum of exp(score); unseen questions have any of their orders as the published one."""
     weights, n_seen = np.exp(scores), round(SHARE * N_ASKED)
+    critical = np.quantile(_unseen(weights, N_ASKED, rng).sum(axis=1), 1 - LEVEL)
+    drawn = weights[rng.choice(seen, size=(DRAWS, n_seen)), 0].sum(axis=1)
+    return float((drawn + _unseen(weights, N_ASKED - n_seen, rng).sum(axis=1) > critical).mean())
 
-    def unseen(n: int) -> np.ndarray:
-        size = (DRAWS, n)
-        return weights[rng.integers(len(weights), size=size), rng.integers(weights.shape[1], size=size)].sum(axis=1)
 
-    critical = np.quantile(unseen(N_ASKED), 1 - LEVEL)
-    drawn = weights[:, 0][rng.choice(seen, size=(DRAWS, n_seen))].sum(axis=1) + unseen(N_ASKED - n_seen)
-    return float((drawn > critical).mean())
+def power_with_controls(by_form: Sequence[np.ndarray], seen: Sequence[int], rng: np.random.Generator) -> float:
+    """Of the sums of both differences, with what may be natural."""
+    n_seen = round(SHARE_WRITTEN * N_ASKED)
+    taken = rng.choice(seen, size=(DRAWS, n_seen))
+    size = (DRAWS, N_ASKED - n_seen)
+    others = rng.integers(len(by_form[0]), size=size), rng.integers(by_form[0].shape[1], size=size)
+    is_found = np.ones(DRAWS, dtype=bool)
+    for scores in by_form:
+        critical = BEYOND * math.hypot(math.sqrt(N_ASKED * scores.var()), N_ASKED * USUAL_SPREAD)
+        is_found &= scores[taken, 0].sum(axis=1) + scores[others].sum(axis=1) > critical
+    return float(is_found.mean())
+
+
+def _unseen(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    size = (DRAWS, n)
+    return weights[rng.integers(len(weights), size=size), rng.integers(weights.shape[1], size=size)]
 
 
 def told(values: np.ndarray) -> str:
@@ -48,17 +93,29 @@ def told(values: np.ndarray) -> str:
 
 
 def table(folder: Path) -> None:
-    found, rng = dict(np.load(folder / "doses.npz")), np.random.default_rng(0)
-    one, three = standardised(found["orders"], 1), standardised(found["mixed"], 3)
+    rng = np.random.default_rng(0)
+    parts = [dict(np.load(place)) for place in sorted(folder.glob("doses*.npz")) if place.stem != "doses_clean"]
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    clean = {name: np.concatenate([own] * len(parts)) for name, own in np.load(folder / "doses_clean.npz").items()}
+    questions = kept_questions(folder, [])[-len(parts[0]["dose"]) :] * len(parts)
+    scores = {how: comparisons(found, clean, how, questions) for how in ASKED}
     text = found["whole"][:, 0] / found["whole_characters"][:, 0]
     never = text[found["dose"] == 0]
     print(f"{folder}\n| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
     for dose in DOSES:
         for layout in (*COPIES, "all"):
             own = np.flatnonzero((found["dose"] == dose) & ((found["layout"] == layout) | (layout == "all")))
-            cells = [told(one[own, 0]), told(three[own, 0]), *(f"{power(by, own, rng):.2f}" for by in (one, three))]
-            cells.append(told((text[own] - never.mean()) / never.std(ddof=1)))
-            print(f"| {dose} | {layout} | {len(own)} | {' | '.join(cells)} |")
+            means = [told(by["orders"][own, 0]) for by in scores.values()]
+            drawn = ", ".join(f"{power(by['orders'], own, rng):.2f}" for by in scores.values())
+            forms = ([by[form] for form in CONTROL_FORMS] for by in scores.values())
+            written = ", ".join(f"{power_with_controls(by, own, rng):.2f}" for by in forms)
+            of_text = told((text[own] - never.mean()) / never.std(ddof=1))
+            print(f"| {dose} | {layout} | {len(own)} | {' | '.join([*means, drawn, written, of_text])} |")
+    for how, by_kind in scores.items():
+        for kind, values in by_kind.items():
+            for times in SEEN_TIMES:
+                ranks = (values[found["dose"] == times] > values[found["dose"] == times][:, :1]).sum(axis=1)
+                print(how, kind, times, tuple(np.bincount(ranks, minlength=values.shape[1]).tolist()))
 
 
 def main() -> None:

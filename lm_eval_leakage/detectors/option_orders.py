@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, is_count, probes, statistics
 from lm_eval_leakage.questions.guards import anchored
-from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, JSON_ROW, in_orders, laid_out, option_format
+from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, LAYOUTS, in_orders, laid_out, option_format
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.texts import brief, in_capitals
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
-PAPER, MIXED = "paper", "mixed"
-LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, JSON_ROW, CSV_ROW)}
+PAPER, MIXED, EVERY = "paper", "mixed", "every"
+LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, CSV_ROW), EVERY: LAYOUTS}
+IN_EVERY_LAYOUT = 15  # orders: four times as many are 2.5 times the 24 of one layout
 CONTROL_CONTEXT = "Question:"
 MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
 FOUR_OPTIONS_ORDERS = 24
@@ -58,8 +59,9 @@ class OptionOrders(Probe):
         orders that Hidayat et al. list, and half of the orders for other numbers of options; None for all
     move: which options change place: "all", or only "movable" ones: options that refer to others ("all of the above")
         or that are named by letter keep their place, so that every order makes sense
-    layouts: "audited", or "mixed" for every order in three layouts in which benchmarks are copied, of which the scores
-        are averaged: the audited one, a JSON row and a CSV row, in up to 12 orders unless `orders` says otherwise
+    layouts: "audited", or in which layouts each order is asked, of which the scores are averaged: "mixed", the audited
+        one and a CSV row, in up to 12 orders; "every", these, a JSON row and one line, in up to 15; unless `orders`
+        says otherwise
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
         the benchmark's own prompt if it shows the options, else the usual one
     """
@@ -159,7 +161,8 @@ class OptionOrders(Probe):
         return list(_every_order(pattern, moved, len(options)))
 
     def _wanted(self, n_distinct: int) -> int:
-        wanted: int | float = n_distinct if len(self.asked_layouts) == 1 else MOST_COMPARED
+        usual = {AUDITED: n_distinct, MIXED: MOST_COMPARED, EVERY: IN_EVERY_LAYOUT}
+        wanted: int | float = usual[self.layouts]
         if self.orders is not None:
             wanted = 0.5 if isinstance(self.orders, str) else self.orders
         if isinstance(wanted, float):

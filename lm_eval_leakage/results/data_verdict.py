@@ -68,8 +68,7 @@ from lm_eval_leakage.results.verdict_words import (
 from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
     FOUND_WITH,
-    SEEN_IN_MIXED_LAYOUTS,
-    SEEN_RANKS,
+    SEEN_IN_LAYOUTS,
     Detectable,
     OrderPower,
     found_by_all,
@@ -203,7 +202,7 @@ def _tested(
         few = f"{counted(n)} {in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
         return DataVerdict(basis, n=n, doubt=few)
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
-    is_mixed = any(one.answers.layouts for one in scored)
+    n_layouts = max(len(one.answers.layouts) for one in scored) or 1
     weigh = _weighed_by(basis)
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == BY_CONTROL:
@@ -218,7 +217,7 @@ def _tested(
                 scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors
             )
         )
-        powers.append(_power(basis, kind, scores, tolerance, spread, priors, numbers, is_mixed=is_mixed))
+        powers.append(_power(basis, kind, scores, tolerance, spread, priors, numbers, n_layouts=n_layouts))
     doubt = _doubt_of_reference(scored, numbers, rng) if basis == BY_REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
@@ -244,9 +243,9 @@ def _power(
     priors: Sequence[Floats] | None = None,
     families: Sequence[int] | None = None,
     *,
-    is_mixed: bool = False,
+    n_layouts: int = 1,
 ) -> OrderPower:
-    weigh, ranks = _weighed_by(basis), (SEEN_IN_MIXED_LAYOUTS if is_mixed else SEEN_RANKS)[kind]
+    weigh, ranks = _weighed_by(basis), SEEN_IN_LAYOUTS[n_layouts][kind]
     bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
     found_with = 1 - (1 - FOUND_WITH) / len(RANKED_BY[basis])
     return OrderPower([*map(weigh, scores)], bases, ranks, families, found_with, spread * len(scores), priors)
@@ -257,26 +256,26 @@ USUAL_QUESTIONS = 200
 MARGIN = 1.2  # a model's scores differ from the usual ones
 
 
-def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, is_mixed: bool = False) -> int | None:
+def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, n_layouts: int = 1) -> int | None:
     """About how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if they were
     normal; None if no number does."""
-    n = needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, is_mixed), detect, level)
+    n = needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, n_layouts), detect, level)
     return None if n is None else math.ceil(MARGIN * n)
 
 
-def usually_found(basis: str, n_orders: int, n: int, level: float, *, is_mixed: bool = False) -> Detectable:
+def usually_found(basis: str, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Detectable:
     """What `n` questions of `n_orders` orders find, likewise, but without a margin."""
-    powers = _usual_powers(basis, n_orders, n, is_mixed)
+    powers = _usual_powers(basis, n_orders, n, n_layouts)
     return found_by_all(power.detectable(level) for power in powers)
 
 
-def _usual_powers(basis: str, n_orders: int, n: int, is_mixed: bool) -> list[OrderPower]:
+def _usual_powers(basis: str, n_orders: int, n: int, n_layouts: int) -> list[OrderPower]:
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     drawn = rng.normal(size=(n, n_orders))
     size = 1.0 if basis == BY_ORDERS else USUAL_DEVIATION
     scores = [size * (own - own.mean()) / own.std() for own in drawn]
     spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
-    return [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, is_mixed=is_mixed) for kind in kinds]
+    return [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, n_layouts=n_layouts) for kind in kinds]
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
