@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -26,7 +25,7 @@ from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, n_t
 from lm_eval_leakage.logs.runs import samples_in
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
-from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal
 
 
@@ -55,11 +54,8 @@ class TaskRun:
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
     """For each task that is not an audit, and each number of examples: the run with the most questions, the newest of
     equals. The others are reported as problems."""
-    candidates: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
-    for run in runs:
-        for one in _tasks(run):
-            candidates[one.task, one.n_shot].append(one)
-    for found in candidates.values():
+    candidates = (one for run in runs for one in _tasks(run))
+    for found in grouped(candidates, lambda one: (one.task, one.n_shot)).values():
         *others, best = sorted(found, key=lambda one: (one.log is not None, one.n_questions, one.run.time))
         for other in others:
             problems.append(
@@ -198,11 +194,9 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQu
 
     answers: of all shards, in the order of the questions
     """
-    by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
-    for answer in answers:
-        by_log[answer.log].append(answer)
+    by_log = grouped(answers, lambda answer: answer.log)
     asked = [one for one in shards.found.values() if n_told(one, task)]
-    told = [(told_metrics(one, task), by_log[str(one.logs.get(task))], n_told(one, task)) for one in asked]
+    told = [(told_metrics(one, task), by_log.get(str(one.logs.get(task)), []), n_told(one, task)) for one in asked]
     # those that lost answers say nothing about the rule
     whole = [(metrics, own) for metrics, own, n in told if len(own) == n]
     return {key: _pooled(key, answers, whole) for key in dict.fromkeys(key for metrics, *_ in told for key in metrics)}

@@ -18,7 +18,7 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import described, left_out_in_words
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.formatting import counted, number, percent
-from lm_eval_leakage.results.result_types import AskedOnce, asked_once
+from lm_eval_leakage.results.result_types import AskedOnce, asked_once, grouped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import (
     CONFIDENCE,
@@ -137,10 +137,8 @@ def _parts(
     names: Sequence[str], pvalues: Mapping[str, float], classes: Mapping[str, str], known: KnownScores
 ) -> Iterator[ComparedClass]:
     """One model's questions by the class of the known-unseen ones that they were compared with."""
-    of_class: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        of_class.setdefault(known.compared_with(classes[name]) or EVERY_CLASS, []).append(place)
-    for own, places in of_class.items():
+    by_class = [known.compared_with(classes[name]) or EVERY_CLASS for name in names]
+    for own, places in grouped(range(len(names)), by_class.__getitem__).items():
         compared = np.array([pvalues[names[place]] for place in places])
         yield ComparedClass(np.array(places), compared, len(known.groups[own]))
 
