@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,7 @@ def is_part(benchmark: str, whole: str) -> bool:
 
 @dataclass(frozen=True)
 class Identification:
-    """questions: the rows on which every model was asked, by hash, without copies
-    copies: of each question, its other rows by hash
+    """questions: those on which every model was asked: of each, its rows by hash, of which copies follow the first
     found: whether each is in the set
     untested: number of rows without a score from some model
     most_unseen: for each question, at most how many of those with a p-value no higher than its own are unseen; this
@@ -72,12 +71,11 @@ class Identification:
     withheld: why no set is named, as a sentence; None if one is
     """
 
-    questions: Mapping[str, Mapping[str, Any]]
+    questions: Mapping[str, Mapping[str, Mapping[str, Any]]]
     found: Identified
     untested: int
     most_unseen: tuple[int, ...] = ()
     withheld: str | None = None
-    copies: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def bound(self, chosen: Sequence[bool]) -> tuple[int, int]:
         """The size of a set that holds all questions up to some p-value, and at most how many of it are unseen."""
@@ -105,15 +103,13 @@ def identify(
     bounds are of questions that at least one model has seen. Nothing is said of questions outside of it: a set that is
     clean for all models is chosen by `clean --target_rate`.
     """
-    rows: dict[str, Mapping[str, Any]] = {}
-    copies: dict[str, dict[str, Mapping[str, Any]]] = {}
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
     models: list[_Ranked] = []
     for folder, calibration in runs:
         asked = questions_of_model(folder, calibration, problems)
         for one in asked:
-            copies.setdefault(one.name, {}).update(one.other_docs)
+            rows.setdefault(one.name, {}).update(one.docs)
         refuse_withheld(calibration, [one.first for one in asked])
-        rows |= {one.name: one.first.doc for one in asked}
         pvalues = pvalues_of(asked, calibration, detector, problems)
         models.append((pvalues, {one.name: one.first.of_class for one in asked}, calibration.detectors[detector]))
     names = [name for name in rows if all(name in pvalues for pvalues, _, _ in models)]
@@ -129,8 +125,7 @@ def identify(
         )
     else:
         most = tuple(most_false(together, [part for own in models for part in _parts(names, *own)]).tolist())
-    questions, others = {name: rows[name] for name in names}, {name: copies[name] for name in names if copies[name]}
-    return Identification(questions, found, len(rows) - len(names), most, too_few, others)
+    return Identification({name: rows[name] for name in names}, found, len(rows) - len(names), most, too_few)
 
 
 def _parts(
@@ -220,14 +215,13 @@ def as_lines(identification: Identification) -> list[dict[str, Any]]:
     found = identification.found
     ranks, most_unseen = _ranks(found.pvalues), identification.most_unseen
     lines = []
-    for place, (name, first) in enumerate(identification.questions.items()):
+    for place, docs in enumerate(identification.questions.values()):
         values = {
             "flagged": found.flagged[place] if most_unseen else None,
             "pvalue": found.pvalues[place],
             "rank": ranks[place],
             "unseen_at_most": most_unseen[place] if most_unseen else None,
         }
-        docs = {name: first, **identification.copies.get(name, {})}
         lines += [{"doc_hash": doc_hash, **values, "doc": doc} for doc_hash, doc in docs.items()]
     return lines
 
@@ -237,7 +231,7 @@ def summary(identification: Identification) -> str:
     chosen after looking."""
     found, untested = identification.found, identification.untested
     left_out = f" {untested} question(s) without a score from every model are left out." if untested else ""
-    if copies := left_out_in_words(sum(map(len, identification.copies.values()))):
+    if copies := left_out_in_words(sum(len(docs) - 1 for docs in identification.questions.values())):
         left_out += f" {copies}; the list has them with the values of their questions."
     if identification.withheld is not None:
         return identification.withheld + left_out

@@ -40,7 +40,8 @@ from lm_eval_leakage.stats.pooling import (
 
 NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FLAGGED_RATE_UNGUARDED)}
 Values = Mapping[str, float]  # values of one detector on one question, by name
-Key, One = TypeVar("Key"), TypeVar("One")
+Key = TypeVar("Key")
+One = TypeVar("One")
 
 
 def grouped(found: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
@@ -396,9 +397,9 @@ class AskedOnce:
         return {name: score for line in self.lines.values() for name, score in line.scores.items()}
 
     @property
-    def other_docs(self) -> dict[str, Mapping[str, Any]]:
-        """The rows after the first, by hash."""
-        return {name: next(iter(own.values())).doc for name, own in self.rows.items() if name != self.name}
+    def docs(self) -> dict[str, Mapping[str, Any]]:
+        """The rows by their hash."""
+        return {name: next(iter(own.values())).doc for name, own in self.rows.items()}
 
     @property
     def n_copies(self) -> int:

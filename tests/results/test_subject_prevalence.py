@@ -43,11 +43,7 @@ def run(tmp_path):
 
 def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> None:
     rows = {row.subject: row for row in by_null(run, [])}
-    assert (rows["seen"].flags.n_flagged, rows["clean"].flags.n_flagged, rows[ALL_SUBJECTS].flags.n_flagged) == (
-        20,
-        1,
-        21,
-    )
+    assert [rows[name].flags.n_flagged for name in ("seen", "clean", ALL_SUBJECTS)] == [20, 1, 21]
     assert rows["seen"].pvalue == pytest.approx(binom.sf(19, 40, 1 / 24))
     assert rows["seen"].adjusted == pytest.approx(2 * rows["seen"].pvalue)
     assert rows["clean"].pvalue == pytest.approx(binom.sf(0, 60, 1 / 24))
