@@ -109,15 +109,6 @@ def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
     assert word != CANNOT_TELL
 
 
-@given(pvalues, pvalues)
-def test_the_adjusted_pvalue_decides_the_word(pvalue: float, adjusted: float) -> None:
-    one = DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, pvalue, mean=0.1, mean_error=0.1))
-    looked = replace(one, adjusted=adjusted, n_together=7)
-    assert looked.word == replace(one, tested=replace(one.tested, pvalue=adjusted)).word
-    assert looked.pvalue == pvalue
-    assert "after adjustment for 7 verdicts" in looked.sentence
-
-
 @given(st.integers(0, 50), st.sampled_from(WEAKEST_FIRST), st.booleans(), st.booleans())
 @settings(max_examples=30)
 def test_every_verdict_begins_its_sentence_with_its_word_and_is_strict_json(n, status, control, reference) -> None:
@@ -282,18 +273,6 @@ def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, s
     enough = data_verdict(answers(FEWEST_JUDGED, status, memory=5, **shape))
     assert math.isnan(enough.pvalue) == (basis == BY_RATIO)
     assert not math.isnan(enough.ratio.value)
-
-
-def test_mixed_numbers_of_options_count_together() -> None:
-    def mixed(n_four: int, n_five: int, memory: float = 0.0) -> list[OrderAnswers]:
-        four = answers(n_four, DRAWN_ORDERS, memory=memory, n_orders=24)
-        return [*four, *answers(n_five, DRAWN_ORDERS, memory=memory, n_orders=120, seed=1)]
-
-    few = data_verdict(mixed(10, 9, memory=5))
-    assert (few.n, few.word) == (19, CANNOT_TELL)
-    assert all(map(math.isnan, numbers(few)))
-    assert data_verdict(mixed(10, 10)).word == INCONCLUSIVE
-    assert data_verdict(mixed(10, 10, memory=3)).word == STRONG_EVIDENCE
 
 
 @pytest.mark.parametrize("shape", [{}, {"control": True}])
