@@ -270,7 +270,7 @@ class AnnotatedQuestion:
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
-    key: as of `questions.copies`; empty if the row has no known layout
+    key: as of `questions.families`; empty if the row has no known layout
     asked: in the log of another tool than lm_eval, what was asked, as its prompt words it; None without options
     """
 
