@@ -19,16 +19,8 @@ from lm_eval_leakage.questions.families import described, left_out_in_words
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.formatting import counted, number, percent
 from lm_eval_leakage.results.result_types import AskedOnce, asked_once, grouped
+from lm_eval_leakage.stats import conformal
 from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.conformal import (
-    CONFIDENCE,
-    FEWEST_TO_NAME,
-    ComparedClass,
-    Identified,
-    from_pvalues,
-    joint,
-    most_false,
-)
 from lm_eval_leakage.stats.known_scores import (
     COMBINED,
     EVERY_CLASS,
@@ -72,7 +64,7 @@ class Identification:
     """
 
     questions: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    found: Identified
+    found: conformal.Identified
     untested: int
     most_unseen: tuple[int, ...] = ()
     withheld: str | None = None
@@ -113,29 +105,29 @@ def identify(
         pvalues = pvalues_of(asked, calibration, detector, problems)
         models.append((pvalues, {one.name: one.first.of_class for one in asked}, calibration.detectors[detector]))
     names = [name for name in rows if all(name in pvalues for pvalues, _, _ in models)]
-    together = joint([[pvalues[name] for name in names] for pvalues, _, _ in models])
-    found = from_pvalues(together, level)
+    together = conformal.joint([[pvalues[name] for name in names] for pvalues, _, _ in models])
+    found = conformal.from_pvalues(together, level)
     most: tuple[int, ...] = ()
     too_few = None
-    if len(names) < FEWEST_TO_NAME:
+    if len(names) < conformal.FEWEST_TO_NAME:
         found = replace(found, flagged=(False,) * len(names))
         too_few = (
             f"No set is named: {counted(len(names))} with a score from every model, fewer than the "
-            f"{FEWEST_TO_NAME} that a set is chosen from; audit more questions."
+            f"{conformal.FEWEST_TO_NAME} that a set is chosen from; audit more questions."
         )
     else:
-        most = tuple(most_false(together, [part for own in models for part in _parts(names, *own)]).tolist())
+        most = tuple(conformal.most_false(together, [part for own in models for part in _parts(names, *own)]).tolist())
     return Identification({name: rows[name] for name in names}, found, len(rows) - len(names), most, too_few)
 
 
 def _parts(
     names: Sequence[str], pvalues: Mapping[str, float], classes: Mapping[str, str], known: KnownScores
-) -> Iterator[ComparedClass]:
+) -> Iterator[conformal.ComparedClass]:
     """One model's questions by the class of the known-unseen ones that they were compared with."""
     by_class = [known.compared_with(classes[name]) or EVERY_CLASS for name in names]
     for own, places in grouped(range(len(names)), by_class.__getitem__).items():
         compared = np.array([pvalues[names[place]] for place in places])
-        yield ComparedClass(np.array(places), compared, len(known.groups[own]))
+        yield conformal.ComparedClass(np.array(places), compared, len(known.groups[own]))
 
 
 def questions_of_model(folder: Path, calibration: Calibration, problems: list[Problem]) -> list[AskedOnce]:
@@ -239,7 +231,7 @@ def summary(identification: Identification) -> str:
     text = (
         f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {share} are expected to be "
         f"unseen; estimated share of unseen questions {number(found.unseen_share, 2)}. With probability "
-        f"{percent(CONFIDENCE, 0)}"
+        f"{percent(conformal.CONFIDENCE, 0)}"
     )
     n_flagged, n_false = identification.bound(found.flagged)
     if n_flagged:
