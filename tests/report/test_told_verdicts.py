@@ -48,17 +48,10 @@ def figures(told: ToldVerdict) -> str:
     return told.figures.replace("\u00a0", " ")
 
 
-@pytest.mark.parametrize(
-    ("basis", "compared"),
-    [
-        (BY_ORDERS, "to other orders of the same options, by"),
-        (BY_REFERENCE, "more than the reference model does, by"),
-        (BY_CONTROL, "more than in both control forms, which break memory, by"),
-    ],
-)
-def test_the_sentence_says_with_what_the_published_orders_were_compared(basis, compared) -> None:
-    assert compared in short_sentence(verdict(0.003, basis=basis))
-    assert short_sentence(verdict(0.2, basis=basis)).startswith("No significant")
+def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
+    assert short_sentence(verdict(0.2, basis=BY_ORDERS)).startswith(
+        "No significant preference for the published orders ("
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,15 +218,6 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3
             "compared with the model's own control forms; 65% of the questions seen once or 24% of the questions "
             "seen three times would have been found with probability 0.8).",
         ),
-        (
-            verdict(0.003, basis=BY_REFERENCE),
-            "“evidence” (p = 0.003; 100 questions without a natural order, compared with a reference model).",
-        ),
-        (
-            verdict(2e-5, basis=BY_ORDERS, orders=DRAWN_ORDERS),
-            "“strong evidence” (p = 2e-05; 100 questions, compared with other orders of the same options).",
-        ),
-        (UNDECIDED, f"“cannot be told” ({UNDECIDED.reason})."),
         (not_judged("it has no options"), "“cannot be told” (it has no options)."),
     ],
 )

@@ -275,6 +275,18 @@ def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, s
     assert not math.isnan(enough.ratio.value)
 
 
+def test_mixed_numbers_of_options_count_together() -> None:
+    def mixed(n_four: int, n_five: int, memory: float = 0.0) -> list[OrderAnswers]:
+        four = answers(n_four, DRAWN_ORDERS, memory=memory, n_orders=24)
+        return [*four, *answers(n_five, DRAWN_ORDERS, memory=memory, n_orders=120, seed=1)]
+
+    few = data_verdict(mixed(10, 9, memory=5))
+    assert (few.n, few.word) == (19, CANNOT_TELL)
+    assert all(map(math.isnan, numbers(few)))
+    assert data_verdict(mixed(10, 10)).word == INCONCLUSIVE
+    assert data_verdict(mixed(10, 10, memory=3)).word == STRONG_EVIDENCE
+
+
 @pytest.mark.parametrize("shape", [{}, {"control": True}])
 def test_questions_whose_orders_are_all_as_likely_are_not_counted(shape) -> None:
     status = WRITTEN_ORDERS if shape else DRAWN_ORDERS

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard, shortened
 from lm_eval_leakage.results.result_types import Annotation
-from lm_eval_leakage.stats.pooling import UNKNOWN
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD
 from tests.report.made import row as made_row
 from tests.results.harness_files import audited, row, write_run
@@ -81,9 +81,11 @@ def test_what_a_board_says_of_ranks_and_of_pairs_is_true_in_nineteen_of_twenty_c
 
 
 def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and_long_lists_are_cut() -> None:
-    two_options = made_row(n_tested=0, flagged_rate=UNKNOWN, verdict=OF_WORD["evidence"])
+    gain = Estimate(0.1, 0.05)
+    two_options = made_row(n_tested=0, flagged_rate=UNKNOWN, verdict=OF_WORD["evidence"], confusion_delta=gain)
     found = leaderboard([Annotation("M", "max_order", (two_options,), (), ())])
     assert "| – | mmlu |" in as_markdown(found)
+    assert "| M | mmlu | +0.100 ± 0.050 |" in as_markdown(found)
     (line,) = csv.DictReader(io.StringIO(as_csv(found)))
     assert (line["rank_low"], line["rank_high"], line["verdict"]) == ("", "", "evidence")
     assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
