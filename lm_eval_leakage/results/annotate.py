@@ -17,7 +17,14 @@ from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.in_prompts import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards, shown_metrics
-from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
+from lm_eval_leakage.results.result_types import (
+    NOT_TOLD,
+    AnnotatedQuestion,
+    Annotation,
+    AuditedQuestion,
+    grouped,
+    provenances,
+)
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
@@ -45,11 +52,9 @@ def annotate(
     Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
     problems: list[Problem] = []
-    by_model: dict[str, list[Run]] = defaultdict(list)
     names = {sanitized(name): model for name, model in (aliases or {}).items()}
-    for run in find_runs([*runs, *audits], problems):
-        known = replace(run, model=names.get(run.key, run.model))
-        by_model[known.key].append(known)
+    known = (replace(run, model=names.get(run.key, run.model)) for run in find_runs([*runs, *audits], problems))
+    by_model = grouped(known, lambda run: run.key)
     known_of = _references(references, names, problems)
     found = []
     for model, own in by_model.items():
@@ -246,11 +251,8 @@ class Joining:
 
     def unanswered(self) -> dict[str, list[AuditedQuestion]]:
         """Audited questions of the benchmarks that no run answered at all, by benchmark."""
-        found: dict[str, list[AuditedQuestion]] = defaultdict(list)
-        for one in self._by_hash.values():
-            if one.benchmark not in self._touched:
-                found[one.benchmark].append(one)
-        return found
+        untouched = (one for one in self._by_hash.values() if one.benchmark not in self._touched)
+        return grouped(untouched, lambda one: one.benchmark)
 
     def problems(self) -> list[Problem]:
         """What could not be joined, with the ids of the questions."""

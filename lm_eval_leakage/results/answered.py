@@ -4,20 +4,20 @@ The metrics of a run that was done in shards, as the harness would have computed
 
 The harness computes most metrics as the mean of the questions' values, with the standard error of a mean, and those of
 a group as means over its tasks. Whether a metric is such a mean is not taken on trust: it is one if each shard's own
-value is, to the last digit. Other metrics, such as F1 of all questions together, are withheld.
+value is, to twelve digits. Other metrics, such as F1 of all questions together, are withheld.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from sys import intern
 from typing import Any, TypeGuard
+
+import numpy as np
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
@@ -26,8 +26,8 @@ from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, n_t
 from lm_eval_leakage.logs.runs import samples_in
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
-from lm_eval_leakage.results.result_types import AnnotatedQuestion
-from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
+from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, Floats, mean_and_stderr, normal
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,8 @@ class TaskRun:
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
     """For each task that is not an audit, and each number of examples: the run with the most questions, the newest of
     equals. The others are reported as problems."""
-    candidates: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
-    for run in runs:
-        for one in _tasks(run):
-            candidates[one.task, one.n_shot].append(one)
-    for found in candidates.values():
+    candidates = (one for run in runs for one in _tasks(run))
+    for found in grouped(candidates, lambda one: (one.task, one.n_shot)).values():
         *others, best = sorted(found, key=lambda one: (one.log is not None, one.n_questions, one.run.time))
         for other in others:
             problems.append(
@@ -198,11 +195,9 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQu
 
     answers: of all shards, in the order of the questions
     """
-    by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
-    for answer in answers:
-        by_log[answer.log].append(answer)
+    by_log = grouped(answers, lambda answer: answer.log)
     asked = [one for one in shards.found.values() if n_told(one, task)]
-    told = [(told_metrics(one, task), by_log[str(one.logs.get(task))], n_told(one, task)) for one in asked]
+    told = [(told_metrics(one, task), by_log.get(str(one.logs.get(task)), []), n_told(one, task)) for one in asked]
     # those that lost answers say nothing about the rule
     whole = [(metrics, own) for metrics, own, n in told if len(own) == n]
     return {key: _pooled(key, answers, whole) for key in dict.fromkeys(key for metrics, *_ in told for key in metrics)}
@@ -214,16 +209,20 @@ def _pooled(
     parts: Sequence[tuple[Mapping[str, Estimate], Sequence[AnnotatedQuestion]]],
 ) -> Estimate:
     """parts: of each shard, the task's metrics in its results file, and its answers"""
-    values = _values(key, answers)
-    told = [(metrics.get(key, UNKNOWN), own) for metrics, answered in parts if (own := _values(key, answered))]
-    if not told or any(one.value != _plain_mean(own) for one, own in told):
+    told = [(metrics.get(key, UNKNOWN), own) for metrics, answered in parts if (own := _mean_of(key, answered))]
+    if not told or not all(_is_same(one.value, own.value) for one, own in told):
         return UNKNOWN
-    is_known = len(values) > 1 and all(one.stderr == _stderr(own) for one, own in told if len(own) > 1)
-    return normal(_plain_mean(values), _stderr(values) if is_known else NAN)
+    whole, checked = _mean_of(key, answers), [pair for pair in told if not math.isnan(pair[1].stderr)]
+    return whole if all(_is_same(one.stderr, own.stderr) for one, own in checked) else normal(whole.value, NAN)
 
 
-def _values(key: str, answers: Iterable[AnnotatedQuestion]) -> list[float]:
-    return [answer.scores[key] for answer in answers if key in answer.scores]
+def _mean_of(key: str, answers: Iterable[AnnotatedQuestion]) -> Estimate:
+    return normal(*mean_and_stderr([answer.scores[key] for answer in answers if key in answer.scores]))
+
+
+def _is_same(told: float, own: float) -> bool:
+    """Up to the order in which the harness adds."""
+    return math.isclose(told, own, rel_tol=1e-12, abs_tol=1e-12)
 
 
 def metrics_of_group(
@@ -234,60 +233,43 @@ def metrics_of_group(
     runs = {id(one.results): one for task in members for one in shards[task].found.values()}
     shown = [(metrics, one) for one in runs.values() if (metrics := told_metrics(one, group))]
 
-    def agree(key: str, mean: Mean, part: Callable[[Estimate], float]) -> bool:
-        """Whether the group's value in each shard, if it has one, is this mean of its tasks' values."""
+    def agrees(key: str, rule: Rule, part: str) -> bool:
+        """Whether the group's value in each shard, if it has one, follows by this rule from those of its tasks."""
         for metrics, one in shown:
-            rows = [(part(told_metrics(one, task).get(key, UNKNOWN)), n_told(one, task) or 0) for task in members]
-            values = [(value, n) for value, n in rows if not math.isnan(value)]
-            told = part(metrics.get(key, UNKNOWN))
-            if not math.isnan(told) and values and told != mean(*zip(*values, strict=True)):
+            tasks = [(told_metrics(one, task).get(key, UNKNOWN), n_told(one, task) or 0) for task in members]
+            known = [pair for pair in tasks if not math.isnan(getattr(pair[0], part))]
+            told = getattr(metrics.get(key, UNKNOWN), part)
+            if not math.isnan(told) and known and not _is_same(told, getattr(_by_rule(rule, known), part)):
                 return False
         return True
 
     def pooled(key: str) -> Estimate:
         own = [(metrics[key], shards[task].n_asked) for task, metrics in members.items() if key in metrics]
-        if not own or not all(estimate for estimate, _ in own):
+        fitting = [rule for rule in RULES if agrees(key, rule, "value")]
+        if not own or not all(estimate for estimate, _ in own) or not fitting:
             return UNKNOWN
-        values, errors, sizes = zip(*((estimate.value, estimate.stderr, n) for estimate, n in own), strict=True)
-        fitting = [(mean, error) for mean, error in MEANS if agree(key, mean, attrgetter("value"))]
-        known = [(mean, error) for mean, error in fitting if agree(key, error, attrgetter("stderr"))]
-        if known:
-            mean, error = known[0]
-            return normal(mean(values, sizes), error(errors, sizes))
-        return normal(fitting[0][0](values, sizes), NAN) if fitting else UNKNOWN
+        known = [rule for rule in fitting if agrees(key, rule, "stderr")]
+        return _by_rule(known[0], own) if known else normal(_by_rule(fitting[0], own).value, NAN)
 
     return {key: pooled(key) for key in dict.fromkeys(key for metrics, _ in shown for key in metrics)}
 
 
-# ---------------------------------------------------------------------- in the harness's order of operations
+Rule = Callable[[Floats, Floats, Floats], tuple[float, float]]  # of tasks' values, errors and numbers of questions
 
 
-Mean = Callable[[Sequence[float], Sequence[int]], float]  # of tasks' values, with their numbers of questions
+def _by_rule(rule: Rule, tasks: Sequence[tuple[Estimate, int]]) -> Estimate:
+    value, error = rule(*np.array([(one.value, one.stderr, n) for one, n in tasks]).T)
+    return normal(float(value), float(error))
 
 
-def _stderr(values: Sequence[float]) -> float:
-    mean = _plain_mean(values)
-    return math.sqrt(sum([(value - mean) ** 2 for value in values]) / (len(values) - 1)) / math.sqrt(len(values))
+def _by_size(values: Floats, errors: Floats, sizes: Floats) -> tuple[float, float]:
+    n = sizes.sum()
+    squares = ((sizes - 1) * errors**2 * sizes).sum() / (n - len(sizes) or NAN)
+    return np.average(values, weights=sizes), math.sqrt(squares / n)
 
 
-def _weighted_mean(values: Sequence[float], sizes: Sequence[int]) -> float:
-    return sum([value * size for value, size in zip(values, sizes, strict=True)]) / sum(sizes)
+def _equally(values: Floats, errors: Floats, sizes: Floats) -> tuple[float, float]:
+    return values.mean(), math.sqrt((errors**2).sum()) / len(errors)
 
 
-def _weighted_error(errors: Sequence[float], sizes: Sequence[int]) -> float:
-    if any(map(math.isnan, errors)):
-        return NAN
-    squares = sum([(size - 1) * error**2 * size for size, error in zip(sizes, errors, strict=True)])
-    return math.sqrt(squares / (sum(sizes) - len(sizes)) / sum(sizes))
-
-
-def _plain_mean(values: Sequence[float], sizes: Sequence[int] = ()) -> float:
-    """Whatever the sizes; also the mean of a task's own questions."""
-    return sum(values) / len(values)
-
-
-def _plain_error(errors: Sequence[float], sizes: Sequence[int]) -> float:
-    return math.sqrt(sum(error**2 for error in errors)) / len(errors)
-
-
-MEANS: tuple[tuple[Mean, Mean], ...] = ((_weighted_mean, _weighted_error), (_plain_mean, _plain_error))
+RULES = (_by_size, _equally)

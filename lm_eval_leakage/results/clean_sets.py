@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 
 import numpy as np
 
 from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.results.answered import accuracy_of
 from lm_eval_leakage.results.formatting import counted, percent
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, grouped
 from lm_eval_leakage.stats.conformal import CONFIDENCE, FEWEST_SEEN, KeptQuestions, check_target_rate, keep
 from lm_eval_leakage.texts import as_json, as_yaml
 
@@ -120,11 +119,14 @@ def _seen_pvalues(annotation: Annotation, asked: Mapping[str, str]) -> dict[str,
     asked: texts of questions by the hashes of their rows
     """
     joined = [question.audited for question in annotation.questions if question.audited is not None]
-    known = [one for one in (*annotation.audited_questions, *joined) if one.seen_pvalue is not None]
-    by_hash = {one.doc_hash: one.seen_pvalue for one in known}
-    by_content = {one.content: one.seen_pvalue for one in known if one.content}
-    found = {name: by_hash.get(name, by_content.get(content)) for name, content in asked.items()}
-    return {name: pvalue for name, pvalue in found.items() if pvalue is not None}
+    known = _by_name(one for one in (*annotation.audited_questions, *joined) if one.seen_pvalue is not None)
+    found = {name: known.get(name) or known.get(content) for name, content in asked.items()}
+    return {name: one.seen_pvalue for name, one in found.items() if one is not None and one.seen_pvalue is not None}
+
+
+def _by_name(found: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
+    """By the hash of the row, and by that of its text."""
+    return {name: one for one in found for name in (one.content, one.doc_hash) if name}
 
 
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
@@ -236,29 +238,28 @@ class _View:
 
     def __init__(self, annotation: Annotation) -> None:
         self.annotation = annotation
-        self.copies: dict[str, dict[str, list[AnnotatedQuestion]]] = {}  # in the model's runs, by task and hash
-        self._by_key: dict[tuple[str, str], list[AnnotatedQuestion]] = {}
-        rows = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
-        for question in sorted(rows.values(), key=lambda question: question.doc_id):  # once, with few examples or many
-            self.copies.setdefault(question.task, {}).setdefault(question.doc_hash, []).append(question)
-            if question.audited is not None and question.audited.key:
-                self._by_key.setdefault((question.task, question.audited.key), []).append(question)
-        self._by_hash = {audited.doc_hash: audited for audited in annotation.audited_questions}
-        self._by_content = {audited.content: audited for audited in annotation.audited_questions if audited.content}
+        once = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
+        rows = sorted(once.values(), key=lambda question: question.doc_id)  # once, with few examples or many
+        by_task = grouped(rows, lambda question: question.task)
+        # in the model's runs, by task and hash
+        self.copies = {task: grouped(own, lambda question: question.doc_hash) for task, own in by_task.items()}
+        self._by_key = grouped(rows, lambda question: (question.task, question.audited and question.audited.key))
+        self._audited = _by_name(annotation.audited_questions)
 
     def knows(self, task: str, hashes: Iterable[str]) -> bool:
         """Whether its audits tested anything in the task; a run that was not audited is not consulted."""
         asked = (question.audited for copies in self.copies.get(task, {}).values() for question in copies)
-        return any(one is not None and one.flagged is not None for one in (*asked, *map(self._by_hash.get, hashes)))
+        return any(one is not None and one.flagged is not None for one in (*asked, *map(self._audited.get, hashes)))
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
         """Why it is left out, by the most serious reason among its copies; None if it is kept."""
         copies = self.copies.get(question.task, {}).get(question.doc_hash)
         if copies:
-            others = (self._by_key.get((question.task, copy.audited.key), []) for copy in copies if copy.audited)
-            found = {_why_not(copy.audited, copy.scores, rule) for copy in (*copies, *chain.from_iterable(others))}
+            keys = {copy.audited.key for copy in copies if copy.audited and copy.audited.key}
+            others = (copy for key in keys for copy in self._by_key[question.task, key])
+            found = {_why_not(copy.audited, copy.scores, rule) for copy in (*copies, *others)}
         else:  # audited, but not answered in a run
-            audited = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
+            audited = self._audited.get(question.doc_hash) or self._audited.get(question.content)
             found = {_why_not(audited, {}, rule)}
         return _gravest(found)
 

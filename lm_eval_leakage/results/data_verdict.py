@@ -5,7 +5,7 @@ sealed benchmark, whose key draws each order by itself.
 
 What is tested, and on which questions, follows from the status of the published orders (`null_status`):
 
-- drawn or sealed: T (`inference.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
+- drawn or sealed: T (`stats.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
   Where a draw rests on what the builder documents and another model is given as reference, T is computed from the
   scores minus the reference's: as exact if the orders were drawn, and no false alarm where both models prefer them.
 - otherwise, with another model as reference: T on standardised scores minus the reference's, on the questions without
@@ -14,7 +14,7 @@ What is tested, and on which questions, follows from the status of the published
 - otherwise, with the model as its own control: T on standardised scores minus those of the same orders in each of two
   forms that break memory (without the question, and with it in capitals), on the questions without a guard; both must
   find the published orders preferred, and the larger p-value counts. Null hypothesis: without memory, the preference
-  is the same in one of the two forms, but for what is natural (`inference.natural_part`). An order that is natural in
+  is the same in one of the two forms, but for what is natural (`natural_part`). An order that is natural in
   itself (by time, by size) is so without its question, too, and one that is natural beside the question (the order in
   which it names the options) is so in capitals, too. T is the sum of these differences: the controls remember, too, so
   that memory leaves a small difference on many questions, not a large one on few.

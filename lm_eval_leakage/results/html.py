@@ -18,9 +18,6 @@ from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
 FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);,]+|−?[\d.]+ ± [\d.]+")
-ZOOM = 1.5  # of a plot in a notebook or file, whose units are those of a phone's page
-N_MISSING = 5  # incomplete logs that are named below the verdicts
-N_PROBLEMS = 200  # problems that are listed; their total is shown in any case
 
 
 @cache
@@ -52,9 +49,6 @@ def environment() -> Environment:
         version=__version__,
         width=WIDTH,
         height=HEIGHT,
-        zoom=ZOOM,
-        n_problems=N_PROBLEMS,
-        n_missing=N_MISSING,
         evidence_level=EVIDENCE_LEVEL,
         strong_level=STRONG_LEVEL,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,9 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import described, left_out_in_words
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.formatting import counted, number, percent
-from lm_eval_leakage.results.result_types import AskedOnce, asked_once
+from lm_eval_leakage.results.result_types import AskedOnce, asked_once, grouped
+from lm_eval_leakage.stats import conformal
 from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.conformal import (
-    CONFIDENCE,
-    FEWEST_TO_NAME,
-    ComparedClass,
-    Identified,
-    from_pvalues,
-    joint,
-    most_false,
-)
 from lm_eval_leakage.stats.known_scores import (
     COMBINED,
     EVERY_CLASS,
@@ -63,8 +55,7 @@ def is_part(benchmark: str, whole: str) -> bool:
 
 @dataclass(frozen=True)
 class Identification:
-    """questions: the rows on which every model was asked, by hash, without copies
-    copies: of each question, its other rows by hash
+    """questions: those on which every model was asked: of each, its rows by hash, of which copies follow the first
     found: whether each is in the set
     untested: number of rows without a score from some model
     most_unseen: for each question, at most how many of those with a p-value no higher than its own are unseen; this
@@ -72,12 +63,11 @@ class Identification:
     withheld: why no set is named, as a sentence; None if one is
     """
 
-    questions: Mapping[str, Mapping[str, Any]]
-    found: Identified
+    questions: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    found: conformal.Identified
     untested: int
     most_unseen: tuple[int, ...] = ()
     withheld: str | None = None
-    copies: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def bound(self, chosen: Sequence[bool]) -> tuple[int, int]:
         """The size of a set that holds all questions up to some p-value, and at most how many of it are unseen."""
@@ -105,44 +95,39 @@ def identify(
     bounds are of questions that at least one model has seen. Nothing is said of questions outside of it: a set that is
     clean for all models is chosen by `clean --target_rate`.
     """
-    rows: dict[str, Mapping[str, Any]] = {}
-    copies: dict[str, dict[str, Mapping[str, Any]]] = {}
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
     models: list[_Ranked] = []
     for folder, calibration in runs:
         asked = questions_of_model(folder, calibration, problems)
         for one in asked:
-            copies.setdefault(one.name, {}).update(one.other_docs)
+            rows.setdefault(one.name, {}).update(one.docs)
         refuse_withheld(calibration, [one.first for one in asked])
-        rows |= {one.name: one.first.doc for one in asked}
         pvalues = pvalues_of(asked, calibration, detector, problems)
         models.append((pvalues, {one.name: one.first.of_class for one in asked}, calibration.detectors[detector]))
     names = [name for name in rows if all(name in pvalues for pvalues, _, _ in models)]
-    together = joint([[pvalues[name] for name in names] for pvalues, _, _ in models])
-    found = from_pvalues(together, level)
+    together = conformal.joint([[pvalues[name] for name in names] for pvalues, _, _ in models])
+    found = conformal.from_pvalues(together, level)
     most: tuple[int, ...] = ()
     too_few = None
-    if len(names) < FEWEST_TO_NAME:
+    if len(names) < conformal.FEWEST_TO_NAME:
         found = replace(found, flagged=(False,) * len(names))
         too_few = (
             f"No set is named: {counted(len(names))} with a score from every model, fewer than the "
-            f"{FEWEST_TO_NAME} that a set is chosen from; audit more questions."
+            f"{conformal.FEWEST_TO_NAME} that a set is chosen from; audit more questions."
         )
     else:
-        most = tuple(most_false(together, [part for own in models for part in _parts(names, *own)]).tolist())
-    questions, others = {name: rows[name] for name in names}, {name: copies[name] for name in names if copies[name]}
-    return Identification(questions, found, len(rows) - len(names), most, too_few, others)
+        most = tuple(conformal.most_false(together, [part for own in models for part in _parts(names, *own)]).tolist())
+    return Identification({name: rows[name] for name in names}, found, len(rows) - len(names), most, too_few)
 
 
 def _parts(
     names: Sequence[str], pvalues: Mapping[str, float], classes: Mapping[str, str], known: KnownScores
-) -> Iterator[ComparedClass]:
+) -> Iterator[conformal.ComparedClass]:
     """One model's questions by the class of the known-unseen ones that they were compared with."""
-    of_class: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        of_class.setdefault(known.compared_with(classes[name]) or EVERY_CLASS, []).append(place)
-    for own, places in of_class.items():
+    by_class = [known.compared_with(classes[name]) or EVERY_CLASS for name in names]
+    for own, places in grouped(range(len(names)), by_class.__getitem__).items():
         compared = np.array([pvalues[names[place]] for place in places])
-        yield ComparedClass(np.array(places), compared, len(known.groups[own]))
+        yield conformal.ComparedClass(np.array(places), compared, len(known.groups[own]))
 
 
 def questions_of_model(folder: Path, calibration: Calibration, problems: list[Problem]) -> list[AskedOnce]:
@@ -222,14 +207,13 @@ def as_lines(identification: Identification) -> list[dict[str, Any]]:
     found = identification.found
     ranks, most_unseen = _ranks(found.pvalues), identification.most_unseen
     lines = []
-    for place, (name, first) in enumerate(identification.questions.items()):
+    for place, docs in enumerate(identification.questions.values()):
         values = {
             "flagged": found.flagged[place] if most_unseen else None,
             "pvalue": found.pvalues[place],
             "rank": ranks[place],
             "unseen_at_most": most_unseen[place] if most_unseen else None,
         }
-        docs = {name: first, **identification.copies.get(name, {})}
         lines += [{"doc_hash": doc_hash, **values, "doc": doc} for doc_hash, doc in docs.items()]
     return lines
 
@@ -239,7 +223,7 @@ def summary(identification: Identification) -> str:
     chosen after looking."""
     found, untested = identification.found, identification.untested
     left_out = f" {untested} question(s) without a score from every model are left out." if untested else ""
-    if copies := left_out_in_words(sum(map(len, identification.copies.values()))):
+    if copies := left_out_in_words(sum(len(docs) - 1 for docs in identification.questions.values())):
         left_out += f" {copies}; the list has them with the values of their questions."
     if identification.withheld is not None:
         return identification.withheld + left_out
@@ -247,7 +231,7 @@ def summary(identification: Identification) -> str:
     text = (
         f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {share} are expected to be "
         f"unseen; estimated share of unseen questions {number(found.unseen_share, 2)}. With probability "
-        f"{percent(CONFIDENCE, 0)}"
+        f"{percent(conformal.CONFIDENCE, 0)}"
     )
     n_flagged, n_false = identification.bound(found.flagged)
     if n_flagged:

@@ -19,19 +19,8 @@ from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
-from lm_eval_leakage.results.columns import (
-    ARM_COLUMNS,
-    CONFUSION,
-    FLAGGED,
-    FLAGGED_UNGUARDED,
-    MODEL,
-    N_TESTED,
-    NULL_RATE,
-    OF_VERDICT,
-    VERDICT,
-    badge_of,
-)
 from lm_eval_leakage.results.comparison import common_basis, comparison
 from lm_eval_leakage.results.formatting import (
     COUNT,
@@ -124,11 +113,11 @@ def _signed(cell: Cell) -> Cell:
 
 
 CONFUSION_ARMS: Sequence[Column[Row]] = (
-    MODEL,
+    columns.MODEL,
     Column("benchmark", TEXT, lambda row: row.task),
-    Column("original", WITH_ERROR, ARM_COLUMNS["original"].of),
-    Column("generalized", WITH_ERROR, ARM_COLUMNS["generalized"].of),
-    Column("difference", WITH_ERROR, lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
+    Column("original", WITH_ERROR, columns.ARM_COLUMNS["original"].of),
+    Column("generalized", WITH_ERROR, columns.ARM_COLUMNS["generalized"].of),
+    Column("difference", WITH_ERROR, lambda row: _signed(columns.CONFUSION.cell(row)), "generalized minus original"),
 )
 
 
@@ -142,7 +131,7 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
     tested = {task: [row for row in own.values() if row.n_tested or row.verdict.word] for task, own in rows.items()}
     boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
     boards.sort(key=lambda board: _place(board.standings[0])[0])
-    confused = [row for own in rows.values() for row in own.values() if CONFUSION.of(row)]
+    confused = [row for own in rows.values() for row in own.values() if columns.CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = [problem for annotation in annotations for problem in annotation.problems]
     return Leaderboard(tuple(boards), tuple(confused), tuple(detectors), tuple(problems))
@@ -165,7 +154,7 @@ def _board(benchmark: str, rows: Sequence[Row]) -> Board:
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
     """The most suspicious verdict first; among equal ones the most flagged."""
-    row, flagged = standing.row, FLAGGED.of(standing.row)
+    row, flagged = standing.row, columns.FLAGGED.of(standing.row)
     return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
@@ -255,9 +244,9 @@ STANDINGS: Sequence[Column[Place]] = (
     ),
 )
 FURTHER = (
-    *(one for one in OF_VERDICT if one.heading and one is not VERDICT),
-    FLAGGED_UNGUARDED,
-    N_TESTED,
+    *(one for one in columns.OF_VERDICT if one.heading and one is not columns.VERDICT),
+    columns.FLAGGED_UNGUARDED,
+    columns.N_TESTED,
 )
 ALL_STANDINGS: Sequence[Column[Place]] = (
     *STANDINGS,
@@ -278,7 +267,7 @@ def as_page(leaderboard: Leaderboard) -> str:
     boards = leaderboard.boards
     places = [(board, one) for board in boards for one in board.standings]
     rows = [one.row for _, one in places]
-    ticks = ticks_of(FLAGGED.of(row) for row in rows)  # one scale for all charts
+    ticks = ticks_of(columns.FLAGGED.of(row) for row in rows)  # one scale for all charts
     shown = [_shown(board) for board in boards]
     return render(
         "leaderboard.html.j2",
@@ -289,12 +278,14 @@ def as_page(leaderboard: Leaderboard) -> str:
         confusion_accuracy=CONFUSION_ACCURACY,
         table=tabulate(places, STANDINGS, lambda place: place[0].benchmark),
         all_columns=tabulate(places, ALL_STANDINGS, lambda place: place[0].benchmark),
-        charts=[_chart(board, ticks) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
+        charts=[
+            _chart(board, ticks) for board in boards if any(columns.FLAGGED.of(one.row) for one in board.standings)
+        ],
         checked=benchmark_table(rows, CHECKED),
         citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
         has_verdicts=any(row.verdict.word for row in rows),
-        has_flags=any(FLAGGED.of(row) for row in rows),
+        has_flags=any(columns.FLAGGED.of(row) for row in rows),
     )
 
 
@@ -305,17 +296,17 @@ def _shown(board: Board) -> dict[str, Any]:
     for word in reversed(WORDS):
         names = [row.model for row in rows if row.verdict.word == word]
         if names:
-            judged.append((word, badge_of(word), shortened(names)))
+            judged.append((word, columns.badge_of(word), shortened(names)))
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
     return {"benchmark": board.benchmark, "judged": judged, "flags": _flags(rows), "comparison": drawn}
 
 
 def _flags(rows: Sequence[Row]) -> str:
-    tested = [row for row in rows if FLAGGED.of(row)]
+    tested = [row for row in rows if columns.FLAGGED.of(row)]
     if not tested:
         return ""
-    most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
-    highest, lowest = (whole_percent(FLAGGED.of(row).value) for row in (most, least))
+    most, least = (find(tested, key=lambda row: columns.FLAGGED.of(row).value) for find in (max, min))
+    highest, lowest = (whole_percent(columns.FLAGGED.of(row).value) for row in (most, least))
     if most is least:
         return f"{highest} of questions flagged{by_chance(most)}."
     return f"Flagged: {lowest} of questions for {least.model} to {highest} for {most.model}{by_chance(most)}."
@@ -324,5 +315,8 @@ def _flags(rows: Sequence[Row]) -> str:
 def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
     """Like Figure 3 of Ni et al. (2025)."""
     rows = [standing.row for standing in board.standings]
-    dots = [Dots(row.model, {"flagged": FLAGGED.of(row)}, NULL_RATE.of(row), note=row.verdict.word) for row in rows]
+    dots = [
+        Dots(row.model, {"flagged": columns.FLAGGED.of(row)}, columns.NULL_RATE.of(row), note=row.verdict.word)
+        for row in rows
+    ]
     return DotChart(board.benchmark, "share of questions flagged, 95 % interval", dots, ticks)

@@ -21,7 +21,7 @@ from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.data_verdict import natural_part
 from lm_eval_leakage.results.formatting import markdown_of, pvalue
 from lm_eval_leakage.results.identify import described_lines, scores_by
-from lm_eval_leakage.results.result_types import AskedOnce, asked_once
+from lm_eval_leakage.results.result_types import AskedOnce, asked_once, grouped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import (
     COMBINED,
@@ -155,11 +155,10 @@ def _by_family(lines: Sequence[AuditLine], known: Mapping[str, float]) -> tuple[
     """The mean score and the first question's text of each family."""
     scored = [(line, score - known[line.question]) for line in lines if (score := line.text_score) is not None]
     questions = [line.read for line, _ in scored if line.read is not None]
-    by_family: dict[int, list[int]] = {}
-    for place, number in enumerate(families([shared_texts(one) for one in questions])):
-        by_family.setdefault(number, []).append(place)
-    means = [fmean(scored[place][1] for place in places) for places in by_family.values()]
-    firsts = [questions[first] for first, *_ in by_family.values()]
+    numbers = families([shared_texts(one) for one in questions])
+    by_family = grouped(range(len(questions)), numbers.__getitem__).values()
+    means = [fmean(scored[place][1] for place in places) for places in by_family]
+    firsts = [questions[first] for first, *_ in by_family]
     return means, [" ".join([one.stem, *one.options]) for one in firsts]
 
 

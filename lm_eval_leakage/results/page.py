@@ -17,25 +17,8 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.charts import DotChart, Dots, margin_histogram, rank, rank_histograms, round_ticks
-from lm_eval_leakage.results.columns import (
-    ACCURACY,
-    ACCURACY_CLEAN,
-    ACCURACY_FLAGGED,
-    ARM_COLUMNS,
-    ARMS_IN_WORDS,
-    FLAGGED,
-    GAP,
-    GAP_ADJUSTED,
-    GAP_PVALUE,
-    MODEL,
-    NULL_RATE,
-    OF_VERDICT,
-    STRONG,
-    TASK,
-    VERDICT,
-    displayed,
-)
 from lm_eval_leakage.results.comparison import Plot, comparison, comparison_plot
 from lm_eval_leakage.results.formatting import (
     COUNT,
@@ -76,10 +59,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def benchmark_table(rows: Sequence[Row], columns: Sequence[Column[Row]]) -> Table:
+def benchmark_table(rows: Sequence[Row], further: Sequence[Column[Row]]) -> Table:
     """A line for each model and benchmark."""
     is_one = len({row.model for row in rows}) < 2
-    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *columns], lambda row: row.name)
+    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *further], lambda row: row.name)
 
 
 def deciding_cell(row: Row) -> Cell:
@@ -94,14 +77,14 @@ def deciding_cell(row: Row) -> Cell:
 
 
 def _flagged(row: Row) -> Cell:
-    rate: Estimate = FLAGGED.of(row)
+    rate: Estimate = columns.FLAGGED.of(row)
     if not rate:
         return EMPTY
     return Cell(whole_percent(rate.value), f"{count(n_flagged(row))} of {count(row.n_tested)}", rate.value)
 
 
 def _accuracy(row: Row) -> Cell:
-    cell = ACCURACY.cell(row)
+    cell = columns.ACCURACY.cell(row)
     metric = row.metric.partition(",")[0]
     return cell if metric in ("acc", "") or cell == EMPTY else Cell(cell.text, metric, cell.order)
 
@@ -116,9 +99,9 @@ def _questions(row: Row) -> Cell:
 BENCHMARK: Column[Row] = Column("benchmark", TEXT, lambda row: row.name)
 MODEL_AND_BENCHMARK: Column[Row] = Column("model", TEXT, lambda row: Cell(row.model, row.name))
 FIRST: Sequence[Column[Row]] = (  # what a reader needs first
-    VERDICT,
-    Column("flagged", NUMBER, _flagged, FLAGGED.meaning),
-    replace(NULL_RATE, heading="expected", kind=PERCENT),
+    columns.VERDICT,
+    Column("flagged", NUMBER, _flagged, columns.FLAGGED.meaning),
+    replace(columns.NULL_RATE, heading="expected", kind=PERCENT),
     Column(
         "p or ratio",
         NUMBER,
@@ -127,8 +110,8 @@ FIRST: Sequence[Column[Row]] = (  # what a reader needs first
         "one, which decides; where none holds, how many times as often as by chance the published order is the most "
         "likely one",
     ),
-    Column("accuracy", NUMBER, _accuracy, ACCURACY.meaning),
-    replace(ACCURACY_CLEAN, heading="accuracy without leakage"),
+    Column("accuracy", NUMBER, _accuracy, columns.ACCURACY.meaning),
+    replace(columns.ACCURACY_CLEAN, heading="accuracy without leakage"),
 )
 CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
     Column("which model", TEXT, lambda row: row.provenance.revision or NOT_WRITTEN_DOWN),
@@ -224,7 +207,7 @@ LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
 N_DRAWN = 8  # benchmarks of a model whose ranks and margins are drawn
 N_TOLD = 8  # verdicts that are shown at once; the others are folded
-OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
+OF_FLAGGED_ANSWERS = (columns.ACCURACY_FLAGGED, columns.GAP, columns.GAP_ADJUSTED, columns.GAP_PVALUE, columns.STRONG)
 
 
 EARLIER: Sequence[Column[Any]] = (
@@ -327,10 +310,22 @@ def _charts(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str
 def rows_table(rows: Sequence[Row]) -> Table:
     """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
     is_one = len({row.model for row in rows}) < 2
-    verdicts = [column for column in OF_VERDICT if column.heading and column is not VERDICT]
-    first = [*([] if is_one else [MODEL]), VERDICT, FLAGGED, NULL_RATE, *verdicts, ACCURACY, ACCURACY_CLEAN]
-    others = [_with_enough_flagged(column) for column in displayed() if column not in (TASK, MODEL, *first)]
-    task = replace(TASK, of=lambda row: Cell(row.task, row.level))
+    verdicts = [column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT]
+    first = [
+        *([] if is_one else [columns.MODEL]),
+        columns.VERDICT,
+        columns.FLAGGED,
+        columns.NULL_RATE,
+        *verdicts,
+        columns.ACCURACY,
+        columns.ACCURACY_CLEAN,
+    ]
+    others = [
+        _with_enough_flagged(column)
+        for column in columns.displayed()
+        if column not in (columns.TASK, columns.MODEL, *first)
+    ]
+    task = replace(columns.TASK, of=lambda row: Cell(row.task, row.level))
     return tabulate(rows, [task, *first, *others], lambda row: row.level)
 
 
@@ -343,40 +338,44 @@ def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
 
 def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
     """A chart of the benchmarks and a table of all rows with choice confusion."""
-    asked = [row for row in rows if any(arm.of(row) for arm in ARM_COLUMNS.values())]
+    asked = [row for row in rows if any(arm.of(row) for arm in columns.ARM_COLUMNS.values())]
     if not asked:
         return None
     first = [row for row in benchmarks(rows) if row in asked] or asked[:1]
-    arms = {ARMS_IN_WORDS[name]: arm for name, arm in ARM_COLUMNS.items() if any(arm.of(row) for row in asked)}
+    arms = {
+        columns.ARMS_IN_WORDS[name]: arm
+        for name, arm in columns.ARM_COLUMNS.items()
+        if any(arm.of(row) for row in asked)
+    }
     dots = [Dots(row.task, {name: arm.of(row) for name, arm in arms.items()}) for row in first]
-    columns = [replace(arm, heading=name, meaning="") for name, arm in arms.items()]
+    by_arm = [replace(arm, heading=name, meaning="") for name, arm in arms.items()]
     chart = DotChart("Accuracy by arm", "accuracy, 95 % interval", dots, round_ticks(0.0, 1.0))
-    return {"chart": chart, "table": tabulate(asked, [replace(TASK, meaning=""), *columns])}
+    return {"chart": chart, "table": tabulate(asked, [replace(columns.TASK, meaning=""), *by_arm])}
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:
     """Values of detectors that have no column of their own: a line per group or task, detector and value."""
     once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
     found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
-    columns: list[Column[tuple[str, DetectorValue]]] = [
-        Column(TASK.heading, TEXT, lambda line: line[0]),
+    shown: list[Column[tuple[str, DetectorValue]]] = [
+        Column(columns.TASK.heading, TEXT, lambda line: line[0]),
         Column("detector", TEXT, lambda line: line[1].detector),
         Column("value", TEXT, lambda line: line[1].name),
         Column("questions", COUNT, lambda line: line[1].n),
         Column("mean", WITH_ERROR, lambda line: line[1].estimate),
-        Column(NULL_RATE.heading, NUMBER, lambda line: line[1].null_rate),
+        Column(columns.NULL_RATE.heading, NUMBER, lambda line: line[1].null_rate),
     ]
-    return tabulate(found, columns) if found else None
+    return tabulate(found, shown) if found else None
 
 
 # ---------------------------------------------------------------------- in Python
 
 IN_NOTEBOOKS: Sequence[Column[Row]] = (
-    MODEL,
+    columns.MODEL,
     Column("task", TEXT, lambda row: row.name),
     Column("questions", TEXT, lambda row: count(row.n)),
     Column("verdict", TEXT, lambda row: row.verdict.word),
-    Column("flagged", TEXT, lambda row: percent(FLAGGED.of(row).value) if row.n_tested else DASH),
+    Column("flagged", TEXT, lambda row: percent(columns.FLAGGED.of(row).value) if row.n_tested else DASH),
 )
 
 

@@ -12,9 +12,9 @@ Null hypothesis: the builder shuffled the options of each question uniformly, wh
 habits of people who write options down: numbers are sorted, similar options are neighbours, lengths rise or fall, the
 alphabet or how usual an option is decides, the text names them in that order, the right option has a favourite place,
 "none of the above" is last. Each is exact under the null hypothesis, conditional
-on the options (`inference.order_permutations`). Limit: a written order that shows none of these habits is not found.
+on the options (`stats.order_sum`). Limit: a written order that shows none of these habits is not found.
 
-It is here and not among the questions because it needs both their readings and `inference`, which are of one tier.
+It is here and not among the questions because it needs both their readings and `stats`, which are of one tier.
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ def frequencies(questions: Sequence[Question]) -> list[list[float]]:
 
 def places_of_mention(questions: Sequence[Question]) -> list[list[float]]:
     """Do options that the question's text names stand in the order in which it names them, or against it? Limits: acts
-    on two or more named options, as `questions.mentions` reads them."""
+    on two or more named options, as `questions.natural_orders` reads them."""
     places = []
     for question in questions:
         found = mentions(question.stem, question.options)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
@@ -40,6 +40,16 @@ from lm_eval_leakage.stats.pooling import (
 
 NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FLAGGED_RATE_UNGUARDED)}
 Values = Mapping[str, float]  # values of one detector on one question, by name
+Key = TypeVar("Key")
+One = TypeVar("One")
+
+
+def grouped(found: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    """By key, in the order in which they come."""
+    groups: dict[Key, list[One]] = {}
+    for one in found:
+        groups.setdefault(key(one), []).append(one)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -79,15 +89,11 @@ def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[Detector
 
     questions: of each, its values by detector
     """
-    by_detector: dict[str, list[Values]] = {}
-    for question in questions:
-        for detector, values in question.items():
-            if values:
-                by_detector.setdefault(detector, []).append(values)
+    known = [(detector, values) for question in questions for detector, values in question.items() if values]
     return tuple(
-        _over_questions(detector, name, found)
-        for detector, found in sorted(by_detector.items())
-        for name in dict.fromkeys(name for values in found for name in values if name != NULL_RATE_ROW.name)
+        _over_questions(detector, name, [values for _, values in found])
+        for detector, found in sorted(grouped(known, lambda one: one[0]).items())
+        for name in dict.fromkeys(name for _, values in found for name in values if name != NULL_RATE_ROW.name)
     )
 
 
@@ -264,7 +270,7 @@ class AnnotatedQuestion:
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
-    key: as of `questions.copies`; empty if the row has no known layout
+    key: as of `questions.families`; empty if the row has no known layout
     asked: in the log of another tool than lm_eval, what was asked, as its prompt words it; None without options
     """
 
@@ -391,9 +397,9 @@ class AskedOnce:
         return {name: score for line in self.lines.values() for name, score in line.scores.items()}
 
     @property
-    def other_docs(self) -> dict[str, Mapping[str, Any]]:
-        """The rows after the first, by hash."""
-        return {name: next(iter(own.values())).doc for name, own in self.rows.items() if name != self.name}
+    def docs(self) -> dict[str, Mapping[str, Any]]:
+        """The rows by their hash."""
+        return {name: next(iter(own.values())).doc for name, own in self.rows.items()}
 
     @property
     def n_copies(self) -> int:
@@ -414,11 +420,11 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
         else:
             row[line.detector] = line
     first = {name: next(iter(own.values())) for name, own in rows.items()}
-    found: dict[tuple[str, str], list[str]] = {}
-    for name, own in rows.items():
-        # as an audit wrote it; the hash of a row that could not be read, or of a shard
-        key = next((line.question_key for line in own.values() if line.question_key), name)
-        found.setdefault((first[name].benchmark if by_task else "", key), []).append(name)
+
+    def key(name: str) -> tuple[str, str]:
+        """As an audit wrote it; the hash of a row that could not be read, or of a shard."""
+        written = (line.question_key for line in rows[name].values() if line.question_key)
+        return first[name].benchmark if by_task else "", next(written, name)
 
     def place(name: str) -> tuple[str, float]:
         """The task and the number of the row; unknown numbers last."""
@@ -427,9 +433,9 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
 
     return [
         AskedOnce(
-            key,
+            own,
             {name: rows[name] for name in sorted(names, key=place)},
             {name: 1 + len(repeated.get(name, ())) for name in names},
         )
-        for (_, key), names in found.items()
+        for (_, own), names in grouped(rows, key).items()
     ]

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, leaves, n_told
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.answered import (
     TaskRun,
     metrics_of_group,
@@ -21,19 +22,10 @@ from lm_eval_leakage.results.answered import (
     shown_metrics,
     told_metrics,
 )
-from lm_eval_leakage.results.columns import (
-    AUDIT_COLUMNS,
-    IS_AUDITED,
-    RUN_COLUMNS,
-    Entry,
-    Measured,
-    recorded,
-    values_of,
-)
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.identify import is_part
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values, grouped
 from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
@@ -115,9 +107,7 @@ def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, r
 
 def _by_subject(task: str, found: Sequence[Asked]) -> Iterator[tuple[str, list[Asked]]]:
     """The questions of each subject of a task, if it has several."""
-    subjects: dict[str, list[Asked]] = defaultdict(list)
-    for one in found:
-        subjects[one.subject].append(one)
+    subjects = grouped(found, lambda one: one.subject)
     for subject, own in sorted(subjects.items()) if len(subjects) > 1 else ():
         yield f"{task}/{subject}", own
 
@@ -137,10 +127,10 @@ def _of_metrics(
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         named = replace(row, metric=metric, n=row.n or len(questions), accuracy=accuracy)
-        yield _measured(named, Measured(entries, calibrating))
+        yield _measured(named, columns.Measured(entries, calibrating))
 
 
-def _measured(row: Row, measured: Measured) -> Row:
+def _measured(row: Row, measured: columns.Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
     orders = (one.orders for one in measured.joined if one.orders is not None)
     known = None if measured.calibrating is None else measured.calibrating.calibration
@@ -153,21 +143,21 @@ def _measured(row: Row, measured: Measured) -> Row:
         n_joined=len(measured.joined),
         n_tested=len(measured.tested),
         n_copies=measured.n_copies,
-        values=values_of(measured),
+        values=columns.values_of(measured),
         others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
         verdict=replace(verdict, n_copies=measured.n_copies, texts=texts) if verdict.basis else verdict,
     )
 
 
-def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:
+def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[columns.Entry]:
     strata = strata_of(
         [f"{question.task}/{question.subject}" for question in questions],
         [question.length for question in questions],
         [ease.get(question.doc_hash, ease.get(question.content)) for question in questions],
     )
     return [
-        Entry(question.audited, question.scores.get(metric), stratum)
+        columns.Entry(question.audited, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
 
@@ -180,7 +170,9 @@ def _of_audits(
 ) -> Iterator[Row]:
     def row(name: str, level: str, found: Sequence[AuditedQuestion], group: str) -> Row:
         begun = _begun(model, name, level, "", sum(one.n_rows for one in found), group, None)
-        return _measured(begun, Measured([Entry(one, n_rows=one.n_rows) for one in found], calibrating))
+        return _measured(
+            begun, columns.Measured([columns.Entry(one, n_rows=one.n_rows) for one in found], calibrating)
+        )
 
     for group in outer_first(members):
         pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
@@ -229,12 +221,10 @@ def strata_of(
 ) -> list[tuple[str, int, int | None]]:
     """Stratum of each question: its subject, the tercile of its length within the subject, and the third of [0, 1] in
     which the share of reference models that answer it correctly lies."""
-    by_subject: dict[str, list[int]] = {}
-    for subject, length in zip(subjects, lengths, strict=True):
-        by_subject.setdefault(subject, []).append(length)
+    places = range(len(subjects))
     ends = {
-        subject: [sorted(found)[third * (len(found) - 1) // 3] for third in (1, 2)]
-        for subject, found in by_subject.items()
+        subject: [sorted(lengths[place] for place in own)[third * (len(own) - 1) // 3] for third in (1, 2)]
+        for subject, own in grouped(places, subjects.__getitem__).items()
     }
     return [
         (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
@@ -246,7 +236,7 @@ def flat_row(row: Row) -> dict[str, Scalar]:
     """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The values of
     other detectors follow, as `token_evidence.min_k`."""
     flat: dict[str, Scalar] = {}
-    for column in recorded():
+    for column in columns.recorded():
         value = column.of(row)
         if column.is_optional and not value:
             continue
@@ -261,12 +251,12 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """A question's answer and verdicts as scalars; None for what is unknown."""
-    of_run = {column.key: column.of(question) for column in RUN_COLUMNS}
-    found: dict[str, Scalar] = {**of_run, **question.scores, IS_AUDITED.key: question.audited is not None}
+    of_run = {column.key: column.of(question) for column in columns.RUN_COLUMNS}
+    found: dict[str, Scalar] = {**of_run, **question.scores, columns.IS_AUDITED.key: question.audited is not None}
     one = question.audited
     if one is None:
         return found
-    found |= {column.key: column.of(one) for column in AUDIT_COLUMNS}
+    found |= {column.key: column.of(one) for column in columns.AUDIT_COLUMNS}
     return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
 
 

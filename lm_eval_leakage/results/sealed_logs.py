@@ -34,7 +34,7 @@ from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted, pvalue_equation
 from lm_eval_leakage.results.published_orders import SEALED_ORDERS
-from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
 from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
@@ -113,9 +113,7 @@ def sealed_logs(places: Sequence[Path], seal: Seal, problems: list[Problem]) -> 
 
     Raises ValueError if there is no run, or no audit of the seal's questions.
     """
-    by_model: dict[str, list[Run]] = defaultdict(list)
-    for run in find_runs(places, problems):
-        by_model[run.key].append(run)
+    by_model = grouped(find_runs(places, problems), lambda run: run.key)
     found = [_of_model(runs, seal) for runs in by_model.values()]
     kept = [logs for logs in found if logs.lines]
     if not kept:

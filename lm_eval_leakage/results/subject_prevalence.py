@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -13,17 +12,7 @@ from typing import TypeVar
 from lm_eval_leakage.logs.audits import audits_of_one_model
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
-from lm_eval_leakage.results.columns import (
-    ALL_TESTED,
-    CALIBRATED,
-    FLAGGED,
-    FLAGGED_UNGUARDED,
-    NULL_RATE,
-    PREVALENCE,
-    VERDICT,
-    Flags,
-    flags_of,
-)
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import (
     DASH,
@@ -37,7 +26,7 @@ from lm_eval_leakage.results.formatting import (
 )
 from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
 from lm_eval_leakage.results.published_orders import EXACT
-from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.result_types import AuditedQuestion, grouped
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.stats.known_scores import Calibration
@@ -52,6 +41,7 @@ from lm_eval_leakage.stats.prevalence import (
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
+NO_FLAGS = columns.Flags((), ())
 T = TypeVar("T")
 
 
@@ -59,24 +49,22 @@ T = TypeVar("T")
 class SubjectShare:
     """One subject, or ALL_SUBJECTS together, by the flags of one detector.
 
-    n, n_flagged, null_rate, pvalue: of all tested questions; with a calibration, by it. Without one, the p-value of
-        flags is NaN unless the published orders were drawn at random
-    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS
-    unguarded: of the questions whose options have no natural order; empty with a calibration
+    flags, pvalue: of all tested questions; with a calibration, by it. Without one, the p-value is NaN unless the
+        published orders were drawn at random
     share: estimated share of seen questions; without a calibration, a lower bound where the orders were drawn
+    unguarded: of the questions whose options have no natural order; empty with a calibration
+    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS
     verdict: on its questions together; empty with a calibration
     n_copies: copies of questions that were left out
     """
 
     detector: str
     subject: str
-    n: int
-    n_flagged: int
-    null_rate: float
+    flags: columns.Flags
     pvalue: float
-    adjusted: float
-    unguarded: Flags
     share: Estimate
+    unguarded: columns.Flags = NO_FLAGS
+    adjusted: float = math.nan
     is_calibrated: bool = False
     verdict: DataVerdict = NO_VERDICT
     n_copies: int = 0
@@ -102,21 +90,18 @@ def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> list[Subjec
         once = each_once(own, lambda one: one.key, lambda one: one.benchmark)
         n_copies = sum(one.n_rows for one in own) - len(once)
         verdict = data_verdict(one.orders for one in once if one.orders is not None)
-        flags, unguarded = flags_of(once), flags_of(once, unguarded=True)
-        holds, share = verdict.orders in EXACT, UNKNOWN
-        if holds and unguarded.n >= FEWEST_FOR_SHARE:
+        flags, unguarded = columns.flags_of(once), columns.flags_of(once, unguarded=True)
+        pvalue, share = flags.pvalue if verdict.orders in EXACT else math.nan, UNKNOWN
+        if verdict.orders in EXACT and unguarded.n >= FEWEST_FOR_SHARE:
             share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate)
-        counts = (flags.n, flags.n_flagged, flags.null_rate, flags.pvalue if holds else math.nan)
-        row = SubjectShare(detector, subject, *counts, math.nan, unguarded, share, verdict=verdict, n_copies=n_copies)
+        row = SubjectShare(detector, subject, flags, pvalue, share, unguarded, verdict=verdict, n_copies=n_copies)
         rows.append(row)
     return _adjusted(rows)
 
 
 def _with_all(found: Sequence[T], subject_of: Callable[[T], str]) -> Iterator[tuple[str, Sequence[T]]]:
     """All together, and those of each subject."""
-    subjects: dict[str, list[T]] = defaultdict(list)
-    for one in found:
-        subjects[subject_of(one)].append(one)
+    subjects = grouped(found, subject_of)
     yield ALL_SUBJECTS, list(chain.from_iterable(subjects.values()))
     yield from subjects.items()
 
@@ -138,35 +123,35 @@ def by_calibration(
     subjects = {one.name: one.first.subject for one in asked}
     rows = []
     for subject, names in _with_all([*pvalues], subjects.__getitem__):
-        flags = [pvalues[name] <= fpr for name in names]
-        counts = (len(flags), sum(flags), fpr, calibrated_pvalue(flags, observed_fpr))
-        share = share_of(flags, tpr, observed_fpr)
+        flags = columns.Flags([pvalues[name] <= fpr for name in names], [fpr] * len(names))
+        pvalue, share = calibrated_pvalue(flags.flags, observed_fpr), share_of(flags.flags, tpr, observed_fpr)
         n_copies = sum(one.n_copies for one in asked if subject in (ALL_SUBJECTS, subjects[one.name]))
-        nothing = (math.nan, Flags((), ()))
-        rows.append(SubjectShare(detector, subject, *counts, *nothing, share, is_calibrated=True, n_copies=n_copies))
+        rows.append(SubjectShare(detector, subject, flags, pvalue, share, is_calibrated=True, n_copies=n_copies))
     return _adjusted(rows)
 
 
-def _counted(n_flagged: int, n: int) -> str:
-    return f"{n_flagged} of {n} ({percent(n_flagged / n)})" if n else DASH
+def _counted(flags: columns.Flags) -> str:
+    return f"{flags.n_flagged} of {flags.n} ({percent(flags.n_flagged / flags.n)})" if flags.n else DASH
 
 
 def _columns(is_calibrated: bool) -> list[Column[SubjectShare]]:
-    heading, p = (CALIBRATED.heading, "p by calibration") if is_calibrated else (FLAGGED.heading, "p of flags")
-    columns: list[Column[SubjectShare]] = [
+    heading, p = (
+        (columns.CALIBRATED.heading, "p by calibration") if is_calibrated else (columns.FLAGGED.heading, "p of flags")
+    )
+    shown: list[Column[SubjectShare]] = [
         Column("subject", TEXT, lambda row: row.subject),
-        Column(f"n, {ALL_TESTED}", TEXT, lambda row: str(row.n)),
-        Column(f"{heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
-        Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
+        Column(f"n, {columns.ALL_TESTED}", TEXT, lambda row: str(row.flags.n)),
+        Column(f"{heading}, {columns.ALL_TESTED}", TEXT, lambda row: _counted(row.flags)),
+        Column(columns.NULL_RATE.heading, TEXT, lambda row: percent(row.flags.null_rate)),
         Column(p, PVALUE, lambda row: row.pvalue),
         Column(f"{p}, adjusted", PVALUE, lambda row: row.adjusted),
     ]
     if is_calibrated:
-        return [*columns, Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: value_in_interval(row.share))]
-    columns.insert(2, Column(VERDICT.heading, TEXT, lambda row: row.verdict.word))
+        return [*shown, Column(f"{columns.PREVALENCE.heading}, 95 %", TEXT, lambda row: value_in_interval(row.share))]
+    shown.insert(2, Column(columns.VERDICT.heading, TEXT, lambda row: row.verdict.word))
     return [
-        *columns,
-        Column(FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
+        *shown,
+        Column(columns.FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded)),
         Column("seen share, no guard, 95 %", TEXT, lambda row: value_in_interval(row.share)),
     ]
 

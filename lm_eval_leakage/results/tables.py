@@ -16,7 +16,7 @@ from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS
 from lm_eval_leakage.logs.runs import RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
+from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
 from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.texts import as_json, visible
@@ -117,10 +117,7 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
             told = _with_columns(content, rows, annotation, version)
             files.append(_beside(original, ".json", folder))
             atomic_write(files[-1], json.dumps(told, indent=2, ensure_ascii=False))
-    by_log: dict[str, list[AnnotatedQuestion]] = {}
-    for question in annotation.questions:
-        by_log.setdefault(question.log, []).append(question)
-    for log, questions in by_log.items():
+    for log, questions in grouped(annotation.questions, lambda question: question.log).items():
         files.append(_beside(Path(log), ".jsonl", folder))
         with atomic_file(files[-1]) as lines:
             for record in same_columns([flat_question(question) for question in questions]):

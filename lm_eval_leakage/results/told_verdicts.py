@@ -12,16 +12,7 @@ from dataclasses import dataclass
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.questions.families import left_out_in_words
-from lm_eval_leakage.results.columns import (
-    ACCURACY_CLEAN,
-    FLAGGED,
-    FLAGGED_UNGUARDED,
-    GAP_ADJUSTED,
-    GAP_PVALUE,
-    INFLATION,
-    NULL_RATE,
-    badge_of,
-)
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
 from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, rounded_up, whole_percent
 from lm_eval_leakage.results.result_types import Annotation, Row
@@ -72,7 +63,7 @@ class ToldVerdict:
 
     @property
     def badge(self) -> str:
-        return badge_of(self.word)
+        return columns.badge_of(self.word)
 
 
 def told_verdicts(annotations: Iterable[Annotation]) -> list[ToldVerdict]:
@@ -100,7 +91,7 @@ def told_verdict(row: Row) -> ToldVerdict:
 
 
 def n_flagged(row: Row) -> int:
-    return round(FLAGGED.of(row).value * row.n_tested) if FLAGGED.of(row) else 0
+    return round(columns.FLAGGED.of(row).value * row.n_tested) if columns.FLAGGED.of(row) else 0
 
 
 def has_enough_flagged(row: Row) -> bool:
@@ -160,13 +151,13 @@ def _texts(verdict: DataVerdict) -> str:
 
 
 def _flags(row: Row) -> str:
-    if not FLAGGED.of(row):
+    if not columns.FLAGGED.of(row):
         return f"{counted(row.verdict.n_asked)}." if row.verdict.n_asked else ""
-    return f"{whole_percent(FLAGGED.of(row).value)} of {counted(row.n_tested)} flagged{by_chance(row)}."
+    return f"{whole_percent(columns.FLAGGED.of(row).value)} of {counted(row.n_tested)} flagged{by_chance(row)}."
 
 
 def by_chance(row: Row) -> str:
-    chance = NULL_RATE.of(row)
+    chance = columns.NULL_RATE.of(row)
     return "" if math.isnan(chance) else f" ({whole_percent(chance)} expected by chance)"
 
 
@@ -180,8 +171,8 @@ def _accuracy(row: Row) -> str:
 
 def worth(row: Row) -> str:
     """What the accuracy is without leakage; empty where that is not known."""
-    if clean := ACCURACY_CLEAN.of(row):
-        added = INFLATION.of(row)
+    if clean := columns.ACCURACY_CLEAN.of(row):
+        added = columns.INFLATION.of(row)
         ends = f"{number(clean.low, 2)} to {number(clean.high, 2)}"
         return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {number(added.value, 2)}"
     share = _would_have_been_found(row.verdict)
@@ -200,18 +191,18 @@ def _would_have_been_found(verdict: DataVerdict) -> float:
 
 def _unguarded(row: Row) -> str:
     """The flags that no recognised natural order explains."""
-    if not FLAGGED_UNGUARDED.of(row) or not has_enough_flagged(row):
+    if not columns.FLAGGED_UNGUARDED.of(row) or not has_enough_flagged(row):
         return ""
-    share = whole_percent(FLAGGED_UNGUARDED.of(row).value)
+    share = whole_percent(columns.FLAGGED_UNGUARDED.of(row).value)
     return f"Of the questions without a recognised natural order, {share} are flagged{by_chance(row)}."
 
 
 def _gap(row: Row) -> str:
-    if not GAP_ADJUSTED.of(row) or not has_enough_flagged(row):
+    if not columns.GAP_ADJUSTED.of(row) or not has_enough_flagged(row):
         return ""
-    size = plus_minus(GAP_ADJUSTED.of(row)).removeprefix("−")
-    way = "lower" if GAP_ADJUSTED.of(row).value < 0 else "higher"
-    p = "" if math.isnan(GAP_PVALUE.of(row)) else f" ({pvalue_equation(GAP_PVALUE.of(row))})"
+    size = plus_minus(columns.GAP_ADJUSTED.of(row)).removeprefix("−")
+    way = "lower" if columns.GAP_ADJUSTED.of(row).value < 0 else "higher"
+    p = "" if math.isnan(columns.GAP_PVALUE.of(row)) else f" ({pvalue_equation(columns.GAP_PVALUE.of(row))})"
     return f"Among questions of similar difficulty, the accuracy on flagged ones is {way} by {size}{p}."
 
 
@@ -242,6 +233,6 @@ def _scored(row: Row) -> str:
     """A sentence after another one; empty without an accuracy."""
     if not row.accuracy:
         return ""
-    told, added = worth(row) or "what leakage adds to it is not known", INFLATION.of(row)
-    ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if ACCURACY_CLEAN.of(row) else ""
+    told, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
+    ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
     return f" Its accuracy is {plus_minus(row.accuracy)}; {told}{ends}."

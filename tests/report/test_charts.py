@@ -20,7 +20,6 @@ from lm_eval_leakage.results.charts import (
     margin_histogram,
     rank,
     rank_histograms,
-    round_ticks,
     ticks_of,
 )
 from lm_eval_leakage.results.html import environment
@@ -38,22 +37,6 @@ def test_an_axis_has_zero_among_few_equal_steps_and_covers_all_intervals(interva
     for ends in intervals:
         assert ticks[0] - 1e-3 <= min(ends)
         assert max(ends) <= ticks[-1] + 1e-3
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "smallest", "ticks"),
-    [
-        (-0.08, 0.57, 0, [-0.2, 0, 0.2, 0.4, 0.6]),
-        (0, 0.09, 0, [0, 0.02, 0.04, 0.06, 0.08, 0.1]),
-        (-3, 0, 0, [-3, -2.5, -2, -1.5, -1, -0.5, 0]),
-        (0, 1, 0, [0, 0.2, 0.4, 0.6, 0.8, 1]),
-        (0, 1, 1, [0, 1]),
-        (0, 107, 1, [0, 20, 40, 60, 80, 100, 120]),
-        (0, 14042, 1, [0, 5000, 10000, 15000]),
-    ],
-)
-def test_ticks_are_round(low, high, smallest, ticks) -> None:
-    assert round_ticks(low, high, smallest) == pytest.approx(ticks)
 
 
 def bars(histogram, kind: str) -> list[dict[str, float]]:

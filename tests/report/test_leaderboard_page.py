@@ -1,37 +1,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing, as_page
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
-from tests.report.made import UNDECIDED, row, verdict
+from tests.report.made import row, verdict
 from tests.report.parsed import Parsed
 
 
 def standing(model: str, rate: float, first: int, last: int | None = None, **changes) -> Standing:
     flagged = Estimate(rate, 0.02, rate - 0.04, rate + 0.04)
     return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), first, last or first)
-
-
-def judged(*pvalues: float) -> Board:
-    models = [standing(f"M{i}", 0.1, 1, verdict=verdict(pvalue), pvalue=1e-9) for i, pvalue in enumerate(pvalues)]
-    return Board("mmlu", tuple(models), 90)
-
-
-def test_each_verdict_is_a_badge_before_its_models_the_most_suspicious_first() -> None:
-    undecided = Standing(row(model="U", verdict=UNDECIDED), 1, 5)
-    board = judged(2e-5, 0.003, 0.2, 0.3)
-    page = as_page(Leaderboard((replace(board, standings=(*board.standings, undecided)),)))
-    parsed = Parsed(page)
-    assert "mmlu strong evidence M0 evidence M1 none found M2, M3 cannot be told U " in parsed.text
-    assert page.count('<p><span class="badge') == 4
-    first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without leakage", "rank by flags"]
-    assert parsed.heads()[:8] == ["model", *first]
-    assert "M0 mmlu strong evidence 10 % 10 of 100 4 % p = 2e-05 " in parsed.text
 
 
 def test_a_model_without_flags_has_a_verdict_and_no_rank() -> None:

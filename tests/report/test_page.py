@@ -196,21 +196,6 @@ def test_ranks_and_margins_are_drawn_for_each_benchmark_the_most_suspicious_firs
     ]
 
 
-def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
-    made = [
-        annotation(rows=(row("x", model="clean", verdict=verdict(0.5)),), model="clean"),
-        annotation(
-            rows=(row("y", model="seen", verdict=verdict(0.2)), row("z", model="seen", verdict=verdict(2e-5))),
-            model="seen",
-        ),
-    ]
-    page = render(made)
-    assert [cell_of(page, "model", line).split()[-1] for line in range(3)] == ["z", "y", "x"]
-    assert [cell_of(page, "task", line, "rows").split()[0] for line in range(3)] == ["z", "y", "x"]
-    text = Parsed(page).text
-    assert text.index("seen on z") < text.index("seen on y") < text.index("clean on x")
-
-
 # ---------------------------------------------------------------------- flagged questions
 
 PLENTY = 10**6

@@ -48,54 +48,10 @@ def figures(told: ToldVerdict) -> str:
     return told.figures.replace("\u00a0", " ")
 
 
-def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> None:
-    told = told_verdict(row(verdict=verdict(0.003)))
-    assert (told.word, told.badge, told.model, told.benchmark, told.n) == ("evidence", "evidence", "M", "mmlu", 100)
-    assert told.sentence == (
-        "Prefers the published orders more than in both control forms, which break memory, by 0.50 ± 0.10 standard "
-        "deviations (p = 0.003)."
+def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
+    assert short_sentence(verdict(0.2, basis=BY_ORDERS)).startswith(
+        "No significant preference for the published orders ("
     )
-    assert figures(told) == (
-        "25 % of 100 questions flagged (4 % expected by chance). Accuracy 0.50 ± 0.05; about 0.40 (0.30 to 0.50) "
-        "without leakage, which adds 0.10."
-    )
-    assert told.reasons == (
-        "On 100 questions with orders written by people, the model prefers the published orders more than it does in "
-        "both control forms, which break memory (by 0.50 ± 0.10 standard deviations, of which 0.00 ± 0.05 are "
-        "natural on clean benchmarks, p = 0.003).",
-    )
-
-
-def test_the_reasons_have_the_scores_the_threshold_and_the_aim() -> None:
-    found = verdict(0.2, scores=(0.31, 0.28, 0.25), threshold=0.174, level=0.0075)
-    _, scores, aim, texts = told_verdict(row(verdict=found)).reasons
-    assert texts == UNSEEN_WOULD_FIND
-    assert scores == (
-        "Mean score of the published orders, in standard deviations, where 0 is that of a drawn order: 0.31 in the "
-        "audited form, 0.28 in words, 0.25 in capitals; evidence begins at p ≤ 0.0075, which is a difference of about "
-        "0.17 from each control form."
-    )
-    assert aim.replace("\u00a0", " ") == (
-        "The aim was to find 25 % of the questions seen 3 times; by the model's own scores the audit finds it from "
-        "20 % on."
-    )
-    alone = verdict(0.2, basis=BY_ORDERS, scores=(0.02,), detectable=())
-    assert (
-        told_verdict(row(verdict=alone)).reasons[1].endswith("0.02 in the audited form; evidence begins at p ≤ 0.01.")
-    )
-
-
-@pytest.mark.parametrize(
-    ("basis", "compared"),
-    [
-        (BY_ORDERS, "to other orders of the same options, by"),
-        (BY_REFERENCE, "more than the reference model does, by"),
-        (BY_CONTROL, "more than in both control forms, which break memory, by"),
-    ],
-)
-def test_the_sentence_says_with_what_the_published_orders_were_compared(basis, compared) -> None:
-    assert compared in short_sentence(verdict(0.003, basis=basis))
-    assert short_sentence(verdict(0.2, basis=basis)).startswith("No significant")
 
 
 @pytest.mark.parametrize(
@@ -262,15 +218,6 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3
             "compared with the model's own control forms; 65% of the questions seen once or 24% of the questions "
             "seen three times would have been found with probability 0.8).",
         ),
-        (
-            verdict(0.003, basis=BY_REFERENCE),
-            "“evidence” (p = 0.003; 100 questions without a natural order, compared with a reference model).",
-        ),
-        (
-            verdict(2e-5, basis=BY_ORDERS, orders=DRAWN_ORDERS),
-            "“strong evidence” (p = 2e-05; 100 questions, compared with other orders of the same options).",
-        ),
-        (UNDECIDED, f"“cannot be told” ({UNDECIDED.reason})."),
         (not_judged("it has no options"), "“cannot be told” (it has no options)."),
     ],
 )

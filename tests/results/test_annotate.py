@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
+from lm_eval_leakage.logs.run import Run
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.annotate import Joining, annotate
+from lm_eval_leakage.results.answered import TaskRun
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
+from lm_eval_leakage.results.tables import as_text, verdicts_in_words
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.stats.pooling import share
-from tests.results.harness_files import (
-    DETECTOR,
-    answered,
-    audited,
-    row,
-    write_run,
-)
+from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
@@ -218,3 +216,67 @@ def test_a_group_without_an_error_has_that_of_its_questions_together(tmp_path: P
     found = next(one for one in annotation.rows if one.task == "bench")
     assert found.accuracy == share([float(flag) for flag in right])
     assert found.accuracy.stderr == pytest.approx((10 / 30 * 20 / 30 / 29) ** 0.5)
+
+
+ORDERS = [[[str(value), "False"]] for value in (-1.0, *[-3.0] * 23)]
+
+
+def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), True, resps=ORDERS) for i in range(60)]})
+    (found,) = annotate([tmp_path])[0].rows
+    assert found.verdict.sentence.startswith("cannot be told: these are orders that may have been written by people")
+    assert columns.FLAGGED.of(found).value == 1
+
+
+@pytest.mark.parametrize("known", [{}, {"published_orders": "drawn"}, {"published_orders": "written"}])
+def test_a_single_order_is_no_answer_to_option_orders(tmp_path, known: dict[str, str]) -> None:
+    lines = [audited(row(i), False, n_orders=1, resps=ORDERS[:1], **known) for i in range(60)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    (found,) = annotate([tmp_path])[0].rows
+    assert found.verdict.word == verdicts_in_words([found], "table") == ""
+    assert "verdict" not in as_text([found], "table")
+
+
+# ---------------------------------------------------------------------- joined
+
+
+def known_as(doc_hash: str, content: str, benchmark: str = "mmlu") -> AuditedQuestion:
+    return AuditedQuestion(doc_hash, content, benchmark, "history", "Question?", ("a", "b"), 0, flagged=True)
+
+
+def answer(doc_id: int, doc_hash: str, content: str) -> AnnotatedQuestion:
+    return AnnotatedQuestion("", doc_id, doc_hash, content, "history", 10, {"acc,none": 1.0})
+
+
+def task(name: str = "mmlu_history", log: Path | None = None) -> TaskRun:
+    return TaskRun(name, "5", Run("m", "2026-01-01"), log, 2)
+
+
+@pytest.mark.parametrize(
+    ("known", "answers", "partners"),
+    [
+        (
+            [("audited", "words"), ("other", "other words")],
+            [("field", "words"), ("new", "new words")],
+            ["audited", None],
+        ),
+        ([("audited", "")], [("another", ""), ("audited", "")], [None, "audited"]),
+        ([("first", "words"), ("second", "words")], [("first", "words"), ("second", "words")], ["first", "second"]),
+    ],
+    ids=["another row with the same words", "words that could not be read", "two rows with the same words"],
+)
+def test_an_answer_is_joined_by_the_hash_of_its_row_else_by_its_words(known, answers, partners) -> None:
+    joining = Joining([known_as(*one) for one in known])
+    joined = joining.join(task(), [answer(place, *one) for place, one in enumerate(answers)])
+    assert [one.audited and one.audited.doc_hash for one in joined] == partners
+
+
+def test_what_several_tasks_answer_is_added_up() -> None:
+    """The second task neither forgets the questions of the first nor its benchmark."""
+    joining = Joining([known_as("a", "1"), known_as("b", "2"), known_as("c", "3", "arc"), known_as("d", "4", "csqa")])
+    joining.join(task("first"), [answer(0, "a", "1"), answer(1, "b", "2"), answer(2, "x", "9")])
+    joining.join(task("second"), [answer(0, "c", "3")])
+    assert [str(problem) for problem in joining.problems()] == [
+        "first: 1 question(s) are in no audit (doc_id 2); only counted in `n`"
+    ]
+    assert {name: [one.doc_hash for one in left] for name, left in joining.unanswered().items()} == {"csqa": ["d"]}

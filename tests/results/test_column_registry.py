@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.results import columns as registry
-from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.formatting import NUMBER, WITH_ERROR, Column
+from lm_eval_leakage.results.formatting import Column
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
 from lm_eval_leakage.results.verdict_words import NO_VERDICT
 from lm_eval_leakage.stats.order_sum import OrderRatio
-from lm_eval_leakage.stats.pooling import Estimate, share
+from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.made import verdict
 from tests.report.parsed import Parsed
-from tests.results.harness_files import answered, audited, row, write_run
 
 EVERY = registry.recorded()
 DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
@@ -87,51 +85,6 @@ def test_the_docs_have_the_table_of_all_columns() -> None:
     lines += [f"| | `{column.key}` | {column.meaning} |" for column in hidden]
     table = "\n".join(["| heading | key | meaning |", "|---|---|---|", *lines])
     assert table in DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
-
-
-@pytest.fixture
-def runs(tmp_path) -> Path:
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 3) for i in range(8)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(8)]})
-    return tmp_path
-
-
-def test_a_column_is_added_by_one_property(runs, monkeypatch) -> None:
-    monkeypatch.setattr(registry, "COMPUTED", [*registry.COMPUTED])
-
-    @registry.computed("long", WITH_ERROR, harness="long_rate")
-    def long_rate(of: registry.Measured) -> Estimate:
-        """has a long text"""
-        return share([True, False])
-
-    @registry.computed("margin", NUMBER)
-    def mean_margin(of: registry.Measured) -> float:
-        """in nats"""
-        return sum(one.margin for one in of.joined) / 8
-
-    @registry.computed("", NUMBER)
-    def hidden(of: registry.Measured) -> float:
-        """for programs"""
-        return 0.125
-
-    (found,) = annotate([runs])
-    for style in ("table", "markdown", "latex"):
-        text = as_text(found.rows, style)
-        assert "long" in text
-        assert "margin" in text
-        assert "hidden" not in text
-        assert "-0.750" in text
-    (record,) = json.loads(as_text(found.rows, "json"))
-    (line,) = csv.DictReader(io.StringIO(as_text(found.rows, "csv")))
-    assert (record["long_rate"], record["mean_margin"], record["hidden"]) == (0.5, -0.75, 0.125)
-    assert (line["long_rate_stderr"], line["mean_margin"], line["hidden"]) == ("0.5", "-0.75", "0.125")
-    parsed = Parsed(render([found]))
-    assert {"long", "margin"} <= set(parsed.heads())
-    assert "has a long text" in parsed.text
-    assert Condition.of("mean_margin<-0.7").met_by(found.rows)
-    assert Condition.of("hidden>0.1").met_by(found.rows)
-    (own,) = (found_row for found_row in found.rows if found_row.task == "bench")
-    assert keys_of(own)["long_rate,leakage"] == 0.5
 
 
 def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:

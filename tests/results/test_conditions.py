@@ -7,13 +7,12 @@ import pytest
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, WORDS
-from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.made import OF_WORD, verdict
 from tests.report.made import row as made_row
 
 
 def row(task: str, pvalue: float, level: str = "task", group: str = "") -> Row:
-    return Row("m", task, level, "acc,none", "0", 100, Estimate(0.5), 100, 100, {"pvalue": pvalue}, group)
+    return made_row(task, level, model="m", pvalue=pvalue, group=group, verdict=NO_VERDICT)
 
 
 @pytest.mark.parametrize(
@@ -27,18 +26,20 @@ def test_a_condition_compares_a_column_with_a_number(text: str, met: bool) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "pvalue",
-            "pvalue<",
-            "pvalue==1",
-            "0.01>pvalue",
-            "pvalue<a",
-            "",
-            "verdict>0.01",
-            "verdict>=",
-            "verdict>=bad",
-        ),
-        *("level>=task", "verdict==evidence", "verdict>='", "verdict>=evidence>=evidence", "pvalue<evidence"),
+        "pvalue",
+        "pvalue<",
+        "pvalue==1",
+        "0.01>pvalue",
+        "pvalue<a",
+        "",
+        "verdict>0.01",
+        "verdict>=",
+        "verdict>=bad",
+        "level>=task",
+        "verdict==evidence",
+        "verdict>='",
+        "verdict>=evidence>=evidence",
+        "pvalue<evidence",
     ],
 )
 def test_what_is_no_condition_is_refused_with_an_example(text: str) -> None:

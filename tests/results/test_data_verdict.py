@@ -109,15 +109,6 @@ def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
     assert word != CANNOT_TELL
 
 
-@given(pvalues, pvalues)
-def test_the_adjusted_pvalue_decides_the_word(pvalue: float, adjusted: float) -> None:
-    one = DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, pvalue, mean=0.1, mean_error=0.1))
-    looked = replace(one, adjusted=adjusted, n_together=7)
-    assert looked.word == replace(one, tested=replace(one.tested, pvalue=adjusted)).word
-    assert looked.pvalue == pvalue
-    assert "after adjustment for 7 verdicts" in looked.sentence
-
-
 @given(st.integers(0, 50), st.sampled_from(WEAKEST_FIRST), st.booleans(), st.booleans())
 @settings(max_examples=30)
 def test_every_verdict_begins_its_sentence_with_its_word_and_is_strict_json(n, status, control, reference) -> None:

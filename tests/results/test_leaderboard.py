@@ -4,14 +4,15 @@ import csv
 import io
 
 import numpy as np
-import pytest
 from scipy.stats import binomtest
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard, shortened
 from lm_eval_leakage.results.result_types import Annotation
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
+from tests.report.made import OF_WORD
 from tests.report.made import row as made_row
-from tests.results.harness_files import audited, confused, row, write_run
+from tests.results.harness_files import audited, row, write_run
 
 N = 60
 
@@ -47,34 +48,6 @@ def test_models_are_compared_on_the_questions_that_both_were_asked(tmp_path) -> 
     assert board.n_common == 30
 
 
-@pytest.fixture
-def confused_models(tmp_path):
-    for model, right in (("clean", (20, 30)), ("seen", (50, 20))):
-        audit(tmp_path, model, 3)
-        lines = [confused(row(i), i < right[0], i < right[1]) for i in range(N)]
-        write_run(tmp_path, model, {"bench_choice_confusion": lines})
-    return leaderboard(annotate([tmp_path]))
-
-
-def test_choice_confusion_has_a_table_of_its_own(confused_models) -> None:
-    text = as_markdown(confused_models).partition("## Choice confusion")[2]
-    assert "| model | benchmark | original | generalized | difference |" in text
-    assert "| clean | bench | 0.333 ± 0.061 | 0.500 ± 0.065 | +0.167 ± " in text
-    assert "| seen | bench | 0.833 ± 0.049 | 0.333 ± 0.061 | -0.500 ± " in text
-
-
-def test_the_pairs_that_differ_are_named_in_every_format(tmp_path) -> None:
-    for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 33)):
-        audit(tmp_path, model, n_flagged)
-    found = leaderboard(annotate([tmp_path]))
-    (board,) = found.boards
-    assert [one.more_than for one in board.standings] == [("clean", "nearly"), (), ()]
-    assert "| flagged more often than |" in as_markdown(found)
-    assert "| clean, nearly |" in as_markdown(found)
-    assert [record["more_than"] for record in csv.DictReader(io.StringIO(as_csv(found)))] == ["clean, nearly", "", ""]
-    assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
-
-
 RATES = (0.05, 0.05, 0.15, 0.15, 0.45)
 
 
@@ -105,3 +78,14 @@ def test_what_a_board_says_of_ranks_and_of_pairs_is_true_in_nineteen_of_twenty_c
     for n_false in (missed, wrong):
         assert binomtest(n_false, 100, 0.05, alternative="greater").pvalue > 1e-3
     assert apart > 90
+
+
+def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and_long_lists_are_cut() -> None:
+    gain = Estimate(0.1, 0.05)
+    two_options = made_row(n_tested=0, flagged_rate=UNKNOWN, verdict=OF_WORD["evidence"], confusion_delta=gain)
+    found = leaderboard([Annotation("M", "max_order", (two_options,), (), ())])
+    assert "| – | mmlu |" in as_markdown(found)
+    assert "| M | mmlu | +0.100 ± 0.050 |" in as_markdown(found)
+    (line,) = csv.DictReader(io.StringIO(as_csv(found)))
+    assert (line["rank_low"], line["rank_high"], line["verdict"]) == ("", "", "evidence")
+    assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"

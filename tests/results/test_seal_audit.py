@@ -95,17 +95,6 @@ def test_the_same_pvalues_as_in_the_tables_of_the_runs(place) -> None:
     assert found["option orders"] == pytest.approx(orders, rel=1e-3)
 
 
-def test_a_model_that_saw_nothing_is_not_claimed_to_have(place) -> None:
-    found = verdict_on(CLEAN, place)
-    assert (found.word, found.bound.n_seen) == ("none found", 0)
-    assert found.missing == (
-        "wordings (TASK_leakage_wording)",
-        "chat guesses (TASK_leakage_sealed_chat)",
-        "question order (TASK_leakage_shared_likelihood)",
-    )
-    assert ", above 0.0067, the level of look 2 among the 2 told together (0.01 over all looks)" in found.sentence
-
-
 def test_what_could_have_been_found_is_judged_at_the_level_of_the_look(place) -> None:
     """The tenth look needs more seen questions than the second, and some level cannot be reached by all of them."""
     shares = {}

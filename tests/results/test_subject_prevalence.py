@@ -43,7 +43,7 @@ def run(tmp_path):
 
 def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> None:
     rows = {row.subject: row for row in by_null(run, [])}
-    assert (rows["seen"].n_flagged, rows["clean"].n_flagged, rows[ALL_SUBJECTS].n_flagged) == (20, 1, 21)
+    assert [rows[name].flags.n_flagged for name in ("seen", "clean", ALL_SUBJECTS)] == [20, 1, 21]
     assert rows["seen"].pvalue == pytest.approx(binom.sf(19, 40, 1 / 24))
     assert rows["seen"].adjusted == pytest.approx(2 * rows["seen"].pvalue)
     assert rows["clean"].pvalue == pytest.approx(binom.sf(0, 60, 1 / 24))
@@ -62,7 +62,7 @@ def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
     rows = {row.subject: row for row in by_calibration(run, calibration(), TEST, 0.05, [])}
     assert rows["seen"].share.low < 0.5 < rows["seen"].share.high
     assert rows["clean"].share.low == 0
-    n_flagged = rows["clean"].n_flagged
+    n_flagged = rows["clean"].flags.n_flagged
     assert rows["clean"].pvalue == pytest.approx(betabinom.sf(n_flagged - 1, 60, 10.5, 189.5))
     assert rows["seen"].adjusted < 1e-6
 
@@ -74,7 +74,7 @@ def test_a_question_counts_once_and_one_with_a_natural_order_not_for_the_share(r
     assert after["clean"] == replace(before["clean"], adjusted=after["clean"].adjusted)
     assert after["seen"].unguarded == before["seen"].unguarded
     assert after["seen"].share == before["seen"].share
-    assert (after["seen"].n, after["seen"].n_flagged) == (41, 21)
+    assert (after["seen"].flags.n, after["seen"].flags.n_flagged) == (41, 21)
     assert after["seen"].pvalue == pytest.approx(binom.sf(20, 41, 1 / 24))
 
 
@@ -89,7 +89,7 @@ def test_the_same_audit_has_the_same_pvalues_in_both_commands(tmp_path) -> None:
     assert whole.unguarded.pvalue == subject.unguarded.pvalue == columns.PVALUE_UNGUARDED.of(annotated)
     assert columns.PVALUE_ALL.of(annotated) < columns.PVALUE_UNGUARDED.of(annotated)
     counts = annotated.values["n_pvalue"], annotated.values["n_pvalue_unguarded"]
-    assert counts == (whole.n, whole.unguarded.n) == (15, 13)
+    assert counts == (whole.flags.n, whole.unguarded.n) == (15, 13)
 
 
 @pytest.mark.parametrize("status", ["written", "too few to say"])
@@ -98,7 +98,7 @@ def test_on_written_orders_flags_have_no_pvalue_and_no_share_but_a_verdict(tmp_p
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     whole, subject = by_null(tmp_path, [])
     for found in (whole, subject):
-        assert found.n_flagged == 9
+        assert found.flags.n_flagged == 9
         assert math.isnan(found.pvalue)
         assert math.isnan(found.share.low)
         assert found.verdict.word == "cannot be told"

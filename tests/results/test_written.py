@@ -55,25 +55,6 @@ def test_a_full_disk_leaves_the_copies_of_before(runs) -> None:
     }
 
 
-def test_results_keep_the_harness_keys_and_gain_flat_numbers(runs, tmp_path) -> None:
-    (annotation,) = annotate([runs])
-    (file,) = (file for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".json")
-    original = json.loads((runs / file.name.replace("_leakage", "")).read_text())
-    written = json.loads(file.read_text())
-    assert written.keys() - original.keys() == {"leakage"}
-    for task in ("bench", "bench_a"):
-        gained = {
-            key: value for key, value in written["results"][task].items() if key not in original["results"][task]
-        }
-        assert gained["flagged_rate,leakage"] == 0.5
-        assert gained["acc_unflagged,leakage"] == 0.5
-        assert gained["acc_flagged,leakage"] == 0.5
-        assert gained["confusion_delta,leakage"] == pytest.approx(-1 / 6)
-        assert all(isinstance(value, float) and value == value for value in gained.values())
-        assert original["results"][task].items() <= written["results"][task].items()
-    assert "flagged_rate,leakage" in written["groups"]["bench"]
-
-
 def test_each_results_file_has_the_columns_of_its_own_run(tmp_path) -> None:
     for n_shot in (0, 5):
         lines = [answered(i, row(i), right=n_shot == 5) for i in range(4)]
