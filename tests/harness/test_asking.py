@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.models.api_models import JsonChatStr
 
-from lm_eval_leakage.harness.models.asking import FIRST_PORTION, IN_A_ROW, longer_than_window, n_tokens_of
+from lm_eval_leakage.harness.models.asking import (
+    FIRST_PORTION,
+    IN_A_ROW,
+    answers_reported,
+    longer_than_window,
+    n_tokens_of,
+)
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
@@ -326,3 +333,15 @@ def test_tokens_are_counted_or_estimated_without_a_tokenizer() -> None:
     assert n_tokens_of(FakeLM(by_hash), "one two three") == 3
     assert n_tokens_of(Hidden(by_hash), "one two three") == 1 + 13 // 3
     assert n_tokens_of(None, "") == 1
+
+
+def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
+    model, reported, cached = FakeLM(by_hash), [], []
+    before = SimpleNamespace(add_partial=lambda *response: cached.append(response), dbdict={})
+    model.set_cache_hook(before)
+    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: method == "a"):
+        for method in ("a", "b"):
+            model.cache_hook.add_partial(method, ("text",), 1.0)
+    assert reported == [("a", ("text",), 1.0), ("b", ("text",), 1.0)]
+    assert cached == [("a", ("text",), 1.0)]
+    assert model.cache_hook is before

@@ -12,13 +12,13 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import CachingLM
+from lm_eval.api.model import CacheHook, CachingLM
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
@@ -45,7 +45,7 @@ from lm_eval_leakage.harness.models.server_responses import accept_valid_answers
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
-from lm_eval_leakage.harness.seams.backends import answers_reported, identity_before_loading, offer_request_type
+from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
@@ -130,7 +130,7 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
     if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
         yield None
         return
-    told = as_loaded(identity_before_loading(), named_identity(evaluation)) if evaluation.model is not None else {}
+    told = as_loaded(evaluation.identity, named_identity(evaluation)) if evaluation.model is not None else {}
     if told:
         on_next_results(lambda results: results.setdefault(IDENTITY, told))
     identity = identity_of(evaluation, told) if resume else None
@@ -148,6 +148,42 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
         raise
     finally:
         store.close()
+
+
+Report = Callable[[str, Any, Any], object]  # takes the method, the arguments of the request, and the response
+
+
+class Reporting(CacheHook):  # type: ignore[misc]
+    """Tells every answer of a backend, through the hook by which lm_eval fills its response cache.
+
+    before: the hook of the run's own cache
+    to_cache: whether that gets responses of a method, too
+    """
+
+    def __init__(self, before: Any, report: Report, to_cache: Callable[[str], bool] = lambda method: True) -> None:
+        super().__init__(None)
+        self._before, self._report, self._to_cache = before, report, to_cache
+
+    def add_partial(self, attr: str, req: Any, res: Any) -> None:
+        if self._to_cache(attr):
+            self._before.add_partial(attr, req, res)
+        self._report(attr, req, res)
+
+
+@contextmanager
+def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
+    known only when a call returns."""
+    before = getattr(model, "cache_hook", None)
+    if before is None or not hasattr(model, "set_cache_hook"):
+        yield
+        return
+    # by the class's method: a run that hears every answer has changed the instance's, and hears `before` already
+    type(model).set_cache_hook(model, Reporting(before, report, to_cache))
+    try:
+        yield
+    finally:
+        model.set_cache_hook(before)
 
 
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs

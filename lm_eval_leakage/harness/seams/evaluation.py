@@ -44,6 +44,7 @@ class Evaluation:
     output_path: None if the run saves nothing
     asked_with: what changes how questions are put to the model, of ASKED_WITH
     seed, limit: of `--seed` (its first number) and `--limit`
+    identity: `named_identity` of the model before it was loaded, in a run of ours; else empty
     """
 
     lm: Any
@@ -54,6 +55,7 @@ class Evaluation:
     asked_with: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     limit: float | None = None
+    identity: Mapping[str, str] = field(default_factory=dict)
 
 
 def current_evaluation() -> Evaluation | None:
@@ -75,17 +77,19 @@ def current_evaluation() -> Evaluation | None:
 
 
 def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluation:
-    named, tracker = isinstance(outer.get("model"), str), outer.get("evaluation_tracker")
-    output = getattr(tracker, "output_path", None)
+    tracker = outer.get("evaluation_tracker")
+    output, model = getattr(tracker, "output_path", None), getattr(tracker, "model_named", outer.get("model"))
+    named = isinstance(model, str)
     return Evaluation(
         inner["lm"],
         inner["eval_tasks"],
-        outer["model"] if named else None,
+        model if named else None,
         (outer.get("model_args") or {}) if named else None,
         Path(output) if output else None,
         {name: outer.get(name) for name in ASKED_WITH},
         outer.get("random_seed") or 0,
         inner.get("limit_arg"),
+        getattr(tracker, "identity", {}),
     )
 
 

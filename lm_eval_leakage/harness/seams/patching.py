@@ -142,11 +142,6 @@ SEAMS = (
         parameters=("model", "model_args", "evaluation_tracker", "random_seed"),
     ),
     Seam(
-        "lm_eval.api.registry:get_model",
-        "the model is loaded again for every step of `check`",
-        parameters=("model_name",),
-    ),
-    Seam(
         "lm_eval.evaluator:get_git_commit_hash",
         "`fatal: not a git repository` is printed after every step of `check` outside of a repository",
     ),
