@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.backends import (
     why_cannot_answer,
 )
 from lm_eval_leakage.harness.seams.registries import class_of
-from lm_eval_leakage.harness.task_names import check_task_names, files_naming, task_texts
+from lm_eval_leakage.harness.tasks.audit_names import check_task_names, files_naming, task_texts
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
     FIRST_AUDIT,

@@ -9,9 +9,13 @@ import pytest
 import requests
 from lm_eval.api.instance import Instance
 
-from lm_eval_leakage.harness.models import rate_limits
-from lm_eval_leakage.harness.models.rate_limits import LONGEST_WAIT, Patience, seconds_asked
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.models import server_responses as rate_limits
+from lm_eval_leakage.harness.models.server_responses import (
+    LONGEST_WAIT,
+    Patience,
+    accept_valid_answers_only,
+    seconds_asked,
+)
 from tests.harness.fake_completions import ByteCompletions, FakeServer, Status, expected, serving
 
 PAIRS = [("What does a baker need?", f" {what}") for what in ("flour", "a hat", "fish", "yeast", "salt", "an oven")]

@@ -22,7 +22,6 @@ from lm_eval.api.model import CacheHook, CachingLM
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.announced import TimeLeft, announced
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
@@ -41,6 +40,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
+from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores

@@ -21,8 +21,7 @@ from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositor
 from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results, watch_run_files
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
-from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
-from lm_eval_leakage.harness.seams.tasks import task_settings
+from lm_eval_leakage.harness.seams.tasks import ask_shard, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
