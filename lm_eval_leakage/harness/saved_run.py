@@ -13,7 +13,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -185,12 +184,11 @@ def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
 @contextmanager
 def _left_as_it_was(lm: Any) -> Iterator[None]:
     own, hook = vars(lm), getattr(lm, "cache_hook", None)
-    before = {name: own[name] for name in (*METHODS, "set_cache_hook") if name in own}
+    before = {name: own[name] for name in METHODS if name in own}
     try:
         yield
     finally:
-        for name in (*METHODS, "set_cache_hook"):
-            own.pop(name, None)
+        step_aside(lm)
         own.update(before)
         if hook is not None:
             lm.set_cache_hook(hook)
@@ -305,13 +303,7 @@ def _prepare(lm: Any, heard: Heard | None, resumed: ResumedRun | None) -> None:
     step_aside(lm)
     if not hasattr(lm, "set_cache_hook"):
         return
-    set_hook = partial(type(lm).set_cache_hook, lm)
-    lm.set_cache_hook = lambda hook: set_hook(_heard_too(heard, hook))
-    lm.set_cache_hook(resumed or CacheHook(None))
+    hook = resumed or CacheHook(None)
+    lm.set_cache_hook(hook if heard is None else Reporting(hook, lambda *told: heard(*told[:2])))
     if resumed is not None:
         resumed.stand_before(lm)
-
-
-def _heard_too(heard: Heard | None, hook: Any) -> Any:
-    """`hook` itself if nobody listens, or if it reports already, such as one that is set again after another."""
-    return hook if heard is None or isinstance(hook, Reporting) else Reporting(hook, lambda *told: heard(*told[:2]))

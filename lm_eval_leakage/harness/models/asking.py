@@ -178,8 +178,7 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
     if before is None or not hasattr(model, "set_cache_hook"):
         yield
         return
-    # by the class's method: a run that hears every answer has changed the instance's, and hears `before` already
-    type(model).set_cache_hook(model, Reporting(before, report, to_cache))
+    model.set_cache_hook(Reporting(before, report, to_cache))
     try:
         yield
     finally:
