@@ -53,6 +53,7 @@ from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
 from lm_eval_leakage.scoring.engine import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
@@ -186,7 +187,6 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
 
 
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
-REQUEST_SHOWN = 60  # characters of a request that are shown in a message
 FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
@@ -370,7 +370,7 @@ class BackendAnswers:
                 try:
                     reason = self._sent(own, self._requests(own))
                 except Exception as error:  # a backend may raise anything
-                    reason = f"the backend failed on it ({short(error)})"
+                    reason = f"the backend failed on it ({brief(error)})"
             if reason:
                 self._leave_out(own, reason)
             n_failed = n_failed + 1 if reason else 0
@@ -383,7 +383,7 @@ class BackendAnswers:
         matched with them, or an empty text."""
         responses = getattr(self.lm, self.method)(requests)
         if not isinstance(responses, (list, tuple)):
-            return f"the backend gave {short(responses)} instead of a list of {len(requests)} answers"
+            return f"the backend gave {brief(responses)} instead of a list of {len(requests)} answers"
         if len(responses) != len(requests):
             return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding
@@ -392,7 +392,7 @@ class BackendAnswers:
                 self.receive(key, response)
             if one.answer is None:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
-                one.answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
+                one.answer = checked(self.method, response, f"request {one.idx} ({brief(text)})")
         return ""
 
     def _leave_out(self, keys: Sequence[bytes], reason: str) -> None:
@@ -416,9 +416,4 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )
-    return Broken(f"the backend answered {request} with {short(response)}; it must be {wanted}")
-
-
-def short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
+    return Broken(f"the backend answered {request} with {brief(response)}; it must be {wanted}")

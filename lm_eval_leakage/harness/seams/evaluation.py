@@ -30,7 +30,7 @@ from typing import Any
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.files import try_to_write
-from lm_eval_leakage.harness.seams.patching import Refusal, found, is_as_known, patched_once
+from lm_eval_leakage.harness.seams.patching import Refusal, is_as_known, patched_once
 from lm_eval_leakage.texts import brief
 
 ASKED_WITH = ("apply_chat_template", "system_instruction")  # arguments of `simple_evaluate`
@@ -125,7 +125,7 @@ def _finished(original: Callable[..., Any]) -> Callable[..., Any]:
     return _to_eval_results
 
 
-TRACKER = "lm_eval.loggers.evaluation_tracker:eval_logger"
+TRACKER = "lm_eval.loggers.evaluation_tracker"  # the name of its logger
 NOT_SAVED = "Could not save "
 UPLOADING = ("huggingface_hub", "requests", "httpx")
 _unsaved: list[dict[str, Any]] = []
@@ -149,8 +149,8 @@ def refuse_unwritable(output: Path) -> None:
 
 def watch_run_files() -> None:
     """Makes a run with our tasks end with an error where the harness fails to save its results or samples."""
-    saving = found(TRACKER)
-    if saving is not None and _refuse_unsaved not in saving.filters:
+    saving = logging.getLogger(TRACKER)
+    if _refuse_unsaved not in saving.filters:
         saving.addFilter(_refuse_unsaved)
         on_results(remember_audits)
 

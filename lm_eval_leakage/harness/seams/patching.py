@@ -164,10 +164,6 @@ SEAMS = (
         parameters=("rank", "limit", "world_size", "samples"),
     ),
     Seam(
-        "lm_eval.loggers.evaluation_tracker:eval_logger",
-        "it is not noticed if the files of a run's results cannot be saved",
-    ),
-    Seam(
         "lm_eval.utils:env",
         "rows of tasks are read more slowly",
     ),

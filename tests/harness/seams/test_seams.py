@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
 from lm_eval_leakage.harness.seams import tasks as jinja_templates
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, command_line
-from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results, watch_run_files
+from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
 from lm_eval_leakage.harness.seams.tasks import ask_shard, task_settings
@@ -113,11 +113,6 @@ def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> No
             "lm_eval.evaluator.get_git_commit_hash",
             ask_git_only_in_repositories,
             "`fatal: not a git repository` is printed",
-        ),
-        (
-            "lm_eval.loggers.evaluation_tracker.eval_logger",
-            watch_run_files,
-            "it is not noticed if the files of a run's results cannot be saved",
         ),
     ],
 )
