@@ -170,8 +170,8 @@ def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
     given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
+    kept = KeptModels(given)
     try:
-        kept = KeptModels(given)
         with nullcontext() if given is None else _left_as_it_was(given):
             yield kept
     finally:

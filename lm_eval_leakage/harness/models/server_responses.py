@@ -215,8 +215,6 @@ def squeezed(text: str) -> str:
 
 ASKS_TO_WAIT = (429, 503)
 SHORTEST_WAIT, LONGEST_WAIT = 1.0, 600.0  # seconds: each wait at least, all waits of a request at most
-
-
 pause = asyncio.sleep
 
 
