@@ -9,7 +9,7 @@ from collections import Counter
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import question_from_doc, task_configs_path
-from lm_eval_leakage.harness.task_names import check_task_names
+from lm_eval_leakage.harness.tasks.audit_names import check_task_names
 
 DOCS = [
     json.loads(line)

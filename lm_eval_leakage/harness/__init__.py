@@ -26,7 +26,7 @@ def _check_run(config: Any) -> None:
     from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
     from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
     from lm_eval_leakage.harness.seams.registries import class_of
-    from lm_eval_leakage.harness.task_names import looks_like_an_audit
+    from lm_eval_leakage.harness.tasks.audit_names import looks_like_an_audit
 
     try:
         if any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):

@@ -25,7 +25,7 @@ from lm_eval_leakage.harness.models.request_tokens import (
     size_estimated,
     tokens_of,
 )
-from lm_eval_leakage.harness.seams.sharded_docs import all_docs
+from lm_eval_leakage.harness.seams.tasks import all_docs
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn

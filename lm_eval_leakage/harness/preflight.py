@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.backends import (
     why_cannot_answer,
 )
 from lm_eval_leakage.harness.seams.registries import class_of
-from lm_eval_leakage.harness.task_names import check_task_names, files_naming, task_texts
+from lm_eval_leakage.harness.tasks.audit_names import check_task_names, files_naming, task_texts
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
     FIRST_AUDIT,
@@ -115,20 +115,21 @@ def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
 def scored_by(model: str, audits: Iterable[str]) -> Any:
     """The class of a model behind a server that must return log-likelihoods of given texts for one of these audits;
     None for other models and audits."""
-    needed = {probes.get(probe_named_by(part)).needs for audit in audits for part in parts_of(audit)}
-    backend = backend_of(model)
+    backend, needed = backend_of(model), {need for audit in audits for need in _needs_of(audit)}
     may_ask_a_server = backend is None or backend.has_server
     return class_of(model) if may_ask_a_server and SCORES in needed and not why_cannot_answer(model, SCORES) else None
+
+
+def _needs_of(audit: str) -> list[str]:
+    return [probes.get(probe_named_by(part)).needs for part in parts_of(audit)]
 
 
 def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
     """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
     backend_of(model)
-    parts = parts_of(audit)
-    if unknown := [part for part in parts if part not in suffixes()]:
+    if unknown := [part for part in parts_of(audit) if part not in suffixes()]:
         raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    reasons = (why_cannot_answer(model, probes.get(probe_named_by(part)).needs, model_args) for part in parts)
-    return next(filter(None, reasons), "")
+    return next(filter(None, (why_cannot_answer(model, need, model_args) for need in _needs_of(audit))), "")
 
 
 def check_device(model: str, device: object) -> None:

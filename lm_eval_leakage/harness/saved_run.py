@@ -13,21 +13,22 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from lm_eval import simple_evaluate
 from lm_eval.api.model import CacheHook
+from lm_eval.api.registry import get_model
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
+from lm_eval_leakage.harness.models.asking import Reporting
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
-from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
@@ -136,6 +137,32 @@ class NamedModel:
         return named_identity(told) if self.loaded is None else identity_of(told) or {}
 
 
+@dataclass(eq=False)
+class KeptModels:
+    """given: a model that is handed out whatever is asked for; None loads one
+    models: those that are loaded, by name and arguments
+    identity: of the model, as it was before it was loaded: its files may change while it is asked
+    seconds_of_loading: of all models
+    """
+
+    given: Any = None
+    models: dict[str, Any] = field(default_factory=dict)
+    identity: dict[str, str] = field(default_factory=dict)
+    seconds_of_loading: float = 0.0
+
+    def loaded(self, who: NamedModel) -> Any:
+        """A model that was loaded before is used again for the same name and arguments."""
+        how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
+        key = repr((who.model, who.model_args, how))
+        if key not in self.models:
+            begun = perf_counter()
+            if (lm := self.given) is None:
+                lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
+            self.models[key] = lm
+            self.seconds_of_loading += perf_counter() - begun
+        return self.models[key]
+
+
 @contextmanager
 def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
     """Within the block, a model is loaded once for all runs; afterwards its memory is free.
@@ -143,10 +170,12 @@ def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
     given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
+    kept = KeptModels(given)
     try:
-        with models_kept(given) as kept, nullcontext() if given is None else _left_as_it_was(given):
+        with nullcontext() if given is None else _left_as_it_was(given):
             yield kept
     finally:
+        kept.models.clear()
         if given is None:
             gc.collect()
             _empty_accelerator()
@@ -155,12 +184,11 @@ def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
 @contextmanager
 def _left_as_it_was(lm: Any) -> Iterator[None]:
     own, hook = vars(lm), getattr(lm, "cache_hook", None)
-    before = {name: own[name] for name in (*METHODS, "set_cache_hook") if name in own}
+    before = {name: own[name] for name in METHODS if name in own}
     try:
         yield
     finally:
-        for name in (*METHODS, "set_cache_hook"):
-            own.pop(name, None)
+        step_aside(lm)
         own.update(before)
         if hook is not None:
             lm.set_cache_hook(hook)
@@ -187,6 +215,15 @@ def _empty_accelerator() -> None:
         torch.cuda.empty_cache()
 
 
+class NamingTracker(EvaluationTracker):  # type: ignore[misc]
+    """Of a run whose model is given to `simple_evaluate` as an object, so that nobody else knows its name and what it
+    was before it was loaded."""
+
+    def __init__(self, output: Path, model: str, identity: Mapping[str, str]) -> None:
+        super().__init__(output_path=str(output))
+        self.model_named, self.identity = model, identity
+
+
 def run_saved(
     who: NamedModel,
     loaded: LoadedTask,
@@ -205,19 +242,20 @@ def run_saved(
     heard: called with the method and the request of every answer that the model gives
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
-    tracker = EvaluationTracker(output_path=str(output))
-    if not kept.models:  # of the model as it was before it was loaded: its files may change while it is asked
+    if not kept.models:
         kept.identity = who.identity
     identity = kept.identity
+    tracker = NamingTracker(output, who.model, identity)
     # before the harness changes configurations, such as a number of examples that is not given to 0
     data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
     place = output / FOLDER / f"responses_{digest_of(identity)}"
     resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
-    kept.prepare = _prepared(heard, resumed)
     with closing(resumed) if resumed else nullcontext():
+        lm = kept.loaded(who)
+        _prepare(lm, heard, resumed)
         results = simple_evaluate(
-            model=who.model,
+            model=lm,
             model_args=dict(who.model_args),
             tasks=tasks,
             samples=_parts(samples, loaded),
@@ -244,9 +282,10 @@ def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str
     return parts or None
 
 
-def _save(results: dict[str, Any], tracker: EvaluationTracker, who: NamedModel) -> None:
+def _save(results: dict[str, Any], tracker: NamingTracker, who: NamedModel) -> None:
+    told = tracker.general_config_tracker
+    results["config"]["model"] = told.model_source = who.model
     if who.called:
-        told = tracker.general_config_tracker
         told.model_name, told.model_name_sanitized = who.called, sanitize_model_name(who.called)
     samples = results.pop("samples")
     tracker.save_results_aggregated(results=results, samples=samples)
@@ -257,34 +296,14 @@ def _save(results: dict[str, Any], tracker: EvaluationTracker, who: NamedModel) 
 # ---------------------------------------------------------------------- what is answered
 
 
-def _prepared(heard: Heard | None, resumed: ResumedRun | None) -> Callable[[Any], None]:
+def _prepare(lm: Any, heard: Heard | None, resumed: ResumedRun | None) -> None:
     """Has answers of servers checked, and sets the hook that every backend calls with its answers and what stands
     before it."""
-
-    def prepare(lm: Any) -> None:
-        accept_valid_answers_only(type(lm))
-        step_aside(lm)
-        if not hasattr(lm, "set_cache_hook"):
-            return
-        set_hook = partial(type(lm).set_cache_hook, lm)
-        lm.set_cache_hook = lambda hook: set_hook(hook if heard is None else _Hearing.of(heard, hook))
-        lm.set_cache_hook(resumed or CacheHook(None))
-        if resumed is not None:
-            resumed.stand_before(lm)
-
-    return prepare
-
-
-class _Hearing(CacheHook):  # type: ignore[misc]
-    def __init__(self, heard: Heard, other: Any) -> None:
-        super().__init__(None)
-        self._heard, self._other = heard, other
-
-    @classmethod
-    def of(cls, heard: Heard, hook: Any) -> _Hearing:
-        """`hook` itself if it hears already, such as one that is set again after another."""
-        return hook if isinstance(hook, _Hearing) else cls(heard, hook)
-
-    def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        self._heard(attr, req)
-        self._other.add_partial(attr, req, res)
+    accept_valid_answers_only(type(lm))
+    step_aside(lm)
+    if not hasattr(lm, "set_cache_hook"):
+        return
+    hook = resumed or CacheHook(None)
+    lm.set_cache_hook(hook if heard is None else Reporting(hook, lambda *told: heard(*told[:2])))
+    if resumed is not None:
+        resumed.stand_before(lm)

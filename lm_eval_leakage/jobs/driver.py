@@ -23,8 +23,8 @@ import psutil
 
 from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.backends import named_as_loaded
-from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft
 from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
 from lm_eval_leakage.harness.saved_run import Heard, random_numbers_kept

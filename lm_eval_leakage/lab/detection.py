@@ -15,7 +15,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
 if TYPE_CHECKING:  # the harness takes seconds to import
-    from lm_eval_leakage.harness.seams.backends import KeptModels
+    from lm_eval_leakage.harness.saved_run import KeptModels
     from lm_eval_leakage.harness.tasks.task import LeakageTask
 
 COST = "cost.json"  # tokens and seconds per question

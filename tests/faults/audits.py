@@ -17,7 +17,7 @@ from lm_eval.loggers import EvaluationTracker, evaluation_tracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.task_names import check_task_names
+from lm_eval_leakage.harness.tasks.audit_names import check_task_names
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.faults.children import KILLED, Ended, kill_at
 from tests.faults.tally import Tally

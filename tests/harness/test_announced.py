@@ -11,11 +11,14 @@ from types import SimpleNamespace
 import pytest
 from lm_eval.models.api_models import JsonChatStr
 
-from lm_eval_leakage.harness.models import announced as module
-from lm_eval_leakage.harness.models.announced import WORTH_TELLING, Pace, TimeLeft, announced
+from lm_eval_leakage.harness.models import request_tokens as module
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import (
     FALLS_BACK_TO,
+    WORTH_TELLING,
+    Pace,
+    TimeLeft,
+    announced,
     backend_name,
     has_tokenizer,
     read_by,
@@ -132,7 +135,7 @@ def test_few_texts_are_read_again_however_many_there_are() -> None:
 def test_lines_are_shown_where_those_of_lm_eval_are() -> None:
     code = (
         "import logging; from lm_eval.utils import setup_logging\n"
-        "from lm_eval_leakage.harness.models import announced\n"
+        "from lm_eval_leakage.harness.models import request_tokens as announced\n"
         "for level in (logging.INFO, logging.WARNING):\n"
         "    setup_logging(level); announced.logger.info('shown at %s', level)"
     )

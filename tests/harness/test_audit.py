@@ -17,7 +17,7 @@ from lm_eval_leakage.harness.tasks.audit import RefusedAudit
 from lm_eval_leakage.harness.tasks.base_task import refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.records import Question
-from tests.fakes import FakeLM, by_hash, fond_of
+from tests.fakes import FakeLM, Writer, by_hash, fond_of
 from tests.harness.test_task import evaluate
 from tests.harness.test_task import manager as manager_of
 from tests.written_tasks import LETTERED, published, write_task
@@ -213,24 +213,10 @@ def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
     assert row["null_rate,pair_direction"] == pytest.approx(1 / 24)
 
 
-class Writer(FakeLM):
-    """Continues the texts that it has seen."""
-
-    def __init__(self, *texts: str) -> None:
-        super().__init__(by_hash)
-        self.texts = texts
-
-    def generate_until(self, requests):
-        self.asked += [request.args for request in requests]
-        return [
-            next((text[len(context) :].split("\n")[0] for text in self.texts if text.startswith(context)), "nothing")
-            for context, _ in (request.args for request in requests)
-        ]
-
-
 def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -> None:
     task("colours", LETTERED, MANY)
-    lm = Writer(published(MANY[2]))
+    known = published(MANY[2])
+    lm = Writer(lambda context: known[len(context) :].split("\n")[0] if known.startswith(context) else "nothing")
     results = run(folder, "colours_leakage_ngram", lm=lm)
     row = results["results"]["colours_leakage_ngram"]
     assert row["reproduced_rate,reproduction"] == 1 / 8

@@ -133,19 +133,6 @@ def test_a_pair_without_a_valid_response_has_no_answer_and_the_others_have_their
     assert found[:1] + found[2:] == pytest.approx([expected(conversation(*pair), closed) for pair in rest])
 
 
-def test_a_server_that_ignores_echo_is_told_before_anything_is_asked() -> None:
-    asked = []
-
-    def post(sent):
-        asked.append(sent)
-        return openai_chat(sent)
-
-    with pytest.raises(ValueError, match="no log-probabilities of the conversation"):
-        answers(post)
-    assert {one["messages"][0]["content"] for one in asked} == {KNOWN_QUESTION}
-    assert len(asked) == 2  # one for each form
-
-
 def audited(post, questions_file) -> list[dict]:
     with served(lambda _, sent: post(sent)) as url:
         lm = ChatCompletionsEchoLM(base_url=url.replace("/completions", "/chat/completions"), model=MODEL)
@@ -167,7 +154,8 @@ def test_an_audit_of_a_server_without_echo_ends_at_once(questions_file) -> None:
 
     with pytest.raises(ValueError, match="no log-probabilities of the conversation"):
         audited(post, questions_file)
-    assert len(asked) == 2
+    assert {one["messages"][0]["content"] for one in asked} == {KNOWN_QUESTION}
+    assert len(asked) == 2  # one for each form
 
 
 def test_turns_of_a_chat_template_are_sent_as_they_are_and_a_begun_answer_is_continued() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 
 from lm_eval_leakage.harness.models.asking import kept_answers
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
-from lm_eval_leakage.harness.seams.backends import models_kept
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
 N_BYTES = 200_000  # of the weights
@@ -199,17 +199,15 @@ def test_answers_of_a_model_in_memory_are_kept_apart_from_those_of_files_changed
     monkeypatch.setattr("lm_eval_leakage.harness.models.asking.on_next_results", lambda change: None)
     evaluation = Evaluation(None, model="hf", model_args={"pretrained": str(folder)}, output_path=tmp_path / "out")
 
-    def kept_for() -> dict[str, str]:
+    def kept_for(evaluation: Evaluation) -> dict[str, str]:
         with kept_answers(object(), True, evaluation) as store:
             assert store is not None
             return store.identity
 
-    before = kept_for()
-    with models_kept() as kept:
-        kept.identity = identity(folder)
-        changed(folder / "model.safetensors", 5)
-        assert kept_for() == before
-    assert kept_for() != before
+    before, in_memory = kept_for(evaluation), replace(evaluation, identity=identity(folder))
+    changed(folder / "model.safetensors", 5)
+    assert kept_for(in_memory) == before
+    assert kept_for(evaluation) != before
 
 
 def test_a_model_in_memory_has_the_files_of_before_and_the_commit_of_now(folder: Path) -> None:

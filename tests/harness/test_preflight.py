@@ -301,8 +301,6 @@ def options(tasks: list[str], **given):
             {"model": "local-chat-completions"},
             "gives no log-likelihoods of given texts; choose",
         ),
-        (["mmlu_leakage_perm"], {"metadata": {"max_order": 4}}, "did you mean 'max_orders'"),
-        (["mmlu_leakage_perm"], {"metadata": {"resume": "no"}}, "resume is 'no'; give true"),
         (["fresh_leakage_perm"], {"metadata": {"data_files": "nowhere.jsonl"}}, "but there is no such file; check"),
         (["mmlu_leakage_perm"], {"output_path": "/dev/null/x"}, "where nothing can be written"),
         (
@@ -339,17 +337,3 @@ def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cann
     monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
     for tasks in (["mmlu_leakage_perm", "gsm8k"], ["mmlu_leakage_guided"], ["mmlu_leakage_perm,mmlu_leakage_guided"]):
         check_before_index(options(tasks, model="local-chat-completions", model_args={"model": "x"}))
-
-
-def test_keys_of_tasks_that_make_their_data_are_left_to_them(tmp_path) -> None:
-    (tmp_path / "made.py").write_text("def rows(**_):\n    return {}\n")
-    (tmp_path / "made.yaml").write_text(
-        "task: made\noutput_type: multiple_choice\ncustom_dataset: !function made.rows\n"
-        'doc_to_text: "{{question}}"\ndoc_to_choice: "{{choices}}"\ndoc_to_target: answer\n'
-    )
-    given = options(["made_leakage_perm", "mmlu_leakage_perm"], metadata={"max_order": 4})
-    given.include_path = str(tmp_path)
-    with pytest.raises(ValueError, match="did you mean 'max_orders'"):
-        check_before_index(given)
-    given.tasks.pop()
-    check_before_index(given)

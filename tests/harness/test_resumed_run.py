@@ -1,4 +1,5 @@
-"""Ordinary tasks of a run that was killed: only what has no valid answer is asked again."""
+"""Runs in this process: one model for all of them; of one that was killed, only what has no valid answer is asked
+again."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.server_responses import NoAnswer
-from lm_eval_leakage.harness.saved_run import ResumedRun, step_aside
+from lm_eval_leakage.harness.saved_run import KeptModels, NamedModel, ResumedRun, step_aside
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 
@@ -53,3 +54,21 @@ def test_texts_and_rolling_log_likelihoods_come_back_as_they_were(tmp_path: Path
     assert lm.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("Once",), 0)]) == [-4.5]
     run.remove()
     assert not (tmp_path / "answers").exists()
+
+
+def test_a_model_is_kept_by_name_and_arguments(monkeypatch) -> None:
+    built = []
+
+    class Counted(FakeLM):
+        def __init__(self, a: int, batch_size: int, device: str) -> None:
+            super().__init__(by_hash)
+            built.append(a)
+
+    monkeypatch.setattr("lm_eval.api.registry.model_registry", {"counted": Counted})
+    kept = KeptModels()
+    one, other = (NamedModel("counted", {"a": number}) for number in (1, 2))
+    first = kept.loaded(one)
+    assert kept.loaded(one) is first
+    assert kept.loaded(other) is not first
+    assert built == [1, 2]
+    assert KeptModels(first).loaded(other) is first

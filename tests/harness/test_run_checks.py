@@ -95,9 +95,10 @@ def test_a_key_of_an_ordinary_task_of_the_run_is_left_to_it(chosen, tasks) -> No
 
 
 def test_in_a_run_with_ordinary_tasks_a_key_that_resembles_ours_is_refused(chosen) -> None:
-    with pytest.raises(Refusal, match="did you mean 'max_orders'"):
-        chosen("fresh_leakage_perm,colours", {"max_order": 4})
-    chosen("colours", {"max_order": 4})
+    for beside in ("colours", "made_leakage_perm"):
+        with pytest.raises(Refusal, match="did you mean 'max_orders'"):
+            chosen(f"fresh_leakage_perm,{beside}", {"max_order": 4})
+        chosen(beside, {"max_order": 4})
 
 
 def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:

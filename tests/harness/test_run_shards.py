@@ -14,7 +14,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
+from lm_eval_leakage.harness.seams.tasks import ask_shard
 from lm_eval_leakage.logs.run import SHARD, RunShard
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.rows import flat_row

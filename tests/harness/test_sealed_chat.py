@@ -18,7 +18,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors.guesses import CHAT_FORMS, NEXT_INSTRUCTION
 from lm_eval_leakage.results.seal_audit import seal_audit
-from tests.fakes import FakeLM, by_hash
+from tests.fakes import Writer
 from tests.harness.fake_completions import serving
 from tests.sealed import NAME, run_sealed, sealed_folder
 from tests.sealed import rows as sealed_rows
@@ -79,19 +79,6 @@ def chat_server(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
     with serving(SimpleNamespace(answer=answer)) as address:
         yield address, asked
-
-
-class Writer(FakeLM):
-    """Continues a text as a base model, in this process."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(by_hash)
-        self.reply = reply
-
-    def generate_until(self, requests: Any) -> list[str]:
-        asked = [request.args for request in requests]
-        self.asked += asked
-        return [self.reply(context) or "" for context, _ in asked]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.harness.fake_completions import (
     serving,
     with_value,
 )
-from tests.harness.fake_hosted import logprobs, openai_chat, together_chat, vllm_chat
+from tests.harness.fake_hosted import logprobs, openai_chat, together_chat
 
 
 @pytest.fixture(autouse=True)
@@ -139,13 +139,6 @@ def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     server = FakeServer(lambda response: Status(429).asking("7"), lambda number, _: number < 2)
     assert found(server)
     assert server.n_asked == 4
-
-
-def test_chat_completions_with_echo_are_proven_in_either_form() -> None:
-    for post in (vllm_chat, together_chat):
-        with served(lambda _, sent, post=post: post(sent)) as url:
-            arguments = {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL}
-            assert "returns log-probabilities" in proven(ChatCompletionsEchoLM, arguments)
 
 
 def test_chat_completions_that_give_0_for_all_are_refused() -> None:

@@ -1,19 +1,31 @@
-"""Answers of an OpenAI-compatible server that misbehaves, against those of one that does not."""
+"""Answers of an OpenAI-compatible server that misbehaves, against those of one that does not; and its Retry-After."""
 
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from itertools import permutations
 
 import pytest
+import requests
 from datasets import Dataset
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
-from lm_eval_leakage.harness.models.server_responses import ROUNDING, NoAnswer, accept_valid_answers_only, fault_of
+from lm_eval_leakage.harness.models import server_responses
+from lm_eval_leakage.harness.models.server_responses import (
+    LONGEST_WAIT,
+    ROUNDING,
+    NoAnswer,
+    Patience,
+    accept_valid_answers_only,
+    fault_of,
+    seconds_asked,
+)
 from tests.fakes import FakeLM
-from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, expected, serving
+from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, Status, expected, serving
 from tests.harness.test_task import GOOD, evaluate, lines
 
 STEM = "Which of these does a baker need?"
@@ -36,17 +48,29 @@ PLAIN = {
 RIGHT = [expected(*pair) for pair in PAIRS]
 
 
-def answers(server: FakeServer, monkeypatch, **given):
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
-    accept_valid_answers_only(ByteCompletions)
+@pytest.fixture(autouse=True)
+def waits(monkeypatch) -> list[float]:
+    """Those that a server asked for; neither they nor others are waited for."""
+    found: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        found.append(seconds)
 
     async def at_once(seconds: float) -> None:
         pass
 
+    monkeypatch.setattr(server_responses, "pause", pause)
+    monkeypatch.setattr(server_responses, "sleep", found.append)
     monkeypatch.setattr("tenacity.asyncio._portable_async_sleep", at_once)
-    requests = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(PAIRS)]
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+    return found
+
+
+def answers(server: FakeServer, **given):
+    accept_valid_answers_only(ByteCompletions)
+    asked = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(PAIRS)]
     with serving(server) as url:
-        return ByteCompletions(url, **{"max_retries": 2, **given}).loglikelihood(requests)
+        return ByteCompletions(url, **{"max_retries": 2, **given}).loglikelihood(asked)
 
 
 def of_one_text(_: int, sent: dict) -> bool:
@@ -63,16 +87,14 @@ HOW = pytest.mark.parametrize(
 
 
 @HOW
-def test_a_server_that_keeps_to_the_rules_is_believed(how, monkeypatch) -> None:
-    assert answers(FakeServer(), monkeypatch, **how) == RIGHT
+def test_a_server_that_keeps_to_the_rules_is_believed(how) -> None:
+    assert answers(FakeServer(), **how) == RIGHT
 
 
 @HOW
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - BY_HTTP))
-def test_a_text_without_a_valid_response_has_no_answer_and_the_others_have_theirs(
-    fault, how, monkeypatch, caplog
-) -> None:
-    found = answers(FakeServer(FAULTS[fault], of_one_text), monkeypatch, **how)
+def test_a_text_without_a_valid_response_has_no_answer_and_the_others_have_theirs(fault, how, caplog) -> None:
+    found = answers(FakeServer(FAULTS[fault], of_one_text), **how)
     broken = [value for value, _ in found if isinstance(value, NoAnswer)]
     assert 1 <= len(broken) <= how.get("batch_size", 1)
     assert all(one == right for one, right in zip(found, RIGHT, strict=True) if not isinstance(one[0], NoAnswer))
@@ -82,16 +104,16 @@ def test_a_text_without_a_valid_response_has_no_answer_and_the_others_have_their
 
 @pytest.mark.parametrize("how", [{}, {"num_concurrent": 2}], ids=["one", "concurrent"])
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_request_is_sent_again_after_any_fault(fault, how, monkeypatch) -> None:
+def test_a_request_is_sent_again_after_any_fault(fault, how) -> None:
     faulty = iter([True])
     server = FakeServer(FAULTS[fault], lambda number, sent: of_one_text(number, sent) and next(faulty, False))
-    assert answers(server, monkeypatch, **how) == RIGHT
+    assert answers(server, **how) == RIGHT
 
 
-def test_an_alias_of_the_model_is_said_and_another_model_is_not_believed(monkeypatch, caplog) -> None:
-    assert answers(FakeServer(), monkeypatch, model="asked/for") == RIGHT
+def test_an_alias_of_the_model_is_said_and_another_model_is_not_believed(caplog) -> None:
+    assert answers(FakeServer(), model="asked/for") == RIGHT
     assert "asked for the model asked/for, the server answers as served" in caplog.text
-    found = answers(FakeServer(lambda response: response | {"model": "new"}, lambda n, _: n >= 3), monkeypatch)
+    found = answers(FakeServer(lambda response: response | {"model": "new"}, lambda n, _: n >= 3))
     assert sum(isinstance(value, NoAnswer) for value, _ in found) == len(PAIRS) - 3
 
 
@@ -120,8 +142,7 @@ def test_an_ordinary_task_leaves_a_question_without_a_valid_answer_out_of_its_ac
 @pytest.mark.parametrize(
     "fault", ["one log-probability too few", "another model's answer", "NaN", "status 500", "null"]
 )
-def test_an_audit_skips_the_question_that_a_server_answers_faultily(fault, questions_file, monkeypatch) -> None:
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+def test_an_audit_skips_the_question_that_a_server_answers_faultily(fault, questions_file) -> None:
     right = audited(FakeServer(), questions_file)
     found = audited(FakeServer(FAULTS[fault], lambda _, sent: b"dusk" in bytes(sent["prompt"][0])), questions_file)
     assert [line["flagged"] is None for line in found] == [False, True, False]
@@ -134,3 +155,55 @@ def audited(server: FakeServer, questions_file) -> list[dict]:
     with serving(server) as url:
         lm = ByteCompletions(url, max_retries=1)
         return lines(evaluate(lm, questions_file(docs) | {"control_form": False}), "max_order")
+
+
+# ---------------------------------------------------------------------- Retry-After
+
+ONE_OR_MORE = pytest.mark.parametrize("how", [{}, {"num_concurrent": 3}], ids=["one", "concurrent"])
+
+
+@ONE_OR_MORE
+def test_a_request_waits_as_its_server_asks_however_few_retries_there_are(how, waits) -> None:
+    server = FakeServer(lambda response: Status(429).asking("17"), lambda number, _: number < 2)
+    assert answers(server, max_retries=1, **how) == RIGHT
+    assert waits == [17.0, 17.0]
+    assert server.n_asked == len(PAIRS) + 2
+
+
+@ONE_OR_MORE
+@pytest.mark.parametrize("asked", ["", "soon", str(int(LONGEST_WAIT) + 1)])
+def test_a_server_that_does_not_say_when_or_asks_for_too_long_is_tried_as_often_as_before(how, asked, waits) -> None:
+    server = FakeServer(lambda response: Status(429).asking(asked))
+    with pytest.raises(Exception, match="429"):
+        answers(server, max_retries=2, **how)
+    assert waits == []
+
+
+def test_all_waits_of_a_request_together_are_not_longer_than_the_longest() -> None:
+    patience = Patience()
+    given = [patience.seconds(503, {"Retry-After": "250"}) for _ in range(3)]
+    assert given == [250.0, 250.0, None]
+    patience = Patience()
+    for _ in range(int(LONGEST_WAIT)):
+        assert patience.seconds(429, {"Retry-After": "0"}) == 1.0  # so that it ends
+    assert patience.seconds(429, {"Retry-After": "0"}) is None
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_other_responses_are_not_waited_for(status) -> None:
+    assert Patience().seconds(status, {"Retry-After": "1"}) is None
+
+
+def test_retry_after_is_a_number_of_seconds_or_a_date() -> None:
+    hour = datetime.now(timezone.utc) + timedelta(hours=1)
+    assert [seconds_asked(text) for text in ("0", "12", "0.5", "-1", "nan", "inf", "")] == [0, 12, 0.5, *[None] * 4]
+    assert seconds_asked("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert 3500 < seconds_asked(format_datetime(hour, usegmt=True)) <= 3600
+
+
+def test_an_error_without_a_response_is_raised() -> None:
+    def call():
+        raise requests.HTTPError("no response")
+
+    with pytest.raises(requests.HTTPError, match="no response"):
+        server_responses.patient(call)()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.harness.task_names import check_task_names, names_in, task_texts
+from lm_eval_leakage.harness.tasks.audit_names import check_task_names, names_in, task_texts
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Batched tokenisation against the harness's own, which encodes one pair at a time; and tokens joined from lines and
-words against those of the whole text, for tokenizers of all kinds."""
+"""Batched tokenisation against the harness's own, which encodes one pair at a time; and tokens joined from lines
+against those of the whole text, for tokenizers of all kinds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models import tokenising
-from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
-from lm_eval_leakage.harness.models.tokenising import JoinedTokens, encoded_pairs, tokens_in
+from lm_eval_leakage.harness.models.safe_cuts import safe_cut
+from lm_eval_leakage.harness.models.tokenising import encoded_by_lines, encoded_pairs, tokens_in
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
 
@@ -81,8 +81,8 @@ def test_joined_tokens_that_are_wrong_are_noticed_and_replaced_in_one_line(monke
     monkeypatch.setattr(tokenising, "FEWEST_PAIRS", 0)
     monkeypatch.setattr(tokenising, "AT_ONCE", 2)
     tokenizer = tokenizer_of("another pattern")
-    cuts = safe_cuts(tokenizer_of("GPT-2"))  # a line break may begin a word of this tokenizer
-    monkeypatch.setattr(tokenising, "safe_cuts", lambda _: cuts)
+    cut = safe_cut(tokenizer_of("GPT-2"))  # a line break may begin a word of this tokenizer
+    monkeypatch.setattr(tokenising, "safe_cut", lambda _: cut)
     assert_as_the_harness(OnlyTokens(False, None, tokenizer), [("a", f"\nA. x\nA. {n}") for n in range(6)])
     (line,) = [record.message for record in caplog.records]
     assert "are not those of its parts joined" in line
@@ -102,16 +102,16 @@ def test_a_context_of_spaces_alone_is_named_with_the_remedy() -> None:
         list(encoded_pairs(OnlyTokens(False, None), [("  ", "x")]))
 
 
-# ---------------------------------------------------------------------- lines and words
+# ---------------------------------------------------------------------- lines
 
 
 def assert_joined_as_whole(tokenizer, texts: list[str]) -> None:
-    joined = JoinedTokens(tokenizer, *safe_cuts(tokenizer))
+    cut = safe_cut(tokenizer)
     distinct = [*dict.fromkeys(text for text in texts if text)]
     for special in (None, False):
         asked = {} if special is None else {"add_special_tokens": special}
-        found = joined.encoded(distinct, special)
-        for text in distinct:
+        found = {} if cut is None else encoded_by_lines(tokenizer, cut, distinct, special)
+        for text in found:
             assert tokens_in(found[text]).tolist() == tokenizer.encode(text, **asked), text
 
 
@@ -126,10 +126,10 @@ def test_joined_tokens_are_those_of_the_whole_text(family: str, texts: list[str]
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_proof_is_found_for_the_families_that_have_one(family: str) -> None:
-    assert tuple(cut is not None for cut in safe_cuts(tokenizer_of(family))) == FAMILIES[family][1:]
+    assert (safe_cut(tokenizer_of(family)) is not None) == FAMILIES[family][1]
 
 
-def test_equal_words_and_lines_are_encoded_once() -> None:
+def test_equal_lines_are_encoded_once() -> None:
     tokenizer = tokenizer_of("Llama 3")
     encoded: list[str] = []
 
@@ -145,22 +145,8 @@ def test_equal_words_and_lines_are_encoded_once() -> None:
             encoded.extend(strings)
             return tokenizer.backend_tokenizer.encode_batch_fast(strings, **asked)
 
-    joined = JoinedTokens(Counting(), *safe_cuts(tokenizer))
     texts = ["a b\n" + "\n".join(lines) for lines in itertools.permutations(["c d", "e f", "g d"])]
-    joined.encoded(texts, None)
-    assert 0 < len(encoded) == len(set(encoded))
-    assert max(map(len, encoded)) <= len("a g\n")
-    joined.encoded([text + "\nc f" for text in texts], None)
-    assert len(encoded) == len(set(encoded))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_parts_that_are_forgotten_in_the_middle_of_a_batch_are_still_joined(family: str, monkeypatch) -> None:
-    monkeypatch.setattr(tokenising, "WORDS_REMEMBERED", 2)  # the sixty-five thousandth word of a benchmark
-    monkeypatch.setattr(tokenising, "LINES_REMEMBERED", 2)
-    tokenizer = tokenizer_of(family)
-    joined = JoinedTokens(tokenizer, *safe_cuts(tokenizer))
-    for number in range(4):
-        texts = [f"the state's a{number} b{number}\nB. it is c{number}\nC. d d d{number} {word}" for word in "xyz"]
-        for text, tokens in joined.encoded(texts, None).items():
-            assert tokens_in(tokens).tolist() == tokenizer.encode(text), text
+    encoded_by_lines(Counting(), safe_cut(tokenizer), texts, None)
+    lines = ["a b", "c d", "e f", "g d"]
+    guard = safe_cut(tokenizer).guard
+    assert sorted(encoded) == sorted(["a b\n", *(f"{guard}{line}{end}" for line in lines[1:] for end in ("", "\n"))])

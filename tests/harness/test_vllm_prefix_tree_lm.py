@@ -8,12 +8,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.request_tokens import backend_name
 from lm_eval_leakage.scoring import engine as engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
-from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
+from tests.harness.test_prefix_tree_lm import asked, tokenizer_over_bytes
 
 STEM = "Question: Which of these is a river that flows into the sea?\n"
 OPTIONS = ["the Nile", "Mount Everest", "a baker"]
@@ -68,10 +67,6 @@ class Loaded:
 
     def assert_equal(self, pairs: list[tuple[str, str]]) -> None:
         assert answers(self.ours, pairs) == answers(self.stock, pairs)
-
-
-def asked(pairs: list[tuple[str, str]]) -> list[Instance]:
-    return [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
 
 
 def answers(lm: Any, pairs: list[tuple[str, str]]) -> list[tuple[float, bool]]:

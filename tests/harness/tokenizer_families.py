@@ -108,25 +108,25 @@ def _bert() -> Tokenizer:
     return tokenizer
 
 
-# which cuts are known to be safe for them: of lines, of words
+# whether cuts between lines are known to be safe for them
 FAMILIES = {
-    "GPT-2": (lambda: _byte_level(regex=True), True, True),
-    "GPT-2 with a prefix space": (lambda: _byte_level(regex=True, prefix_space=True), True, True),
-    "Llama 3": (lambda: _bos(_byte_level(_split(LLAMA3), ignore_merges=True)), True, True),
-    "Qwen": (lambda: _byte_level(_split(LLAMA3.replace("{1,3}", "")), normalizer=normalizers.NFC()), True, True),
-    "GPT-4o": (lambda: _byte_level(_split(GPT4O)), True, True),
-    "DeepSeek V3": (lambda: _bos(_byte_level(*map(_split, DEEPSEEK))), True, True),
-    "StarCoder": (_starcoder, True, False),  # one of its added tokens has a space
-    "Llama 2": (lambda: _bos(_sentencepiece(LLAMA2, with_line_breaks=False)), True, True),
-    "Mistral": (lambda: _bos(_sentencepiece(None, MISTRAL, with_line_breaks=False)), True, True),
-    "Gemma": (_gemma, True, True),
-    "Metaspace": (lambda: _sentencepiece(None, pre.Metaspace(prepend_scheme="always", split=True)), True, True),
-    "T5": (_t5, False, True),
-    "BERT": (_bert, True, True),
-    # its vocabulary has entries across line breaks and spaces, beside bytes of other scripts too
-    "bytes without a pattern": (_byte_level, False, True),
+    "GPT-2": (lambda: _byte_level(regex=True), True),
+    "GPT-2 with a prefix space": (lambda: _byte_level(regex=True, prefix_space=True), True),
+    "Llama 3": (lambda: _bos(_byte_level(_split(LLAMA3), ignore_merges=True)), True),
+    "Qwen": (lambda: _byte_level(_split(LLAMA3.replace("{1,3}", "")), normalizer=normalizers.NFC()), True),
+    "GPT-4o": (lambda: _byte_level(_split(GPT4O)), True),
+    "DeepSeek V3": (lambda: _bos(_byte_level(*map(_split, DEEPSEEK))), True),
+    "StarCoder": (_starcoder, True),
+    "Llama 2": (lambda: _bos(_sentencepiece(LLAMA2, with_line_breaks=False)), True),
+    "Mistral": (lambda: _bos(_sentencepiece(None, MISTRAL, with_line_breaks=False)), True),
+    "Gemma": (_gemma, True),
+    "Metaspace": (lambda: _sentencepiece(None, pre.Metaspace(prepend_scheme="always", split=True)), True),
+    "T5": (_t5, False),
+    "BERT": (_bert, True),
+    # its vocabulary has entries across line breaks, beside bytes of other scripts too
+    "bytes without a pattern": (_byte_level, False),
     # its words may begin with a line break
-    "another pattern": (lambda: _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+")), False, False),
+    "another pattern": (lambda: _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+")), False),
 }
 
 

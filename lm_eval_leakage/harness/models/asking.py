@@ -12,17 +12,16 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import CachingLM
+from lm_eval.api.model import CacheHook, CachingLM
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.announced import TimeLeft, announced
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
@@ -41,11 +40,12 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
+from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
-from lm_eval_leakage.harness.seams.backends import answers_reported, identity_before_loading, offer_request_type
+from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
@@ -53,6 +53,7 @@ from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
 from lm_eval_leakage.scoring.engine import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
@@ -130,7 +131,7 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
     if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
         yield None
         return
-    told = as_loaded(identity_before_loading(), named_identity(evaluation)) if evaluation.model is not None else {}
+    told = as_loaded(evaluation.identity, named_identity(evaluation)) if evaluation.model is not None else {}
     if told:
         on_next_results(lambda results: results.setdefault(IDENTITY, told))
     identity = identity_of(evaluation, told) if resume else None
@@ -150,8 +151,42 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
         store.close()
 
 
+Report = Callable[[str, Any, Any], object]  # takes the method, the arguments of the request, and the response
+
+
+class Reporting(CacheHook):  # type: ignore[misc]
+    """Tells every answer of a backend, through the hook by which lm_eval fills its response cache.
+
+    before: the hook of the run's own cache
+    to_cache: whether that gets responses of a method, too
+    """
+
+    def __init__(self, before: Any, report: Report, to_cache: Callable[[str], bool] = lambda method: True) -> None:
+        super().__init__(None)
+        self._before, self._report, self._to_cache = before, report, to_cache
+
+    def add_partial(self, attr: str, req: Any, res: Any) -> None:
+        if self._to_cache(attr):
+            self._before.add_partial(attr, req, res)
+        self._report(attr, req, res)
+
+
+@contextmanager
+def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
+    known only when a call returns."""
+    before = getattr(model, "cache_hook", None)
+    if before is None or not hasattr(model, "set_cache_hook"):
+        yield
+        return
+    model.set_cache_hook(Reporting(before, report, to_cache))
+    try:
+        yield
+    finally:
+        model.set_cache_hook(before)
+
+
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
-REQUEST_SHOWN = 60  # characters of a request that are shown in a message
 FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
@@ -335,7 +370,7 @@ class BackendAnswers:
                 try:
                     reason = self._sent(own, self._requests(own))
                 except Exception as error:  # a backend may raise anything
-                    reason = f"the backend failed on it ({short(error)})"
+                    reason = f"the backend failed on it ({brief(error)})"
             if reason:
                 self._leave_out(own, reason)
             n_failed = n_failed + 1 if reason else 0
@@ -348,7 +383,7 @@ class BackendAnswers:
         matched with them, or an empty text."""
         responses = getattr(self.lm, self.method)(requests)
         if not isinstance(responses, (list, tuple)):
-            return f"the backend gave {short(responses)} instead of a list of {len(requests)} answers"
+            return f"the backend gave {brief(responses)} instead of a list of {len(requests)} answers"
         if len(responses) != len(requests):
             return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding
@@ -357,7 +392,7 @@ class BackendAnswers:
                 self.receive(key, response)
             if one.answer is None:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
-                one.answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
+                one.answer = checked(self.method, response, f"request {one.idx} ({brief(text)})")
         return ""
 
     def _leave_out(self, keys: Sequence[bytes], reason: str) -> None:
@@ -381,9 +416,4 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )
-    return Broken(f"the backend answered {request} with {short(response)}; it must be {wanted}")
-
-
-def short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
+    return Broken(f"the backend answered {request} with {brief(response)}; it must be {wanted}")

@@ -1,22 +1,22 @@
 """Where a text may be cut so that the tokens of its parts, joined, are certainly those of the whole text.
 
-Lines are cut after a line break, words before a space, and only between two visible characters. Two arguments show
-that no token crosses such a cut; each needs every other step of the tokenizer to work on both sides independently.
+It is cut after a line break between two visible characters. Two arguments show that no token crosses such a cut; each
+needs every other step of the tokenizer to work on both sides independently.
 
 1. Its pre-tokenizer splits there: no alternative of its regular expression matches a line break followed by something
-   visible, or something visible followed by a space (PATTERNS lists those for which both were checked).
+   visible (PATTERNS lists those for which that was checked).
 2. Its model is a BPE, and no entry of its vocabulary contains the two characters at the cut in a row. Since everything
    that BPE merges is an entry, nothing merges across the cut, and the merges on both sides do not affect each other.
 
-A part is encoded after a guard, a letter of its own before the cut, so that what a tokenizer adds to the beginning of
-a text (a space, for example) is not added to each part.
+A part is encoded after a guard, a letter and a line break, so that what a tokenizer adds to the beginning of a text (a
+space, for example) is not added to each part.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
@@ -57,46 +57,33 @@ PATTERNS = {
 NOT_AFTER_LINE_BREAK = "/"
 ALL_SPACES = r"\s+"  # must be among the alternatives, or white space may not be matched
 SPLIT_AT_SPACE = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
-SPACE = "▁"  # what many tokenizers replace spaces by
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Cuts at a separator between two visible characters, of which the first is not in `not_before` and the second not
-    in `not_after`. The separator is `before` the cut or `after` it; the other one is empty. `guard` is a letter that
-    may stand before a cut."""
+    """at: matches the line breaks after which a text may be cut; guard: what may stand before a cut"""
 
-    before: str
-    after: str
-    not_before: frozenset[str]
-    not_after: frozenset[str]
+    at: re.Pattern[str]
     guard: str
 
-    def may_end(self, part: str) -> bool:
-        """part: with its separator, if it has one"""
-        last = part.removesuffix(self.before)[-1:]
-        return bool(last) and not last.isspace() and last not in self.not_before
-
-    def may_begin(self, part: str) -> bool:
-        first = part.removeprefix(self.after)[:1]
-        return bool(first) and not first.isspace() and first not in self.not_after
+    def parts(self, text: str) -> list[str]:
+        """Lines, with their line breaks; those together between which a cut is not safe."""
+        *ended, last = self.at.split(text)
+        return [*(f"{part}\n" for part in ended), last]
 
 
-def safe_cuts(tokenizer: Any) -> tuple[Cut | None, Cut | None]:
-    """Where texts for this tokenizer may be cut: between lines, and between words; None if not known to be safe."""
+def safe_cut(tokenizer: Any) -> Cut | None:
+    """Where texts for this tokenizer may be cut; None if not known to be safe."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer) or not type(tokenizer).__module__.startswith("transformers."):
-        return None, None
+        return None
     normalizers, splitters = _steps(backend.normalizer), _steps(backend.pre_tokenizer)
     if not all(map(_normalizes_each_side, normalizers)) or not all(map(_splits_each_side, splitters)):
-        return None, None
+        return None
     if any(step["type"] == "ByteLevel" for step in splitters[:-1]) or getattr(backend.model, "dropout", None):
-        return None, None  # a later step would see bytes, or tokens are random
-    lines, words = _crossing(backend, normalizers, splitters)
-    return (
-        None if lines is None else _cut(backend, "\n", "", set(), lines | {NOT_AFTER_LINE_BREAK}),
-        None if words is None else _cut(backend, "", " ", words | {SPACE}, {SPACE}),
-    )
+        return None  # a later step would see bytes, or tokens are random
+    crossing = _crossing(backend, normalizers, splitters)
+    return None if crossing is None else _cut(backend, crossing | {NOT_AFTER_LINE_BREAK})
 
 
 # ---------------------------------------------------------------------- normalizers and pre-tokenizers
@@ -163,51 +150,32 @@ def _alternatives(pattern: str) -> list[str]:
 # ---------------------------------------------------------------------- tokens across a cut
 
 
-def _crossing(
-    backend: Tokenizer, normalizers: Sequence[Step], splitters: Sequence[Step]
-) -> tuple[set[str] | None, set[str] | None]:
-    """Characters beside a cut that a token could contain together with its separator: those after a line break and
-    those before a space. None if it could be any."""
+def _crossing(backend: Tokenizer, normalizers: Sequence[Step], splitters: Sequence[Step]) -> set[str] | None:
+    """Characters that a token could contain right after a line break. None if it could be any."""
     kinds = {step["type"] for step in normalizers}
     if "BertNormalizer" in kinds:  # makes spaces of line breaks
-        return (set(), set()) if splitters and splitters[0]["type"] in SPLIT_AT_SPACE else (None, None)
-    spaces_kept = "Replace" not in kinds and not any(step["type"] == "Metaspace" for step in splitters)
-    lines: set[str] | None = None
-    words: set[str] | None = None
+        return set() if splitters and splitters[0]["type"] in SPLIT_AT_SPACE else None
     if any(map(_splits_at_cuts, splitters)):
-        lines, words = set(), set() if spaces_kept else None
-    elif kinds <= {"Replace", "Prepend"} and _only_merges(backend.model):
-        lines, words = _in_vocabulary(backend, spaces_kept, any(step["type"] == "ByteLevel" for step in splitters))
-    if spaces_kept and any(step["type"] == "Split" and "String" in step["pattern"] for step in splitters):
-        words = None  # splits after each space
-    if any(step["type"] == "Metaspace" and step["split"] for step in splitters):
-        words = set()
-    return lines, words
+        return set()
+    if kinds <= {"Replace", "Prepend"} and _only_merges(backend.model):
+        return _in_vocabulary(backend, any(step["type"] == "ByteLevel" for step in splitters))
+    return None
 
 
-def _in_vocabulary(backend: Tokenizer, spaces_kept: bool, in_bytes: bool) -> tuple[set[str] | None, set[str] | None]:
+def _in_vocabulary(backend: Tokenizer, in_bytes: bool) -> set[str] | None:
     """The same for a tokenizer that only merges, by the entries of its vocabulary."""
-    vocabulary = backend.get_vocab(with_added_tokens=False)
-    line_break, space = ("Ċ", "Ġ") if in_bytes else ("\n", " " if spaces_kept else SPACE)
-    lines = words = None
-    if space in vocabulary:
-        words = _characters(rf"(<0x..>|[^{space}]){space}", vocabulary, in_bytes)
+    vocabulary, line_break = backend.get_vocab(with_added_tokens=False), "Ċ" if in_bytes else "\n"
     if line_break in vocabulary:
-        lines = _characters(rf"{line_break}(<0x..>|[^{line_break}])", vocabulary, in_bytes)
-    elif backend.model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
+        search = re.compile(rf"{line_break}(<0x..>|[^{line_break}])")
+        found = {each for entry in vocabulary for each in search.findall(entry)}
+        found -= {*"ĊĠĉč"} if in_bytes else set()  # white space, beside which there is no cut
+        is_known = all(len(each) == 1 and (each.isascii() or not in_bytes) for each in found)
+        return found if is_known else None  # else some are bytes of unknown characters
+    if backend.model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
         # Every byte is there, so nothing is unknown, and nothing unknown is merged with its neighbour.
         merged = any("<0x0A>" in entry and entry != "<0x0A>" for entry in vocabulary)
-        lines = None if merged else set()
-    return lines, words
-
-
-def _characters(pattern: str, vocabulary: Iterable[str], in_bytes: bool) -> set[str] | None:
-    """The characters that entries have at the group of `pattern`; None if some are bytes of unknown characters."""
-    search = re.compile(pattern)
-    found = {each for entry in vocabulary for each in search.findall(entry)}
-    if in_bytes:
-        found -= {*"ĊĠĉč"}  # white space, beside which there is no cut
-    return None if any(len(each) > 1 or (in_bytes and not each.isascii()) for each in found) else found
+        return None if merged else set()
+    return None
 
 
 def _only_merges(model: Any) -> bool:
@@ -220,18 +188,19 @@ def _only_merges(model: Any) -> bool:
 # ---------------------------------------------------------------------- added tokens
 
 
-def _cut(backend: Tokenizer, before: str, after: str, not_before: set[str], not_after: set[str]) -> Cut | None:
+def _cut(backend: Tokenizer, not_after: set[str]) -> Cut | None:
     """The cut beside which no added token is; those are found before everything else, and some take the white space
     beside them."""
-    across = re.compile(r"\n[^\n]|[^\n]\n$" if before else f"[^\\s{SPACE}][\\s{SPACE}]")
+    not_before: set[str] = set()
     for token in backend.get_added_tokens_decoder().values():
         for content in _as_found(token, backend.normalizer):
-            if token.single_word or across.search(content):
+            if token.single_word or re.search(r"\n[^\n]|[^\n]\n$", content):
                 return None
             not_before |= {*content[-1:]}
             not_after |= {*content[:1]} if token.lstrip else set()
     guard = next((letter for letter in ascii_lowercase if letter not in not_before), None)
-    return Cut(before, after, frozenset(not_before), frozenset(not_after), guard) if guard else None
+    before, after = (re.escape("".join(sorted(some))) for some in (not_before, not_after))
+    return Cut(re.compile(rf"\n(?<=[^\s{before}]\n)(?=[^\s{after}])"), f"{guard}\n") if guard else None
 
 
 def _as_found(token: Any, normalizer: Any) -> Iterator[str]:

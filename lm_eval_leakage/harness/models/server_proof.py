@@ -18,8 +18,7 @@ from typing import Any
 
 import requests
 
-from lm_eval_leakage.harness.models.rate_limits import Patience
-from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse, Patience, ServerResponses, by_index
 from lm_eval_leakage.harness.seams.backends import reads_as_completions
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.texts import brief

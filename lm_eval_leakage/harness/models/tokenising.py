@@ -1,4 +1,4 @@
-"""Tokenises requests by the harness's own rules, but in batches, and each distinct line and word once: the harness
+"""Tokenises requests by the harness's own rules, but in batches, and each distinct line once: the harness
 encodes each context and each whole text separately, which takes longer than scoring them on a GPU.
 
 Requests are prepared in portions: while the model scores one, the next is tokenised in a thread. Only two portions are
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,101 +22,44 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.safe_cuts import Cut, safe_cuts
+from lm_eval_leakage.harness.models.safe_cuts import Cut, safe_cut
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Pair = tuple[str, str]  # context, continuation
 TOKEN_SIZE = 4  # bytes of an id in `token_bytes`
-# How many parts of one kind are remembered from batch to batch: few lines are in several questions.
-WORDS_REMEMBERED = 1 << 16
-LINES_REMEMBERED = 1 << 12
-# Token ids of strings, as bytes, by string: encode(strings, guard). The guard is text before each string whose tokens
-# are left out.
-Encode = Callable[[Collection[str], str], dict[str, bytes]]
-
-
-class JoinedTokens:
-    """Encodes texts by their lines, and lines by their words, as far as the cuts are safe."""
-
-    def __init__(self, tokenizer: Any, lines: Cut | None, words: Cut | None) -> None:
-        self.tokenizer = tokenizer
-        self._encode: Encode = self._guarded
-        for cut, most in ((words, WORDS_REMEMBERED), (lines, LINES_REMEMBERED)):
-            if cut is not None:
-                self._encode = _Parts(cut, self._encode, most).encoded
-
-    def encoded(self, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
-        """As `encoded_whole`; `special`: whether special tokens are added, None for the tokenizer's default."""
-        (bare,), (framed,) = (_rows(self.tokenizer, ["a"], added) for added in (False, special))
-        if not framed.endswith(bare):  # special tokens at the end of a text
-            return encoded_whole(self.tokenizer, strings, special)
-        frame, found = framed.removesuffix(bare), self._encode(strings, "")
-        return {string: frame + tokens for string, tokens in found.items()} if frame else found
-
-    def _guarded(self, strings: Collection[str], guard: str) -> dict[str, bytes]:
-        first = len(_rows(self.tokenizer, [guard], False)[0]) // TOKEN_SIZE if guard else 0
-        # `encoded` has just called the tokenizer itself, which turned off padding and truncation; its own work on each
-        # string would take twice as long again
-        rows = self.tokenizer.backend_tokenizer.encode_batch_fast(
-            [guard + string for string in strings], add_special_tokens=False
-        )
-        return {string: token_bytes(row.ids[first:]) for string, row in zip(strings, rows, strict=True)}
-
-
-class _Parts:
-    """Encodes strings by their parts between cuts of one kind; `below` encodes the parts, of which `most` are
-    remembered from call to call."""
-
-    def __init__(self, cut: Cut, below: Encode, most: int) -> None:
-        self.cut, self.below, self.most = cut, below, most
-        self._split = re.compile(
-            rf"[^{cut.before}]*{cut.before}|[^{cut.before}]+" if cut.before else " ?[^ ]+| "
-        ).findall
-        self._tables: dict[str, dict[str, bytes]] = {}  # by guard
-        self._clean: set[str] = set()  # parts that may be before a cut as well as after one
-
-    def encoded(self, strings: Collection[str], guard: str) -> dict[str, bytes]:
-        rows = {string: self._parts(string) for string in strings}
-        first = self._known({row[0] for row in rows.values()}, guard)
-        later = self._known({part for row in rows.values() for part in row[1:]}, self.cut.guard + self.cut.before)
-        return {string: b"".join([first[row[0]], *map(later.__getitem__, row[1:])]) for string, row in rows.items()}
-
-    def _known(self, parts: set[str], guard: str) -> dict[str, bytes]:
-        table = self._tables.get(guard, {})
-        if len(table) > self.most:  # a new one, since the caller still reads the old one
-            table = {}
-        self._tables[guard] = table
-        table |= self.below([part for part in parts if part not in table], guard)
-        return table
-
-    def _parts(self, string: str) -> list[str]:
-        """With their separators; those are joined again between which a cut is not safe."""
-        pieces = self._split(string) or [string]
-        if self._clean.issuperset(pieces):
-            return pieces
-        if len(self._clean) > self.most:
-            self._clean.clear()
-        parts: list[str] = []
-        may_end = False
-        for piece in pieces:
-            ends = begins = piece in self._clean
-            if not ends:
-                ends, begins = self.cut.may_end(piece), self.cut.may_begin(piece)
-                if ends and begins:
-                    self._clean.add(piece)
-            if may_end and begins:
-                parts.append(piece)
-            else:
-                parts[-1:] = ["".join([*parts[-1:], piece])]
-            may_end = ends
-        return parts
 
 
 def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
-    """Token ids, as `token_bytes`, by string, each string encoded on its own."""
+    """Token ids, as `token_bytes`, by string, each string encoded on its own.
+
+    special: whether special tokens are added; None for the tokenizer's default
+    """
     return dict(zip(strings, _rows(tokenizer, [*strings], special), strict=True))
+
+
+def encoded_by_lines(tokenizer: Any, cut: Cut, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
+    """The same, but lines that may be cut off are encoded once."""
+    (bare,), (framed,) = (_rows(tokenizer, ["a"], added) for added in (False, special))
+    if not framed.endswith(bare):  # special tokens at the end of a text
+        return encoded_whole(tokenizer, strings, special)
+    frame, rows = framed.removesuffix(bare), [cut.parts(string) for string in strings]
+    first = _guarded(tokenizer, {row[0] for row in rows}, "")
+    later = _guarded(tokenizer, {part for row in rows for part in row[1:]}, cut.guard)
+    joined = (b"".join([frame, first[row[0]], *map(later.__getitem__, row[1:])]) for row in rows)
+    return dict(zip(strings, joined, strict=True))
+
+
+def _guarded(tokenizer: Any, strings: Collection[str], guard: str) -> dict[str, bytes]:
+    """Each string's tokens without those of the guard, which is text before it."""
+    first = len(_rows(tokenizer, [guard], False)[0]) // TOKEN_SIZE if guard else 0
+    # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
+    # take twice as long again
+    rows = tokenizer.backend_tokenizer.encode_batch_fast(
+        [guard + string for string in strings], add_special_tokens=False
+    )
+    return {string: token_bytes(row.ids[first:]) for string, row in zip(strings, rows, strict=True)}
 
 
 def token_bytes(ids: Sequence[int]) -> bytes:
@@ -140,10 +82,7 @@ def _rows(tokenizer: Any, strings: list[str], special: bool | None) -> list[byte
 
 AT_ONCE = 4096  # requests
 FEWEST_PAIRS = 256  # for fewer, it is not worth looking for safe cuts
-N_CHECKED = (
-    32,
-    4,
-)  # strings whose joined tokens are compared with their own, in the first batch and in each later one
+N_CHECKED = 32, 4  # strings whose joined tokens are compared with their own, in the first batch and in each later one
 
 
 def encoded_pairs(lm: Any, pairs: Sequence[Pair], disable_tqdm: bool = True) -> Iterator[tuple[IntArray, IntArray]]:
@@ -159,27 +98,25 @@ def encoded_pairs(lm: Any, pairs: Sequence[Pair], disable_tqdm: bool = True) -> 
 
 
 class PairEncoder:
-    """Encodes batches of (context, continuation) pairs for `lm`, by lines and words where the tokenizer allows it."""
+    """Encodes batches of (context, continuation) pairs for `lm`, by lines where the tokenizer allows it."""
 
     def __init__(self, lm: Any, n_pairs: int) -> None:
         self.lm = lm
         self._prefix = lm.tokenizer.decode(lm.prefix_token_id)
         self._prefix_token = token_bytes([lm.prefix_token_id])
-        cuts = safe_cuts(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else (None, None)
-        self._joined = JoinedTokens(lm.tokenizer, *cuts) if any(cuts) else None
+        self._cut = safe_cut(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
         self._n_checked = N_CHECKED[0]
 
     def batch(self, pairs: Sequence[Pair]) -> Texts:
         """As `encoded_pairs`, of which the continuations are scored; equal lines are encoded once per batch."""
         some = [(_without_spaces(*pair), "".join(pair)) for pair in pairs]
-        contexts = self._encoded([context for context, _ in some if context])
-        wholes = self._encoded([whole for context, whole in some if context])
+        found = self._encoded([text for pair in some if pair[0] for text in pair])
         alone = self._encoded([whole for context, whole in some if not context], special=False)
         rows: list[bytes] = []  # a context, its continuation, the next context ...
         for context, whole in some:
             if context:
-                before = contexts[context]
-                rows += before, wholes[whole][len(before) :]
+                before = found[context]
+                rows += before, found[whole][len(before) :]
             else:
                 rows += self._prefix_token, alone[whole].removeprefix(self._prefix_token)
         lengths = np.fromiter(map(len, rows), np.int32, len(rows)) // TOKEN_SIZE
@@ -195,9 +132,9 @@ class PairEncoder:
         return found | self._of_each([string for string in distinct if string not in found], usual)
 
     def _of_each(self, strings: list[str], special: bool | None) -> dict[str, bytes]:
-        if self._joined is None:
+        if self._cut is None:
             return encoded_whole(self.lm.tokenizer, strings, special)
-        joined = self._joined.encoded(strings, special)
+        joined = encoded_by_lines(self.lm.tokenizer, self._cut, strings, special)
         checked = random.Random(len(strings)).sample(strings, min(self._n_checked, len(strings)))
         self._n_checked = N_CHECKED[1]
         for string, tokens in encoded_whole(self.lm.tokenizer, checked, special).items():
@@ -212,7 +149,7 @@ class PairEncoder:
             example[:200],
             type(self.lm.tokenizer).__name__,
         )
-        self._joined = None
+        self._cut = None
         return encoded_whole(self.lm.tokenizer, strings, special)
 
 

@@ -5,30 +5,16 @@ Adds a request type to a model: lm_eval calls the model's method that is named l
 lm_eval has no other way to make requests beyond its three types. A registry of request types, or tasks that may call
 the model themselves, would replace this.
 
-Reports a backend's answers as they come, through the hook by which lm_eval fills its response cache.
-
-lm_eval 0.4.13 has no callback for answers; a callback per response would replace this.
-
 Stands around the requests of models behind an API.
 
 lm_eval 0.4.13 builds sessions and waits after errors where nothing can be given from outside; an argument for either
 would replace this.
-
-Keeps the model of a run for the next run of the same command, by a wrapper of lm_eval's `get_model`.
-
-`simple_evaluate` builds its model from name and arguments on every call. It also takes a model as an object, but then
-the results file names neither the model nor its arguments, and the saved answers could not be told from those of
-another model. A `simple_evaluate` that takes a model together with its name would replace this.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from time import perf_counter
+from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -123,109 +109,3 @@ def offer_request_type(lm: Any, name: str, answer: Callable[..., list[Any]]) -> 
     model that it wraps."""
     if not hasattr(type(lm), name):
         setattr(type(lm), name, answer)
-
-
-Report = Callable[[str, Any, Any], None]  # takes the method, the arguments of the request, and the response
-
-
-@contextmanager
-def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
-    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
-    known only when a call returns.
-
-    to_cache: whether responses of a method are also passed to the run's own cache
-    """
-    before = getattr(model, "cache_hook", None)
-    if before is None or not hasattr(model, "set_cache_hook"):
-        yield
-        return
-    # by the class's method: a run that hears every answer has changed the instance's, and hears `before` already
-    type(model).set_cache_hook(model, _reporting(before, report, to_cache))
-    try:
-        yield
-    finally:
-        model.set_cache_hook(before)
-
-
-def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool]) -> Any:
-    from lm_eval.api.model import CacheHook
-
-    class Reporting(CacheHook):  # type: ignore[misc]
-        def add_partial(self, attr: str, req: Any, res: Any) -> None:
-            if to_cache(attr):
-                before.add_partial(attr, req, res)
-            report(attr, req, res)
-
-    return Reporting(None)
-
-
-GET_MODEL = "lm_eval.api.registry:get_model"
-
-
-@dataclass(eq=False)
-class KeptModels:
-    """given: a model that is handed out whatever is asked for; None builds one
-    prepare: called with a model each time that it is handed out
-    seconds_of_loading: of all models
-    identity: of the model, as it was before it was loaded
-    """
-
-    given: Any = None
-    prepare: Callable[[Any], None] = lambda lm: None
-    identity: dict[str, str] = field(default_factory=dict)
-    models: dict[str, Any] = field(default_factory=dict)
-    seconds_of_loading: float = 0.0
-
-
-_keeping: list[KeptModels] = []  # of each block that is being executed, innermost last
-
-
-def identity_before_loading() -> dict[str, str]:
-    """Of the model that is kept; empty if none is."""
-    return dict(_keeping[-1].identity) if _keeping else {}
-
-
-@contextmanager
-def models_kept(given: Any = None) -> Iterator[KeptModels]:
-    """Within the block, a model that was built by name is used again for the same name and arguments.
-
-    given: a model that is used instead
-    """
-    patched_once(GET_MODEL, _kept)
-    kept = KeptModels(given)
-    _keeping.append(kept)
-    try:
-        yield kept
-    finally:
-        _keeping.remove(kept)
-        kept.models.clear()
-
-
-def _kept(original: Callable[[str], Any]) -> Callable[[str], Any]:
-    def get_model(model_name: str) -> Any:
-        kind = original(model_name)
-        return _Kept(model_name, kind, _keeping[-1]) if _keeping else kind
-
-    return get_model
-
-
-class _Kept:
-    """Stands in for a model's class: hands out the model that was built before, if there is one."""
-
-    def __init__(self, name: str, kind: Any, kept: KeptModels) -> None:
-        self._name, self._kind, self._of_block = name, kind, kept
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._kind, name)
-        return partial(self._made, name) if name.startswith("create_from_arg") else found
-
-    def _made(self, how: str, *arguments: Any) -> Any:
-        key = repr((self._name, how, arguments))
-        models = self._of_block.models
-        if key not in models:
-            begun = perf_counter()
-            given = self._of_block.given
-            models[key] = getattr(self._kind, how)(*arguments) if given is None else given
-            self._of_block.seconds_of_loading += perf_counter() - begun
-        self._of_block.prepare(models[key])
-        return models[key]

@@ -30,7 +30,7 @@ from typing import Any
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.files import try_to_write
-from lm_eval_leakage.harness.seams.patching import Refusal, found, is_as_known, patched_once
+from lm_eval_leakage.harness.seams.patching import Refusal, is_as_known, patched_once
 from lm_eval_leakage.texts import brief
 
 ASKED_WITH = ("apply_chat_template", "system_instruction")  # arguments of `simple_evaluate`
@@ -44,6 +44,7 @@ class Evaluation:
     output_path: None if the run saves nothing
     asked_with: what changes how questions are put to the model, of ASKED_WITH
     seed, limit: of `--seed` (its first number) and `--limit`
+    identity: `named_identity` of the model before it was loaded, in a run of ours; else empty
     """
 
     lm: Any
@@ -54,6 +55,7 @@ class Evaluation:
     asked_with: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     limit: float | None = None
+    identity: Mapping[str, str] = field(default_factory=dict)
 
 
 def current_evaluation() -> Evaluation | None:
@@ -75,17 +77,19 @@ def current_evaluation() -> Evaluation | None:
 
 
 def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluation:
-    named, tracker = isinstance(outer.get("model"), str), outer.get("evaluation_tracker")
-    output = getattr(tracker, "output_path", None)
+    tracker = outer.get("evaluation_tracker")
+    output, model = getattr(tracker, "output_path", None), getattr(tracker, "model_named", outer.get("model"))
+    named = isinstance(model, str)
     return Evaluation(
         inner["lm"],
         inner["eval_tasks"],
-        outer["model"] if named else None,
+        model if named else None,
         (outer.get("model_args") or {}) if named else None,
         Path(output) if output else None,
         {name: outer.get(name) for name in ASKED_WITH},
         outer.get("random_seed") or 0,
         inner.get("limit_arg"),
+        getattr(tracker, "identity", {}),
     )
 
 
@@ -121,7 +125,7 @@ def _finished(original: Callable[..., Any]) -> Callable[..., Any]:
     return _to_eval_results
 
 
-TRACKER = "lm_eval.loggers.evaluation_tracker:eval_logger"
+TRACKER = "lm_eval.loggers.evaluation_tracker"  # the name of its logger
 NOT_SAVED = "Could not save "
 UPLOADING = ("huggingface_hub", "requests", "httpx")
 _unsaved: list[dict[str, Any]] = []
@@ -145,8 +149,8 @@ def refuse_unwritable(output: Path) -> None:
 
 def watch_run_files() -> None:
     """Makes a run with our tasks end with an error where the harness fails to save its results or samples."""
-    saving = found(TRACKER)
-    if saving is not None and _refuse_unsaved not in saving.filters:
+    saving = logging.getLogger(TRACKER)
+    if _refuse_unsaved not in saving.filters:
         saving.addFilter(_refuse_unsaved)
         on_results(remember_audits)
 

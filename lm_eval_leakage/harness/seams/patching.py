@@ -142,11 +142,6 @@ SEAMS = (
         parameters=("model", "model_args", "evaluation_tracker", "random_seed"),
     ),
     Seam(
-        "lm_eval.api.registry:get_model",
-        "the model is loaded again for every step of `check`",
-        parameters=("model_name",),
-    ),
-    Seam(
         "lm_eval.evaluator:get_git_commit_hash",
         "`fatal: not a git repository` is printed after every step of `check` outside of a repository",
     ),
@@ -167,10 +162,6 @@ SEAMS = (
         "a shard of a run (`--metadata shard=i/n`) cannot be asked",
         refuses=True,
         parameters=("rank", "limit", "world_size", "samples"),
-    ),
-    Seam(
-        "lm_eval.loggers.evaluation_tracker:eval_logger",
-        "it is not noticed if the files of a run's results cannot be saved",
     ),
     Seam(
         "lm_eval.utils:env",

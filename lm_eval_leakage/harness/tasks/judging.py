@@ -27,7 +27,7 @@ from lm_eval_leakage.detectors.option_recall import Ask
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter
-from lm_eval_leakage.harness.seams.sharded_docs import all_docs
+from lm_eval_leakage.harness.seams.tasks import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, undecidable
 from lm_eval_leakage.logs.audit_line import score_names
 from lm_eval_leakage.logs.calibration_file import read_calibration

@@ -36,7 +36,7 @@ from lm_eval_leakage.harness.seams.evaluation import (
     watch_run_files,
 )
 from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
-from lm_eval_leakage.harness.seams.sharded_docs import all_docs
+from lm_eval_leakage.harness.seams.tasks import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, finish, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.tasks.base_task import (
     documented,

@@ -17,16 +17,11 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
 from lm_eval_leakage.harness.seams import tasks as jinja_templates
-from lm_eval_leakage.harness.seams.backends import (
-    answers_reported,
-    models_kept,
-)
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, command_line
-from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results, watch_run_files
+from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
-from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
-from lm_eval_leakage.harness.seams.tasks import task_settings
+from lm_eval_leakage.harness.seams.tasks import ask_shard, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
@@ -106,11 +101,6 @@ def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> No
     assert Manager(include_path="mine").searched == [task_configs_path(), "mine"]
 
 
-def keeping_models() -> None:
-    with models_kept():
-        pass
-
-
 @pytest.mark.parametrize(
     ("target", "use", "said"),
     [
@@ -119,16 +109,10 @@ def keeping_models() -> None:
             lambda: check_options(pytest.fail),
             "mistakes in a run's options are noticed only after the model is loaded",
         ),
-        ("lm_eval.api.registry.get_model", keeping_models, "the model is loaded again for every step of `check`"),
         (
             "lm_eval.evaluator.get_git_commit_hash",
             ask_git_only_in_repositories,
             "`fatal: not a git repository` is printed",
-        ),
-        (
-            "lm_eval.loggers.evaluation_tracker.eval_logger",
-            watch_run_files,
-            "it is not noticed if the files of a run's results cannot be saved",
         ),
     ],
 )
@@ -288,29 +272,6 @@ def test_git_is_asked_for_the_commit_in_repositories_only(tmp_path, capfd, monke
     assert evaluator.get_git_commit_hash() == "commit"
 
 
-def test_a_model_is_kept_by_name_and_arguments_within_the_block_only(monkeypatch) -> None:
-    from lm_eval.api import registry
-
-    built = []
-
-    class Counted(FakeLM):
-        def __init__(self, **arguments) -> None:
-            super().__init__(by_hash)
-            built.append(arguments)
-
-    monkeypatch.setattr(registry, "model_registry", {"counted": Counted})
-    prepared = []
-    with models_kept() as kept:
-        kept.prepare = prepared.append
-        first = registry.get_model("counted").create_from_arg_obj({"a": 1}, {"device": None})
-        assert registry.get_model("counted").create_from_arg_obj({"a": 1}, {"device": None}) is first
-        assert registry.get_model("counted").create_from_arg_obj({"a": 2}) is not first
-        assert registry.get_model("counted").__name__ == "Counted"
-    assert built == [{"a": 1}, {"a": 2}]
-    assert prepared[:2] == [first, first]
-    assert registry.get_model("counted") is Counted
-
-
 def test_a_model_of_ours_is_refused_if_the_harness_scores_in_another_way(monkeypatch) -> None:
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
@@ -319,15 +280,3 @@ def test_a_model_of_ours_is_refused_if_the_harness_scores_in_another_way(monkeyp
     monkeypatch.setattr(LocalCompletionsAPI, "_loglikelihood_tokens", lambda self, batch: [])
     with pytest.raises(UnsupportedHarness, match="`vllm-server-prefix-tree` is not available; use `local-comp"):
         VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
-
-
-def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
-    model, reported, cached = FakeLM(by_hash), [], []
-    before = SimpleNamespace(add_partial=lambda *response: cached.append(response), dbdict={})
-    model.set_cache_hook(before)
-    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: method == "a"):
-        for method in ("a", "b"):
-            model.cache_hook.add_partial(method, ("text",), 1.0)
-    assert reported == [("a", ("text",), 1.0), ("b", ("text",), 1.0)]
-    assert cached == [("a", ("text",), 1.0)]
-    assert model.cache_hook is before
