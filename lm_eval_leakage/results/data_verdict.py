@@ -245,7 +245,7 @@ def _power(
     *,
     n_layouts: int = 1,
 ) -> OrderPower:
-    weigh, ranks = _weighed_by(basis), SEEN_IN_LAYOUTS[n_layouts][kind]
+    weigh, ranks = _weighed_by(basis), SEEN_IN_LAYOUTS[max(n for n in SEEN_IN_LAYOUTS if n <= n_layouts)][kind]
     bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
     found_with = 1 - (1 - FOUND_WITH) / len(RANKED_BY[basis])
     return OrderPower([*map(weigh, scores)], bases, ranks, families, found_with, spread * len(scores), priors)

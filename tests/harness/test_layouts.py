@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lm_eval.loggers import EvaluationTracker
 
-from lm_eval_leakage.detectors.option_orders import LAYOUT_SETS, MIXED, OptionOrders
+from lm_eval_leakage.detectors.option_orders import EVERY, IN_EVERY_LAYOUT, LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.rendering import CSV_ROW, JSON_ROW
@@ -97,7 +97,7 @@ def test_a_reference_in_other_layouts_is_not_compared(questions_file, tmp_path: 
 
 
 def test_other_layouts_are_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="layouts is 'xml'; choose one of: audited, mixed"):
+    with pytest.raises(ValueError, match="layouts is 'xml'; choose one of: audited, mixed, every"):
         OptionOrders(layouts="xml")
     with pytest.raises(ValueError, match="layouts is 'mixed' and orders is 'paper', which are asked as in the paper"):
         OptionOrders(layouts=MIXED, orders="paper")
