@@ -34,18 +34,11 @@ class Estimate:
 UNKNOWN = Estimate()
 
 
-def rate_and_stderr(flags: Sequence[bool]) -> tuple[float, float]:
-    """Share of true `flags` and its standard error (sample standard deviation over sqrt n).
-
-    NaN if undefined: the rate of no flags, the error of fewer than two.
-    """
-    n = len(flags)
-    rate = sum(flags) / n if n else math.nan
-    return rate, math.sqrt(rate * (1 - rate) / (n - 1)) if n > 1 else math.nan
-
-
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and its standard error (sample standard deviation over sqrt n); NaN where undefined."""
+    """Mean, of flags the share of those that are true, and its standard error (sample standard deviation over sqrt n).
+
+    NaN if undefined: the mean of no values, the error of fewer than two.
+    """
     n = len(values)
     mean = math.fsum(values) / n if n else math.nan
     return mean, float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
@@ -120,26 +113,23 @@ def row_with_error(
     )
 
 
-def value_of(field: str) -> Callable[[object], float | None]:
-    """Reads a field of a Measurement, for a row's `per_question`; None where it is not known."""
+def row_of(kind: type, name: str, meaning: str, field: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """A row with the mean over questions of a field of such verdicts; those in which it is None do not count."""
 
-    def read(verdict: object) -> float | None:
-        value = getattr(verdict, field, None) if isinstance(verdict, Measurement) else None
+    def of_one(verdict: object) -> float | None:
+        value = getattr(verdict, field, None) if isinstance(verdict, kind) else None
         return None if value is None else float(value)
-
-    return read
-
-
-def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
-
-    of_one = value_of(field or name)
 
     def mean(verdicts: Verdicts) -> tuple[float, float]:
         return mean_and_stderr([value for value in map(of_one, verdicts) if value is not None])
 
-    meaning = f"{meaning}; mean over questions."
     return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=of_one)
+
+
+def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
+    meaning = f"{meaning}; mean over questions."
+    return row_of(Measurement, name, meaning, field or name, higher_is_better=higher_is_better)
 
 
 def _tested(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
@@ -154,12 +144,8 @@ def _pooled_pvalue(verdicts: Verdicts) -> float:
 
 
 FLAGGED_RATE = replace(
-    row_with_error(
-        "flagged_rate",
-        "Share of the tested questions that are flagged.",
-        lambda verdicts: rate_and_stderr(_tested(verdicts)[0]),
-        higher_is_better=False,
-        per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Evidence) else None,
+    row_of(
+        Evidence, "flagged_rate", "Share of the tested questions that are flagged.", "flagged", higher_is_better=False
     ),
     withheld_if_undecidable=True,
 )

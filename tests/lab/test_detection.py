@@ -41,7 +41,8 @@ def test_a_statistic_with_several_scores_is_one_detector_per_score(tmp_path: Pat
 
 
 def audits(folder: Path, name: str = "a", **options: object) -> Audits:
-    return Audits(folder, "fake", f"pretrained={name}", QUESTIONS, QUESTIONS, **options)
+    references = options.pop("references", {})
+    return Audits(Simulation(f"pretrained={name}", "b", "fake", **options), folder, QUESTIONS, QUESTIONS, references)
 
 
 @pytest.mark.parametrize(
