@@ -96,17 +96,20 @@ def from_pvalues(pvalues: Floats, level: float) -> Identified:
     if isinstance(level, bool) or not 0 < level < 1:
         raise ValueError(f"level is {level!r}; the target false discovery rate must be above 0 and below 1")
     share = unseen_share(pvalues.tolist())
+    return Identified(tuple(_rejected(pvalues, share, level).tolist()), tuple(pvalues.tolist()), share, level)
+
+
+def _rejected(pvalues: Floats, share: float, level: float) -> NDArray[np.bool_]:
+    """By Benjamini and Hochberg's procedure, with p-values scaled by the share of those that are true."""
     adjusted = false_discovery_control(pvalues) * share if len(pvalues) else pvalues
-    return Identified(tuple((adjusted <= level).tolist()), tuple(pvalues.tolist()), share, level)
+    return np.asarray(adjusted <= level)
 
 
 Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 N_URNS = 3000  # per envelope
-URN_MARGIN = (
-    2  # standard errors by which fewer of the drawn urns are outside than the level allows, as these are a sample
-)
+URN_MARGIN = 2  # standard errors by which fewer drawn urns are outside than the level allows, as these are a sample
 N_THRESHOLDS = 12  # more of them cost power
 FINE, COARSE = 1.05, 1.5  # ratios of neighbouring sizes of the grid: down to a tenth of the questions, and below
 
@@ -274,7 +277,7 @@ def keep(by_model: Sequence[Floats], n_seen: Sequence[int], target_rate: float) 
     check_target_rate(target_rate)
     pvalues: Floats = np.max(by_model, axis=0)
     share = seen_share(pvalues)
-    kept = _kept(pvalues, share, target_rate)
+    kept = _rejected(pvalues, share, target_rate + 1e-9)  # a rate that is reached exactly is not exceeded
     level = (1 - CONFIDENCE) / len(by_model)
     most_seen = sum(false_bound(own, n, level).among(own[kept]) for own, n in zip(by_model, n_seen, strict=True))
     most_seen = min(most_seen, int(kept.sum()))
@@ -310,11 +313,3 @@ def seen_share(pvalues: Floats) -> float:
             break  # this threshold is the chosen one: what is below it has not been looked at
         lowest = estimate
     return min(1.0, estimate)
-
-
-def _kept(pvalues: Floats, share: float, target_rate: float) -> np.ndarray:
-    ascending = np.sort(pvalues)
-    expected_seen = ascending * share * len(pvalues)
-    fitting = np.flatnonzero(expected_seen <= target_rate * np.arange(1, len(pvalues) + 1) + 1e-9)
-    most = ascending[fitting[-1]] if len(fitting) else -1.0
-    return np.asarray(pvalues <= most)
