@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,26 +144,20 @@ def _pooled_pvalue(verdicts: Verdicts) -> float:
     return poisson_binomial_tail(sum(flags), null_rates)
 
 
+def _of_part(row: DeclaredRow, questions: Literal["guarded", "unguarded"], which: str) -> DeclaredRow:
+    name, meaning = f"{row.name}_{questions}", f"`{row.name}` of the questions {which}."
+    return replace(row, name=name, meaning=meaning, questions=questions, in_table=False)
+
+
+UNGUARDED = "without a guard"
 FLAGGED_RATE = replace(
     row_of(
         Evidence, "flagged_rate", "Share of the tested questions that are flagged.", "flagged", higher_is_better=False
     ),
     withheld_if_undecidable=True,
 )
-FLAGGED_RATE_GUARDED = replace(
-    FLAGGED_RATE,
-    name="flagged_rate_guarded",
-    meaning="`flagged_rate` of the questions with a guard, whose options have a natural order.",
-    questions="guarded",
-    in_table=False,
-)
-FLAGGED_RATE_UNGUARDED = replace(
-    FLAGGED_RATE,
-    name="flagged_rate_unguarded",
-    meaning="`flagged_rate` of the questions without a guard.",
-    questions="unguarded",
-    in_table=False,
-)
+FLAGGED_RATE_GUARDED = _of_part(FLAGGED_RATE, "guarded", "with a guard, whose options have a natural order")
+FLAGGED_RATE_UNGUARDED = _of_part(FLAGGED_RATE, "unguarded", UNGUARDED)
 NULL_RATE_ROW = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null hypothesis.",
@@ -176,19 +171,13 @@ DATASET_PVALUE = DeclaredRow(
     _pooled_pvalue,
     in_table=False,
 )
-DATASET_PVALUE_UNGUARDED = replace(
-    DATASET_PVALUE,
-    name="dataset_pvalue_unguarded",
-    meaning="`dataset_pvalue` of the questions without a guard.",
-    questions="unguarded",
-)
 EVIDENCE_ROWS = (
     FLAGGED_RATE,
     FLAGGED_RATE_GUARDED,
     FLAGGED_RATE_UNGUARDED,
     NULL_RATE_ROW,
     DATASET_PVALUE,
-    DATASET_PVALUE_UNGUARDED,
+    _of_part(DATASET_PVALUE, "unguarded", UNGUARDED),
 )
 SKIPPED = DeclaredRow(  # added to every task, so that statistics do not declare it
     "skipped",
