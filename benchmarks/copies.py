@@ -39,7 +39,7 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.guards import guards_of
-from lm_eval_leakage.questions.rendering import context_and_block, laid_out
+from lm_eval_leakage.questions.rendering import frame_of, laid_out
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.order_scores import find_device
 
@@ -138,8 +138,8 @@ def asked(question: Question, others: Sequence[str], *, orders: bool, mixed: boo
 
 
 def _letters(question: Question, turn: int) -> Iterator[Pair]:
-    context, block = context_and_block(question)
-    prompt = context + block([*question.options[turn:], *question.options[:turn]]) + "\nAnswer:"
+    frame = frame_of(question)
+    prompt = frame.before + frame.block([*question.options[turn:], *question.options[:turn]]) + "\nAnswer:"
     return ((prompt, f" {letter}") for letter in ascii_uppercase[:N_OPTIONS])
 
 

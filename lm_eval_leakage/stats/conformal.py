@@ -150,7 +150,7 @@ class FalseBound:
         return bound
 
 
-def false_bound(pvalues: Floats, n_known: int, level: float, *, seed: int = 0) -> FalseBound:
+def false_bound(pvalues: Floats, n_known: int, level: float) -> FalseBound:
     """The bound for p-values of questions that were all compared with the same `n_known` scores.
 
     level: probability that it fails somewhere
@@ -163,7 +163,7 @@ def false_bound(pvalues: Floats, n_known: int, level: float, *, seed: int = 0) -
     most, n_null = np.zeros(len(ranks), dtype=np.int64), 0
     sizes = _sizes(len(pvalues))
     for size, greatest_below in zip(sizes, [*sizes[1:], 0], strict=True):
-        envelope = null_envelope(size, n_known, level, seed)
+        envelope = null_envelope(size, n_known, level)
         n_possible = min(size, int((n_above + envelope).min()))
         if n_possible > greatest_below:  # some number in this step of the grid is possible
             most, n_null = np.maximum(most, envelope), max(n_null, n_possible)
@@ -171,12 +171,12 @@ def false_bound(pvalues: Floats, n_known: int, level: float, *, seed: int = 0) -
 
 
 @lru_cache(maxsize=4096)
-def null_envelope(n_null: int, n_known: int, level: float, seed: int = 0) -> Ints:
+def null_envelope(n_null: int, n_known: int, level: float) -> Ints:
     """For each rank j of `_ranks(n_known)`, a number that the p-values of `n_null` exchangeable questions at or below
     j / (n_known + 1) exceed for no j, with probability 1 - `level` or more."""
     ranks = _ranks(n_known)
     gaps = np.diff(ranks, prepend=0, append=n_known + 1)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     shares = rng.dirichlet(gaps, N_URNS)
     counts = rng.multinomial(n_null, shares).cumsum(axis=1)[:, :-1]
     extremes = _tail(counts, ranks, n_null, n_known).min(axis=1)
@@ -218,9 +218,7 @@ def _sizes(n: int) -> list[int]:
     return sizes
 
 
-def most_false(
-    pvalues: Floats, parts: Sequence[ComparedClass], confidence: float = CONFIDENCE, *, seed: int = 0
-) -> Ints:
+def most_false(pvalues: Floats, parts: Sequence[ComparedClass], confidence: float = CONFIDENCE) -> Ints:
     """Of each question, at most how many of the questions with a p-value no higher than its own are mistakes: a bound
     that holds for all questions at once with probability `confidence`.
 
@@ -238,7 +236,7 @@ def most_false(
     n_up_to = np.searchsorted(np.sort(pvalues), pvalues, side="right")
     order = np.argsort(pvalues, kind="stable")
     for place, part in enumerate(parts):
-        bound = false_bound(part.pvalues, part.n_known, (1 - confidence) / len(parts), seed=seed)
+        bound = false_bound(part.pvalues, part.n_known, (1 - confidence) / len(parts))
         n_own = np.concatenate([[0], np.cumsum(counted_in[order] == place)])
         total += bound.of_cuts(np.sort(lowest[counted_in == place]))[n_own[n_up_to]]
     return total
