@@ -40,7 +40,7 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.guards import guards_of
-from lm_eval_leakage.questions.rendering import LAYOUTS, context_and_block, in_orders, laid_out
+from lm_eval_leakage.questions.rendering import LAYOUTS, frame_of, in_orders, laid_out
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.texts import in_capitals
@@ -154,8 +154,8 @@ def in_layouts(question: Question, layouts: Sequence[str]) -> tuple[list[Pair], 
 
 
 def _letters(question: Question, turn: int) -> Iterator[Pair]:
-    context, block = context_and_block(question)
-    prompt = context + block([*question.options[turn:], *question.options[:turn]]) + "\nAnswer:"
+    frame = frame_of(question)
+    prompt = frame.before + frame.block([*question.options[turn:], *question.options[:turn]]) + "\nAnswer:"
     return ((prompt, f" {letter}") for letter in ascii_uppercase[:N_OPTIONS])
 
 

@@ -28,7 +28,7 @@ from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.stats.pooling import poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.stats.pooling import mean_and_stderr, poisson_binomial_tail
 
 BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}
 TRAININGS = {
@@ -136,7 +136,7 @@ def _counts(line: AuditLine) -> bool:
 
 def _flagged(lines: Sequence[AuditLine]) -> str:
     flags, nulls = [bool(line.flagged) for line in lines], [line.null_rate or 0.0 for line in lines]
-    rate, stderr = rate_and_stderr(flags)
+    rate, stderr = mean_and_stderr(flags)
     pvalue = poisson_binomial_tail(sum(flags), nulls)
     return f"{rate:.3f} ± {stderr:.3f} ({sum(nulls) / len(nulls):.3f}), p {pvalue:.1g}"
 
@@ -222,7 +222,7 @@ def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
     (auroc,) = (q.auroc for q in qualities(outcome) if q.detector == ZSCORE and q.exposures == exposures)
     arms = {line.question: line.arms for line in outcome.audits[exposures].lines(CONFUSION) if line.arms}
     halves = [[arms[name] for name in half if name in arms] for half in (outcome.trained, outcome.held_out)]
-    accuracy = ", ".join(f"{rate_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
+    accuracy = ", ".join(f"{mean_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
     deltas = [difference([one.original for one in half], [one.generalized for one in half]) for half in halves]
     changes = " | ".join(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas)
     return f"| {name} | {shown(auroc)} | {accuracy} | {changes} |"

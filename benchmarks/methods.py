@@ -28,7 +28,7 @@ from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.stats.combined import Interval
-from lm_eval_leakage.stats.pooling import rate_and_stderr
+from lm_eval_leakage.stats.pooling import mean_and_stderr
 
 BENCHMARKS = {"mmlu": "MMLU", "arc_challenge": "ARC-Challenge", "mathqa": "MathQA"}
 OF_NEIGHBOURS = "leakage_shared_likelihood"
@@ -89,7 +89,7 @@ def quality_row(benchmark: str, training: str, found: Quality) -> Row:
 
 def rate_columns(name: str, counts: Sequence[int] | None) -> Row:
     """A rate and its standard error from how many are flagged and how many are not; empty without a rule."""
-    rate, error = (None, None) if counts is None else rate_and_stderr([True] * counts[0] + [False] * counts[1])
+    rate, error = (None, None) if counts is None else mean_and_stderr([True] * counts[0] + [False] * counts[1])
     return {name: shown(rate), f"{name}_stderr": shown(error)}
 
 

@@ -37,7 +37,7 @@ from lm_eval_leakage.lab.exposure_text import ExposureText, documents
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.questions.guards import anchored
-from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.questions.rendering import frame_of
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import markdown_of
 from lm_eval_leakage.seal.drawn import KeyedDraws, Original, SealedQuestion, new_key, published_questions
@@ -158,8 +158,8 @@ def scored(lm: Any, sealed: Version, n_blocks: int) -> dict[str, Scores]:
     own = [canonical(one) for one in sealed.public]
     texts: list[tuple[str, str]] = []
     for one in own:
-        context, block = context_and_block(Question(one.id, one.wordings[0], one.options))
-        texts += [(context, block([one.options[place] for place in order])) for order in ORDERS]
+        frame = frame_of(Question(one.id, one.wordings[0], one.options))
+        texts += [(frame.before, frame.block([one.options[place] for place in order])) for order in ORDERS]
     stems = [sorted(one.wordings) for one in sealed.public]
     texts += [("", stem) for versions in stems for stem in versions]
     starts = range(0, BLOCK * n_blocks, BLOCK)

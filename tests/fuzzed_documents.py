@@ -102,13 +102,13 @@ def _value(rng: random.Random, longest: int) -> Any:
         ),
         lambda: [_text(rng, 100) for _ in range(rng.randrange(4))],
         lambda: {_text(rng, 10): _text(rng, 100) for _ in range(rng.randrange(4))},
-        lambda: _nested(rng.choice((5, 500, 5_000))),
+        lambda: nested(rng.choice((5, 500, 5_000))),
         lambda: list(range(rng.choice((10, 10_000)))),
     ]
     return rng.choice(others)() if rng.random() < 0.25 else _text(rng, longest)
 
 
-def _nested(depth: int) -> object:
+def nested(depth: int) -> object:
     value: object = "x"
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from lm_eval_leakage.questions.fields import well_formed, well_formed_parts
 from lm_eval_leakage.questions.prompt_parser import last_place, listed_texts, texts_in
 from lm_eval_leakage.texts import brief, from_yaml, in_capitals
-
-
-def nested(depth: int) -> list:
-    value: list = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
+from tests.fuzzed_documents import nested
 
 HUGE = {
     "a number": 10**5000,
@@ -66,7 +59,14 @@ def test_a_list_written_by_python_or_as_json_is_read_back(values: list) -> None:
     assert listed_texts(repr(values)) == listed_texts(json.dumps(values)) == [str(value) for value in values]
 
 
-@pytest.mark.parametrize("text", ["[header] It's on.", "['a', b]", "['a", "[0xfff]", "[1e999", "a", "", "[" * 10**5])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[header] It's on.", "['a', b]", "['a", "[0xfff]", "[1e999", "a", "", "[" * 10**5),
+        *("[0x" + "f" * 10_000 + "]", "[-" + "-" * 50_000 + "1]"),
+    ],
+    ids=range(10),
+)
 def test_a_text_that_is_not_a_list_holds_no_other_texts(text: str) -> None:
     assert listed_texts(text) == []
 

@@ -161,6 +161,11 @@ def refuse_few_options(question: Question) -> None:
         raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
 
 
+def refuse_repeated(texts: Sequence[str], what: str) -> None:
+    if len(set(texts)) < len(texts):
+        raise UntestableQuestion(f"two of its {what} are identical, so that some orders of them read the same")
+
+
 def filled(template: str, **texts: str) -> str:
     """A Jinja template with its variables replaced."""
     return _template(template).render(**texts)

@@ -29,7 +29,7 @@ from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, rate_and_stderr, row_with_error, value_of
+from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, row_of, row_with_error
 from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
@@ -169,13 +169,8 @@ def _against_reference(verdicts: Verdicts) -> float:
 
 
 def _accuracy(arm: str, options: str) -> DeclaredRow:
-    return row_with_error(
-        f"accuracy_{arm}",
-        f"Share of questions answered correctly with their options {options}.",
-        lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
-        higher_is_better=True,
-        per_question=value_of(arm),
-    )
+    meaning = f"Share of questions answered correctly with their options {options}."
+    return row_of(ArmsMeasurement, f"accuracy_{arm}", meaning, arm, higher_is_better=True)
 
 
 def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:

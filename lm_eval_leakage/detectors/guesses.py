@@ -35,9 +35,9 @@ from lm_eval_leakage.detectors import (
     refuse_few_options,
     statistics,
 )
-from lm_eval_leakage.questions.rendering import context_and_block, frame_of, named, plain, up_to_label, whole_text
+from lm_eval_leakage.questions.rendering import frame_of, named, plain, up_to_label, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
-from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, rate_and_stderr, row_with_error
+from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, row_of
 from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
 
 NEXT_INSTRUCTION = """\
@@ -104,8 +104,7 @@ class PublishedGuess(Probe):
     def candidates(self, question: Question) -> tuple[str, ...]:
         refuse_alike(question)
         if self.chat_form == "pair":
-            _, block = context_and_block(question)
-            published = _listings(question).index(block(question.options))
+            published = _listings(question).index(frame_of(question).block(question.options))
             return LISTING_NUMBERS[published], LISTING_NUMBERS[1 - published]
         left = question.options[self._n_shown(question) :]
         if any("\n" in option.strip() for option in left):
@@ -123,8 +122,8 @@ class PublishedGuess(Probe):
 
 
 def _listings(question: Question) -> list[str]:
-    _, block = context_and_block(question)
-    return sorted((block(question.options), block(question.options[::-1])))
+    frame = frame_of(question)
+    return sorted(map(frame.block, (question.options, question.options[::-1])))
 
 
 def refuse_alike(question: Question) -> None:
@@ -176,29 +175,22 @@ def _seen_share(verdicts: Verdicts) -> float:
     return fewest_seen(sum(hits), rates) / n_asked if n_asked else float("nan")
 
 
-def _share_row(name: str, meaning: str, what: str) -> DeclaredRow:
-    return row_with_error(
-        name,
-        meaning,
-        lambda verdicts: rate_and_stderr([bool(getattr(guess, what)) for guess in _guesses(verdicts)]),
-        higher_is_better=False if what == "flagged" else None,
-        per_question=lambda verdict: float(getattr(verdict, what)) if isinstance(verdict, GuessEvidence) else None,
-    )
-
-
 @statistics.register("published_guess")
 @dataclass(frozen=True)
 class PublishedGuessed(Statistic):
     probe: ClassVar[str] = "published_guess"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        _share_row(
+        row_of(
+            GuessEvidence,
             "guess_hits",
             "Share of the questions whose reply names the published candidate; refusals, empty and malformed replies "
             "count as misses.",
             "flagged",
+            higher_is_better=False,
         ),
         NULL_RATE_ROW,
-        _share_row(
+        row_of(
+            GuessEvidence,
             "guesses",
             "Share of the questions whose reply names a candidate; the others name none or several.",
             "guessed",

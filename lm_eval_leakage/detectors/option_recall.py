@@ -27,7 +27,7 @@ from lm_eval_leakage.detectors import (
     statistics,
 )
 from lm_eval_leakage.detectors.reproduction import rouge_l
-from lm_eval_leakage.questions.rendering import context_and_block, first_line
+from lm_eval_leakage.questions.rendering import first_line, frame_of
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import mean_row
@@ -66,9 +66,10 @@ class MaskedOption(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         refuse_few_options(question)
         hidden = self.hidden(question)
-        before, block = context_and_block(question)
+        frame = frame_of(question)
         shown = [MASK if place == hidden else option for place, option in enumerate(question.options)]
-        asked = filled(self.instruction, benchmark=self.benchmark, mask=MASK, question=before + block(shown))
+        text = frame.before + frame.block(shown)
+        asked = filled(self.instruction, benchmark=self.benchmark, mask=MASK, question=text)
         return (Request(asked, f" {question.options[hidden].strip()}"),)
 
     def hidden(self, question: Question) -> int:

@@ -21,9 +21,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, refuse_repeated, statistics
 from lm_eval_leakage.questions.rendering import lettered, option_format
-from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 
 
@@ -41,16 +41,12 @@ class OptionPairs(Probe):
         option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        options = [option.strip() for option in question.options]
         refuse_few_options(question)
-        if len(set(options)) < len(options):
-            raise UntestableQuestion(
-                "two of its options are identical, so a pair of them reads the same in both orders"
-            )
+        refuse_repeated([option.strip() for option in question.options], "options")
         frame = lettered(question.stem, 2, self.format)
         return tuple(
             Request(frame.before, frame.block([question.options[i], question.options[j]]))
-            for i, j in permutations(range(len(options)), 2)
+            for i, j in permutations(range(len(question.options)), 2)
         )
 
 

@@ -23,7 +23,7 @@ from itertools import groupby
 from math import factorial
 from typing import ClassVar
 
-from lm_eval_leakage.detectors import Probe, Statistic, check_counts, check_shares, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, check_counts, check_shares, probes, refuse_repeated, statistics
 from lm_eval_leakage.detectors.option_orders import distinct_orders, drawn_orders
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import whole_text
@@ -58,10 +58,7 @@ class ExampleOrder(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         examples = question.options
-        if len(set(examples)) < len(examples):
-            raise UntestableQuestion(
-                "two of its examples are identical, so some orders of them cannot be distinguished"
-            )
+        refuse_repeated(examples, "examples")
         if len(examples) < 2:
             raise UntestableQuestion(f"it has {len(examples)} example(s); an order needs at least 2")
         context = question.stem + BETWEEN if question.stem else ""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from math import factorial
 from typing import ClassVar
 
-from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, refuse_repeated, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import option_format, up_to_label
-from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, poisson_binomial_tail
 
 
@@ -38,8 +38,7 @@ class OptionSteps(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         options = question.options
         refuse_few_options(question)
-        if len({option.strip() for option in options}) < len(options):
-            raise UntestableQuestion("two of its options are identical and cannot be distinguished")
+        refuse_repeated([option.strip() for option in options], "options")
         before = [up_to_label(question, place, self.format).rstrip() for place in range(len(options) - 1)]
         return tuple(
             Request(text, f" {option.strip()}\n") for place, text in enumerate(before) for option in options[place:]

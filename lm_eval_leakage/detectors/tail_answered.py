@@ -15,7 +15,7 @@ from typing import ClassVar
 from lm_eval_leakage.detectors import Probe, Statistic, check_counts, probes, refuse_few_options, statistics
 from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
-from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, rate_and_stderr, row_with_error
+from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, row_of
 
 MOST_WORDS = 7  # Hidayat et al. (2025)
 
@@ -61,12 +61,8 @@ class TailEvidence(Evidence):
     whole: bool
 
 
-ACCURACY_WHOLE = row_with_error(
-    "accuracy_whole",
-    "Share of questions answered correctly when they are shown whole.",
-    lambda verdicts: rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)]),
-    higher_is_better=True,
-)
+MEANING = "Share of questions answered correctly when they are shown whole."
+ACCURACY_WHOLE = row_of(TailEvidence, "accuracy_whole", MEANING, "whole", higher_is_better=True)
 
 
 @statistics.register("tail_answered")

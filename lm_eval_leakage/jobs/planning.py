@@ -49,8 +49,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.questions.families import each_once
-from lm_eval_leakage.questions.in_prompts import QuestionsInPrompts
+from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
 from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference

@@ -6,11 +6,12 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_move, atomic_remove, atomic_write
+from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
@@ -45,32 +46,21 @@ class Detector:
     seconds: float
 
 
+@dataclass(frozen=True)
 class Audits:
     """Audits of `questions` with one model, each in a folder of its own in `folder`.
 
-    model, model_args: as for lm_eval; the model is loaded only if an audit is missing
-    block: number of neighbouring questions that were drawn together; they form one shard in tests of question order
-    metadata: parameters of the audits; the control forms, which no score of a question needs, are asked only if
-        `control_form` is true here
+    settings: its model is loaded only if an audit is missing; neighbours that were drawn together form one shard in
+        tests of question order; the control forms, which no score of a question needs, are asked only if
+        `control_form` is true in its metadata
     references: log of the reference model's answers, for each audit that uses one
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        model: str,
-        model_args: str,
-        questions: Sequence[Question],
-        pool: Sequence[Question],
-        *,
-        block: int = 1,
-        metadata: Mapping[str, object] | None = None,
-        references: Mapping[str, Path] | None = None,
-    ) -> None:
-        self.folder, self.model, self.model_args = folder, model, model_args
-        self.questions, self.pool, self.block = questions, pool, block
-        self.metadata: dict[str, object] = {"control_form": False, **(metadata or {})}
-        self.references = references or {}
+    settings: Simulation
+    folder: Path
+    questions: Sequence[Question]
+    pool: Sequence[Question]
+    references: Mapping[str, Path] = field(default_factory=dict)
 
     def foresee(self, suffixes: Sequence[str]) -> None:
         """Raises ValueError for anything that would end one of these audits and is known before a model is loaded."""
@@ -105,10 +95,10 @@ class Audits:
         task, work = self._task(suffix), self.folder / f"{suffix}_unfinished"
         for file in work.rglob("samples_*.jsonl"):  # of a run that was killed while it was saved
             file.unlink()
-        arguments = parsed_args(self.model_args)
+        arguments = parsed_args(self.settings.model_args)
         how = arguments.pop("batch_size", BATCH_SIZE), arguments.pop("device", DEVICE)
         begun, loading = time.perf_counter(), kept.seconds_of_loading
-        who, asked = NamedModel(self.model, arguments, *how), {suffix: range(len(task.eval_docs))}
+        who, asked = NamedModel(self.settings.model, arguments, *how), {suffix: range(len(task.eval_docs))}
         results = run_saved(who, in_memory(task), asked, work, kept)
         seconds = time.perf_counter() - begun - (kept.seconds_of_loading - loading)
         assert results is not None, "a simulation is one process"
@@ -122,12 +112,13 @@ class Audits:
         """For tests of question order, every block has its own subject, which makes it a shard."""
         from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 
-        questions, metadata = self.questions, self.metadata
+        questions, block = self.questions, self.settings.together
+        metadata = {"control_form": False, **self.settings.metadata}
         if suffix in self.references:
-            metadata = metadata | {"reference_log": str(self.references[suffix])}
+            metadata["reference_log"] = str(self.references[suffix])
         if audits_shards(suffix):
-            questions = [replace(one, subject=f"block {i // self.block}") for i, one in enumerate(questions)]
-            metadata = metadata | {"shards": max(2, len(questions)), "examples": self.block}
+            questions = [replace(one, subject=f"block {i // block}") for i, one in enumerate(questions)]
+            metadata |= {"shards": max(2, len(questions)), "examples": block}
         return audit_of(questions, suffix, self.pool, metadata)
 
 

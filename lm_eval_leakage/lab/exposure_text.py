@@ -11,15 +11,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from lm_eval_leakage.detectors import check_choice
-from lm_eval_leakage.questions.rendering import (
-    AUDITED,
-    CSV_ROW,
-    INLINE,
-    JSON_ROW,
-    LAYOUTS,
-    context_and_block,
-    laid_out,
-)
+from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, INLINE, JSON_ROW, LAYOUTS, laid_out
 from lm_eval_leakage.records import Question
 
 EXPOSED_ORDERS = ("published", "shuffled")
@@ -61,11 +53,9 @@ class ExposureText:
             return " ".join(
                 [question.stem.strip(), *(option.strip().rstrip(".") + "." for option in question.options)]
             )
-        if self.layout in LAYOUTS:
-            frame, options = laid_out(question, self.layout)
-            return frame.before + frame.block(options)
-        context, block = context_and_block(question, self.layout)
-        return context + block(question.options)
+        layout, format_name = (self.layout, None) if self.layout in LAYOUTS else (AUDITED, self.layout)
+        frame, options = laid_out(question, layout, format_name)
+        return frame.before + frame.block(options)
 
     def _ending(self, options: Sequence[str], right: int | None) -> str:
         if self.layout == JSON_ROW:

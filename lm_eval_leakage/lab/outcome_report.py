@@ -38,7 +38,7 @@ from lm_eval_leakage.stats.combined import (
     tpr_interval,
 )
 from lm_eval_leakage.stats.known_scores import exchangeability
-from lm_eval_leakage.stats.pooling import Estimate, rate_and_stderr
+from lm_eval_leakage.stats.pooling import Estimate, mean_and_stderr
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -126,13 +126,13 @@ def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, f
         }
 
 
-def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
+def best(outcome: Outcome, exposures: int, count: int) -> list[Detector]:
     """The `count` detectors with the highest AUROC."""
-    found = {
-        detector.name: auroc(*map(np.array, halves(detector.scores, outcome.trained, outcome.held_out)))
-        for detector in outcome.detectors[exposures]
-    }
-    return sorted(found, key=lambda name: -found[name])[:count]
+
+    def quality(detector: Detector) -> float:
+        return auroc(*map(np.array, halves(detector.scores, outcome.trained, outcome.held_out)))
+
+    return sorted(outcome.detectors[exposures], key=quality, reverse=True)[:count]
 
 
 def powers(found: Sequence[Quality]) -> dict[str, float | None]:
@@ -188,8 +188,7 @@ def shown(found: Interval) -> str:
 
 
 def _rate(flagged: int, others: int) -> str:
-    rate, error = rate_and_stderr([True] * flagged + [False] * others)
-    return plus_minus(Estimate(rate, error), 2)
+    return plus_minus(Estimate(*mean_and_stderr([True] * flagged + [False] * others)), 2)
 
 
 def _by_exposures(found: Sequence[Quality], shown: Callable[[Quality], str]) -> str:
@@ -311,11 +310,10 @@ def _save(figure: Any, file: Path) -> None:
 
 def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
     figure, (axes,) = _figure()
-    last = max(outcome.audits)
-    for colour, name in zip(COLOURS, best(outcome, last, DETECTORS_SHOWN), strict=False):
-        own = [quality for quality in found if quality.detector == name]
+    for colour, detector in zip(COLOURS, best(outcome, max(outcome.audits), DETECTORS_SHOWN), strict=False):
+        own = [quality for quality in found if quality.detector == detector.name]
         exposures = [quality.exposures for quality in own]
-        axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=name)
+        axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=detector.name)
         low, high = [quality.auroc.low for quality in own], [quality.auroc.high for quality in own]
         axes.fill_between(exposures, low, high, color=colour, alpha=0.12)
     axes.axhline(0.5, color="grey", linestyle=":")
@@ -325,11 +323,10 @@ def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
 
 def _roc(outcome: Outcome, exposures: int) -> Any:
     figure, (axes,) = _figure()
-    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
-    for colour, name in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
-        points = list(sweep(scores[name], outcome))
+    for colour, detector in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
+        points = list(sweep(detector.scores, outcome))
         x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
-        axes.step(x, y, where="post", color=colour, label=name)
+        axes.step(x, y, where="post", color=colour, label=detector.name)
     axes.plot([0, 1], [0, 1], ":", color="grey")
     axes.set(
         xlabel="share of held-out questions flagged",
@@ -340,13 +337,12 @@ def _roc(outcome: Outcome, exposures: int) -> Any:
 
 
 def _distributions(outcome: Outcome, exposures: int) -> Any:
-    names = best(outcome, exposures, 4)
-    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
-    figure, axes = _figure(2, max(1, -(-len(names) // 2)))
-    for place, name in zip(axes, names, strict=False):
-        own, others = halves(scores[name], outcome.trained, outcome.held_out)
+    detectors = best(outcome, exposures, 4)
+    figure, axes = _figure(2, max(1, -(-len(detectors) // 2)))
+    for place, detector in zip(axes, detectors, strict=False):
+        own, others = halves(detector.scores, outcome.trained, outcome.held_out)
         place.hist([own, others], bins=20, color=COLOURS[1::-1], label=["trained", "held out"])
-        place.set(title=name, xlabel="score", ylabel="questions")
+        place.set(title=detector.name, xlabel="score", ylabel="questions")
     return figure
 
 

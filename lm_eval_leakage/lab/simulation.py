@@ -78,7 +78,7 @@ def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split,
     drawn = split(pool, settings.n_questions, eligible=_fits(settings), block=settings.together, rng=rng)
     if settings.select == "random":
         training_texts(settings, drawn.trained)
-    _audits(settings, folder, [*drawn.trained, *drawn.held_out], pool).foresee(settings.detectors)
+    Audits(settings, folder, [*drawn.trained, *drawn.held_out], pool).foresee(settings.detectors)
     return pool, drawn, control
 
 
@@ -91,38 +91,17 @@ def _outcome(
     questions = [*halves.trained, *halves.held_out]
     references = _references(settings, folder, questions, pool)
 
-    def after(epoch: int, checkpoint: Path | None = None) -> Audits:
-        audits = _audits(settings, folder / f"audits_{epoch}", questions, pool, checkpoint, references)
-        return audits.answered(settings.detectors)
+    def after(epoch: int, model_args: str) -> Audits:
+        asked = replace(settings, model_args=model_args)
+        return Audits(asked, folder / f"audits_{epoch}", questions, pool, references).answered(settings.detectors)
 
-    found = {0: after(0)}  # before the training, which takes the longest
+    found = {0: after(0, settings.model_args)}  # before the training, which takes the longest
     unseen = None if settings.control is None else _control(settings, folder / "control", control)
     model = folder / "model"
     trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
-    found |= {epoch: after(epoch, checkpoint) for epoch, checkpoint in trained.items()}
+    found |= {epoch: after(epoch, with_checkpoint(settings, checkpoint)) for epoch, checkpoint in trained.items()}
     trained_ids, held_out = (tuple(question.id for question in half) for half in (halves.trained, halves.held_out))
     return Outcome(settings, trained_ids, held_out, halves.n_eligible, found, unseen)
-
-
-def _audits(
-    settings: Simulation,
-    folder: Path,
-    questions: Sequence[Question],
-    pool: Sequence[Question],
-    checkpoint: Path | None = None,
-    references: Mapping[str, Path] | None = None,
-) -> Audits:
-    """Audits of the original model, or of its trained copy."""
-    return Audits(
-        folder,
-        settings.model,
-        settings.model_args if checkpoint is None else with_checkpoint(settings, checkpoint),
-        questions,
-        pool,
-        block=settings.together,
-        metadata=settings.metadata,
-        references=references,
-    )
 
 
 def _references(
@@ -132,7 +111,7 @@ def _references(
     if settings.reference is None:
         return {}
     wanted = [suffix for suffix in settings.against_reference if suffix in settings.detectors]
-    answers = _audits(replace(settings, model_args=settings.reference), folder / "reference", questions, pool)
+    answers = Audits(replace(settings, model_args=settings.reference), folder / "reference", questions, pool)
     answers.answered(wanted)
     return {suffix: answers.folder / suffix for suffix in wanted}
 
@@ -142,7 +121,7 @@ def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) 
 
     references = _references(settings, folder, questions, questions)
     single = [suffix for suffix in settings.detectors if not audits_shards(suffix)]
-    return _audits(settings, folder, questions, questions, None, references).answered(single)
+    return Audits(settings, folder, questions, questions, references).answered(single)
 
 
 def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:
@@ -196,8 +175,7 @@ def _fits(settings: Simulation) -> Callable[[Question], bool]:
 
 def _hard(settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path) -> set[str]:
     """Questions that the model answers incorrectly, with a perplexity above the mean of such questions."""
-    audits = Audits(folder / "candidates", settings.model, settings.model_args, candidates, pool)
-    audits.answered(HARD_AUDITS)
+    audits = Audits(replace(settings, metadata={}), folder / "candidates", candidates, pool).answered(HARD_AUDITS)
     answers, likelihoods = HARD_AUDITS
     wrong = {line.question for line in audits.lines(answers) if line.values.get("whole") == 0}
     tokens = [line for line in audits.lines(likelihoods) if line.question in wrong and line.reason is None]

@@ -4,15 +4,18 @@ in numbers and digests, by which they can be compared without their texts, which
 Copies are rows that ask the same question: what a model remembers of one it remembers of all, so verdicts, power and
 rates count each question once. Families are questions with the same options, the same passage or the same stem: their
 orders may have been drawn once for all of them, and what a model knows of one it knows of all, so they are one unit of
-evidence. Properties of questions are numbers that do not depend on whether a model has seen them.
+evidence. Properties of questions are numbers that do not depend on whether a model has seen them. Questions are found
+in prompts of any wording, too, by which logs of other tools are joined with audits.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lm_eval_leakage.records import Described, Question, Shard
 from lm_eval_leakage.texts import canonical
@@ -140,3 +143,34 @@ def _normalised(text: str) -> str:
 def _not_latin(text: str) -> float:
     letters = [character for character in text if character.isalpha()]
     return sum(letter > LAST_LATIN_LETTER for letter in letters) / len(letters) if letters else 0.0
+
+
+class QuestionsInPrompts(Generic[T]):
+    """The questions to be found, each as its stem, its options and what `find` returns for it."""
+
+    def __init__(self, known: Iterable[tuple[str, Sequence[str], T]]) -> None:
+        self._by_options: dict[tuple[str, ...], list[tuple[str, T]]] = defaultdict(list)
+        for stem, options, one in known:
+            if (text := comparable(stem)) and options:
+                self._by_options[_set_of(options)].append((text, one))
+
+    def find(self, prompt: str, options: Sequence[str]) -> T | None:
+        """The question with these options, in any order, that the prompt asks: its stem begins a line, or follows a
+        colon, and ends a line. Of several the one that ends last, since examples come first; of those the longest."""
+        text = "\n".join(map(comparable, prompt.splitlines()))
+        known = self._by_options.get(_set_of(options), [])
+        places = [
+            (found.end(), len(stem), number)
+            for number, (stem, _) in enumerate(known)
+            for found in re.finditer(rf"(?:\A|\n|[:：] ?){_anywhere(stem)}(?=\n|\Z)", text)
+        ]
+        return known[max(places)[2]][1] if places else None
+
+
+def _set_of(options: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(map(comparable, options)))
+
+
+def _anywhere(stem: str) -> str:
+    """A pattern of the stem, whose lines the prompt may break elsewhere."""
+    return r"\s+".join(map(re.escape, stem.split(" ")))

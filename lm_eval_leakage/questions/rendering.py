@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
@@ -57,14 +57,6 @@ def lettered(stem: str, n_options: int, format_name: str | None = None) -> Frame
     """A question whose options follow its stem as lettered lines."""
     style = option_format(format_name)
     return Frame(stem.strip() + style.after_stem, _labels(style, n_options), "\nAnswer:")
-
-
-def context_and_block(
-    question: Question, format_name: str | None = None
-) -> tuple[str, Callable[[Sequence[str]], str]]:
-    """The text before the options, and a function that renders them in any order; format_name as above."""
-    frame = frame_of(question, format_name)
-    return frame.before, frame.block
 
 
 AUDITED, JSON_ROW, CSV_ROW, INLINE = "audited", "json", "csv", "inline"

@@ -15,7 +15,7 @@ import numpy as np
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.questions.in_prompts import QuestionsInPrompts
+from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards, shown_metrics
 from lm_eval_leakage.results.result_types import (
     NOT_TOLD,

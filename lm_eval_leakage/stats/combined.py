@@ -186,7 +186,7 @@ def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> Combi
     )
 
 
-def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[bool], *, seed: int = 0) -> Floats:
+def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> Floats:
     """The probability of each question, predicted by a model that was fitted on the other folds."""
     from sklearn.model_selection import StratifiedKFold
 
@@ -196,7 +196,7 @@ def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[boo
     if n_folds < 2:
         raise ValueError(f"{labels.sum()} trained and {(~labels).sum()} held-out questions; each needs at least 2")
     probabilities = np.empty(len(labels))
-    for rest, fold in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(labels, labels):
+    for rest, fold in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(labels, labels):
         fitted = fit({name: values[rest].tolist() for name, values in table.items()}, labels[rest].tolist())
         for place in fold:
             probabilities[place] = fitted.probability({name: float(values[place]) for name, values in table.items()})

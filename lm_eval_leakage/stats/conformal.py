@@ -96,17 +96,20 @@ def from_pvalues(pvalues: Floats, level: float) -> Identified:
     if isinstance(level, bool) or not 0 < level < 1:
         raise ValueError(f"level is {level!r}; the target false discovery rate must be above 0 and below 1")
     share = unseen_share(pvalues.tolist())
+    return Identified(tuple(_rejected(pvalues, share, level).tolist()), tuple(pvalues.tolist()), share, level)
+
+
+def _rejected(pvalues: Floats, share: float, level: float) -> NDArray[np.bool_]:
+    """By Benjamini and Hochberg's procedure, with p-values scaled by the share of those that are true."""
     adjusted = false_discovery_control(pvalues) * share if len(pvalues) else pvalues
-    return Identified(tuple((adjusted <= level).tolist()), tuple(pvalues.tolist()), share, level)
+    return np.asarray(adjusted <= level)
 
 
 Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 N_URNS = 3000  # per envelope
-URN_MARGIN = (
-    2  # standard errors by which fewer of the drawn urns are outside than the level allows, as these are a sample
-)
+URN_MARGIN = 2  # standard errors by which fewer drawn urns are outside than the level allows, as these are a sample
 N_THRESHOLDS = 12  # more of them cost power
 FINE, COARSE = 1.05, 1.5  # ratios of neighbouring sizes of the grid: down to a tenth of the questions, and below
 
@@ -147,7 +150,7 @@ class FalseBound:
         return bound
 
 
-def false_bound(pvalues: Floats, n_known: int, level: float, *, seed: int = 0) -> FalseBound:
+def false_bound(pvalues: Floats, n_known: int, level: float) -> FalseBound:
     """The bound for p-values of questions that were all compared with the same `n_known` scores.
 
     level: probability that it fails somewhere
@@ -160,7 +163,7 @@ def false_bound(pvalues: Floats, n_known: int, level: float, *, seed: int = 0) -
     most, n_null = np.zeros(len(ranks), dtype=np.int64), 0
     sizes = _sizes(len(pvalues))
     for size, greatest_below in zip(sizes, [*sizes[1:], 0], strict=True):
-        envelope = null_envelope(size, n_known, level, seed)
+        envelope = null_envelope(size, n_known, level)
         n_possible = min(size, int((n_above + envelope).min()))
         if n_possible > greatest_below:  # some number in this step of the grid is possible
             most, n_null = np.maximum(most, envelope), max(n_null, n_possible)
@@ -168,12 +171,12 @@ def false_bound(pvalues: Floats, n_known: int, level: float, *, seed: int = 0) -
 
 
 @lru_cache(maxsize=4096)
-def null_envelope(n_null: int, n_known: int, level: float, seed: int = 0) -> Ints:
+def null_envelope(n_null: int, n_known: int, level: float) -> Ints:
     """For each rank j of `_ranks(n_known)`, a number that the p-values of `n_null` exchangeable questions at or below
     j / (n_known + 1) exceed for no j, with probability 1 - `level` or more."""
     ranks = _ranks(n_known)
     gaps = np.diff(ranks, prepend=0, append=n_known + 1)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     shares = rng.dirichlet(gaps, N_URNS)
     counts = rng.multinomial(n_null, shares).cumsum(axis=1)[:, :-1]
     extremes = _tail(counts, ranks, n_null, n_known).min(axis=1)
@@ -215,9 +218,7 @@ def _sizes(n: int) -> list[int]:
     return sizes
 
 
-def most_false(
-    pvalues: Floats, parts: Sequence[ComparedClass], confidence: float = CONFIDENCE, *, seed: int = 0
-) -> Ints:
+def most_false(pvalues: Floats, parts: Sequence[ComparedClass], confidence: float = CONFIDENCE) -> Ints:
     """Of each question, at most how many of the questions with a p-value no higher than its own are mistakes: a bound
     that holds for all questions at once with probability `confidence`.
 
@@ -235,7 +236,7 @@ def most_false(
     n_up_to = np.searchsorted(np.sort(pvalues), pvalues, side="right")
     order = np.argsort(pvalues, kind="stable")
     for place, part in enumerate(parts):
-        bound = false_bound(part.pvalues, part.n_known, (1 - confidence) / len(parts), seed=seed)
+        bound = false_bound(part.pvalues, part.n_known, (1 - confidence) / len(parts))
         n_own = np.concatenate([[0], np.cumsum(counted_in[order] == place)])
         total += bound.of_cuts(np.sort(lowest[counted_in == place]))[n_own[n_up_to]]
     return total
@@ -274,7 +275,7 @@ def keep(by_model: Sequence[Floats], n_seen: Sequence[int], target_rate: float) 
     check_target_rate(target_rate)
     pvalues: Floats = np.max(by_model, axis=0)
     share = seen_share(pvalues)
-    kept = _kept(pvalues, share, target_rate)
+    kept = _rejected(pvalues, share, target_rate + 1e-9)  # a rate that is reached exactly is not exceeded
     level = (1 - CONFIDENCE) / len(by_model)
     most_seen = sum(false_bound(own, n, level).among(own[kept]) for own, n in zip(by_model, n_seen, strict=True))
     most_seen = min(most_seen, int(kept.sum()))
@@ -310,11 +311,3 @@ def seen_share(pvalues: Floats) -> float:
             break  # this threshold is the chosen one: what is below it has not been looked at
         lowest = estimate
     return min(1.0, estimate)
-
-
-def _kept(pvalues: Floats, share: float, target_rate: float) -> np.ndarray:
-    ascending = np.sort(pvalues)
-    expected_seen = ascending * share * len(pvalues)
-    fitting = np.flatnonzero(expected_seen <= target_rate * np.arange(1, len(pvalues) + 1) + 1e-9)
-    most = ascending[fitting[-1]] if len(fitting) else -1.0
-    return np.asarray(pvalues <= most)

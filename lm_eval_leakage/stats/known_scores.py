@@ -29,7 +29,7 @@ from lm_eval_leakage.records import DeclaredRow, Described, Skipped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, from_pvalues
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Verdicts, rate_and_stderr, row_with_error
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Verdicts, mean_and_stderr, row_with_error
 from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, share_of
 from lm_eval_leakage.stats.unseen_texts import TextTest
 from lm_eval_leakage.texts import brief
@@ -248,7 +248,7 @@ def _identified(verdicts: Verdicts) -> float:
     pvalues = np.array([calibrated.pvalue for calibrated in _calibrated(verdicts)])
     if len(pvalues) < FEWEST_TO_NAME:
         return math.nan
-    return rate_and_stderr(from_pvalues(pvalues, TARGET_FDR).flagged)[0]
+    return mean_and_stderr(from_pvalues(pvalues, TARGET_FDR).flagged)[0]
 
 
 def _prevalence(verdicts: Verdicts) -> Estimate:
@@ -264,7 +264,7 @@ _ROWS = (
         "calibrated_rate",
         "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of the known-unseen "
         "questions.",
-        lambda verdicts: rate_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
+        lambda verdicts: mean_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
         per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Calibrated) else None,
     ),
     DeclaredRow(

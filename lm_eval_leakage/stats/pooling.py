@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +35,11 @@ class Estimate:
 UNKNOWN = Estimate()
 
 
-def rate_and_stderr(flags: Sequence[bool]) -> tuple[float, float]:
-    """Share of true `flags` and its standard error (sample standard deviation over sqrt n).
-
-    NaN if undefined: the rate of no flags, the error of fewer than two.
-    """
-    n = len(flags)
-    rate = sum(flags) / n if n else math.nan
-    return rate, math.sqrt(rate * (1 - rate) / (n - 1)) if n > 1 else math.nan
-
-
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and its standard error (sample standard deviation over sqrt n); NaN where undefined."""
+    """Mean, of flags the share of those that are true, and its standard error (sample standard deviation over sqrt n).
+
+    NaN if undefined: the mean of no values, the error of fewer than two.
+    """
     n = len(values)
     mean = math.fsum(values) / n if n else math.nan
     return mean, float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
@@ -120,26 +114,23 @@ def row_with_error(
     )
 
 
-def value_of(field: str) -> Callable[[object], float | None]:
-    """Reads a field of a Measurement, for a row's `per_question`; None where it is not known."""
+def row_of(kind: type, name: str, meaning: str, field: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """A row with the mean over questions of a field of such verdicts; those in which it is None do not count."""
 
-    def read(verdict: object) -> float | None:
-        value = getattr(verdict, field, None) if isinstance(verdict, Measurement) else None
+    def of_one(verdict: object) -> float | None:
+        value = getattr(verdict, field, None) if isinstance(verdict, kind) else None
         return None if value is None else float(value)
-
-    return read
-
-
-def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
-
-    of_one = value_of(field or name)
 
     def mean(verdicts: Verdicts) -> tuple[float, float]:
         return mean_and_stderr([value for value in map(of_one, verdicts) if value is not None])
 
-    meaning = f"{meaning}; mean over questions."
     return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=of_one)
+
+
+def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
+    meaning = f"{meaning}; mean over questions."
+    return row_of(Measurement, name, meaning, field or name, higher_is_better=higher_is_better)
 
 
 def _tested(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
@@ -153,30 +144,20 @@ def _pooled_pvalue(verdicts: Verdicts) -> float:
     return poisson_binomial_tail(sum(flags), null_rates)
 
 
+def _of_part(row: DeclaredRow, questions: Literal["guarded", "unguarded"], which: str) -> DeclaredRow:
+    name, meaning = f"{row.name}_{questions}", f"`{row.name}` of the questions {which}."
+    return replace(row, name=name, meaning=meaning, questions=questions, in_table=False)
+
+
+UNGUARDED = "without a guard"
 FLAGGED_RATE = replace(
-    row_with_error(
-        "flagged_rate",
-        "Share of the tested questions that are flagged.",
-        lambda verdicts: rate_and_stderr(_tested(verdicts)[0]),
-        higher_is_better=False,
-        per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Evidence) else None,
+    row_of(
+        Evidence, "flagged_rate", "Share of the tested questions that are flagged.", "flagged", higher_is_better=False
     ),
     withheld_if_undecidable=True,
 )
-FLAGGED_RATE_GUARDED = replace(
-    FLAGGED_RATE,
-    name="flagged_rate_guarded",
-    meaning="`flagged_rate` of the questions with a guard, whose options have a natural order.",
-    questions="guarded",
-    in_table=False,
-)
-FLAGGED_RATE_UNGUARDED = replace(
-    FLAGGED_RATE,
-    name="flagged_rate_unguarded",
-    meaning="`flagged_rate` of the questions without a guard.",
-    questions="unguarded",
-    in_table=False,
-)
+FLAGGED_RATE_GUARDED = _of_part(FLAGGED_RATE, "guarded", "with a guard, whose options have a natural order")
+FLAGGED_RATE_UNGUARDED = _of_part(FLAGGED_RATE, "unguarded", UNGUARDED)
 NULL_RATE_ROW = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null hypothesis.",
@@ -190,19 +171,13 @@ DATASET_PVALUE = DeclaredRow(
     _pooled_pvalue,
     in_table=False,
 )
-DATASET_PVALUE_UNGUARDED = replace(
-    DATASET_PVALUE,
-    name="dataset_pvalue_unguarded",
-    meaning="`dataset_pvalue` of the questions without a guard.",
-    questions="unguarded",
-)
 EVIDENCE_ROWS = (
     FLAGGED_RATE,
     FLAGGED_RATE_GUARDED,
     FLAGGED_RATE_UNGUARDED,
     NULL_RATE_ROW,
     DATASET_PVALUE,
-    DATASET_PVALUE_UNGUARDED,
+    _of_part(DATASET_PVALUE, "unguarded", UNGUARDED),
 )
 SKIPPED = DeclaredRow(  # added to every task, so that statistics do not declare it
     "skipped",

@@ -47,12 +47,11 @@ def rogan_gladen(
             f"{n_tested} tested, {tpr[1]} known-seen and {fpr[1]} known-unseen questions; a prevalence needs at least "
             "one of each"
         )
-    rates = [rng.beta(*_posterior(counts), N_SIMULATED) for counts in ((n_flagged, n_tested), tpr, fpr)]
-    observed, sensitivity, false = rates
+    all_counts = ((n_flagged, n_tested), tpr, fpr)
+    observed, sensitivity, false = (rng.beta(*_posterior(counts), N_SIMULATED) for counts in all_counts)
     gain = sensitivity - false
     shares = np.divide(observed - false, gain, out=rng.random(N_SIMULATED), where=gain > 0)
-    drawn = np.clip(shares, 0, 1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
+    low, high = np.quantile(np.clip(shares, 0, 1), (0.025, 0.975))
     own_gain = tpr[0] / tpr[1] - fpr[0] / fpr[1]
     if own_gain <= 0:
         return Estimate(low=0.0, high=1.0)

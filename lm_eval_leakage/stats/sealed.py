@@ -193,10 +193,9 @@ def together(tests: Iterable[SealedTest]) -> Together:
 def fisher(pvalues: Sequence[float]) -> float:
     """P(chi-square with 2k degrees of freedom >= -2 sum(log p)): a p-value if each of the k is one given the ones
     before it."""
-    from scipy.stats import chi2
+    from scipy.stats import combine_pvalues
 
-    logs = [math.log(max(pvalue, sys.float_info.min)) for pvalue in pvalues]
-    return float(chi2.sf(-2 * math.fsum(logs), 2 * len(logs)))
+    return float(combine_pvalues([max(pvalue, sys.float_info.min) for pvalue in pvalues]).pvalue)
 
 
 def needed_alone(level: float, n_tests: int) -> float:

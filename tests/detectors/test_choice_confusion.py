@@ -18,7 +18,7 @@ from lm_eval_leakage.detectors.choice_confusion import (
     difference,
 )
 from lm_eval_leakage.detectors.pairs import OptionPairs
-from lm_eval_leakage.detectors.tail_answered import QuestionTail, TailAnswered, margin_and_rank
+from lm_eval_leakage.detectors.tail_answered import QuestionTail, TailAnswered
 from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import ARMS, Answered, Frame, Question, UntestableQuestion
 
@@ -170,22 +170,12 @@ def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
 
 def test_the_tail_is_judged_by_the_right_letter_and_the_result_on_the_whole_question_is_reported() -> None:
     (found,) = TailAnswered().judge([Answered(QUESTION, (), (2.0, 1.0, 0.0, -1.0, 0.5, 0.0))])
-    assert (found.flagged, found.pvalue, found.null_rate, found.margin, found.whole) == (
-        True,
-        1 / 3,
-        1 / 3,
-        0.5,
-        False,
-    )
+    assert (found.flagged, found.pvalue, found.null_rate) == (True, 1 / 3, 1 / 3)
+    assert (found.margin, found.whole) == (0.5, False)
     (tied,) = TailAnswered().judge([Answered(QUESTION, (), (0.0, 1.0, 0.0, 0.5, 0.5, 0.0))])
     assert (tied.flagged, tied.pvalue, tied.whole) == (False, 2 / 3, True)
     (tied,) = TailAnswered().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.5, 0.7, 0.0))])
     assert (tied.flagged, tied.whole) == (True, False)
-
-
-def test_ranks_count_ties_against_the_right_option() -> None:
-    assert margin_and_rank([1.0, 1.0, 0.0], 0) == (0.0, 2)
-    assert margin_and_rank([3.0, 1.0, 0.0], 0) == (2.0, 1)
 
 
 def test_a_reference_may_be_the_results_file_of_a_clean_run(tmp_path) -> None:

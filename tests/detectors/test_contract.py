@@ -105,11 +105,7 @@ def test_every_statistic_prints_the_rows_that_it_declares(probe: str, name: str)
         assert {"flagged_rate", "guess_hits"} & set(printed)
 
 
-OF_EVIDENCE = {
-    "flagged",
-    "pvalue",
-    "null_rate",
-}  # fields of every evidence; the log's keys of the same names hold them
+OF_EVIDENCE = {"flagged", "pvalue", "null_rate"}  # fields of all evidence, under log keys of the same names
 
 
 @every_audit

@@ -20,7 +20,7 @@ from lm_eval_leakage.detectors.outlier import (
     Outlier,
     null_cdf,
 )
-from lm_eval_leakage.stats.order_scores import OrderScores, find_device, isolation_scores, path_length_of_leaf
+from lm_eval_leakage.stats.order_scores import OrderScores, find_device, isolation_scores
 
 
 def test_rows_of_different_lengths_share_a_batch() -> None:
@@ -104,13 +104,6 @@ def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None
     for at, part in enumerate(parts):
         own = part.standardised()
         assert torch.equal(own, whole.standardised()[at * size : (at + 1) * size, : own.shape[1]])
-
-
-def test_leaf_path_lengths_are_scikit_learns() -> None:
-    from sklearn.ensemble._iforest import _average_path_length
-
-    sizes = np.arange(1, 300)
-    assert [path_length_of_leaf(int(size)) for size in sizes] == pytest.approx(_average_path_length(sizes))
 
 
 def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:

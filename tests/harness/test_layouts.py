@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from lm_eval.loggers import EvaluationTracker
 
-from lm_eval_leakage.detectors.option_orders import EVERY, IN_EVERY_LAYOUT, LAYOUT_SETS, MIXED, OptionOrders
+from lm_eval_leakage.detectors.option_orders import LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.questions.rendering import CSV_ROW, JSON_ROW
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import data_verdict
 from tests.fakes import FakeLM, by_hash
@@ -21,7 +20,7 @@ from tests.harness.test_control_form import DOCS, N_COMPARED, ORDERS, lines, ver
 from tests.harness.test_task import TASK, evaluate
 
 N_LAYOUTS = len(LAYOUT_SETS[MIXED])
-IN_MIXED = {"layouts": MIXED}
+IN_MIXED, IN_EVERY = {"layouts": MIXED}, {"layouts": EVERY}
 JSON_ROWS = {
     json.dumps({"question": doc["question"], "choices": doc["choices"]}, ensure_ascii=False)[: -len('"]}')]
     for doc in DOCS
@@ -42,36 +41,39 @@ def logged(results, folder: Path) -> None:
     tracker.save_results_samples(TASK, results["samples"][TASK])
 
 
-def test_each_of_twelve_orders_is_asked_in_each_layout_and_its_control_in_capitals_too(questions_file) -> None:
+def test_each_of_fifteen_orders_is_asked_in_each_layout_and_the_control_of_twelve_in_capitals_too(
+    questions_file,
+) -> None:
     lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file(DOCS) | IN_MIXED)
+    results = evaluate(lm, questions_file(DOCS) | IN_EVERY)
     texts = [context + continuation for context, continuation in lm.asked]
-    assert len(texts) == len(DOCS) * N_COMPARED * (N_LAYOUTS + 1 + N_LAYOUTS)
+    n_layouts = len(LAYOUT_SETS[EVERY])
+    assert len(texts) == len(DOCS) * (IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts))
     assert {*texts} >= JSON_ROWS | CSV_ROWS
     assert {row.upper() for row in JSON_ROWS} <= {*texts}
     rows = [json.loads(text + '"]}') for text in texts if text.startswith('{"question')]
-    assert len(rows) == len(DOCS) * N_COMPARED
+    assert len(rows) == len(DOCS) * IN_EVERY_LAYOUT
     cells = [
         next(csv.reader([text])) for text in texts if "\n" not in text and text.startswith("Which") and "," in text
     ]
     assert [cell[1:] for cell in cells] == [row["choices"] for row in rows], "the same orders in each layout"
     line = lines(results, "max_order")[0]
-    assert (line["n_orders"], line["layouts"]) == (N_COMPARED, "audited json csv")
-    assert line["detector"] == "max_order:layouts=mixed"
+    assert (line["n_orders"], line["layouts"]) == (IN_EVERY_LAYOUT, "audited json csv inline")
+    assert line["detector"] == "max_order:layouts=every"
 
 
-@pytest.mark.parametrize(("rows", "name"), [(JSON_ROWS, JSON_ROW), (CSV_ROWS, CSV_ROW)], ids=[JSON_ROW, CSV_ROW])
+@pytest.mark.parametrize(("rows", "layouts"), [(JSON_ROWS, IN_EVERY), (CSV_ROWS, IN_EVERY), (CSV_ROWS, IN_MIXED)])
 @pytest.mark.parametrize("drawn", [True, False])
-def test_memory_of_another_layout_is_found_only_in_mixed_layouts(questions_file, rows, name: str, drawn: bool) -> None:
+def test_memory_of_another_layout_is_found_only_where_it_is_asked(questions_file, rows, layouts, drawn: bool) -> None:
     metadata = questions_file(DOCS) | ({ORDERS: "random: page 3"} if drawn else {})
-    alone, mixed = (verdict(evaluate(FakeLM(remembers(rows)), metadata | more)) for more in ({}, IN_MIXED))
+    alone, mixed = (verdict(evaluate(FakeLM(remembers(rows)), metadata | more)) for more in ({}, layouts))
     assert (alone["word"], mixed["word"]) == ("inconclusive", "strong evidence")
     assert mixed["basis"] == ("orders" if drawn else "control")
-    assert "evidence" not in verdict(evaluate(FakeLM(by_hash), metadata | IN_MIXED))["word"]
+    assert "evidence" not in verdict(evaluate(FakeLM(by_hash), metadata | layouts))["word"]
 
 
 def test_the_log_gives_the_verdict_of_the_run(questions_file) -> None:
-    results = evaluate(FakeLM(remembers(JSON_ROWS, 1.0)), questions_file(DOCS) | IN_MIXED)
+    results = evaluate(FakeLM(remembers(CSV_ROWS, 1.0)), questions_file(DOCS) | IN_MIXED)
     read = [read_line(line, TASK) for line in lines(results, "max_order")]
     found = data_verdict(line.orders for line in read if line.orders is not None)
     assert found.pvalue == pytest.approx(verdict(results)["pvalue"], rel=1e-4)
@@ -79,14 +81,14 @@ def test_the_log_gives_the_verdict_of_the_run(questions_file) -> None:
     for line, one in zip(lines(results, "max_order"), read, strict=True):
         values = np.array([response[0][0] for response in line["resps"]])
         own = values[: N_COMPARED * N_LAYOUTS].reshape(N_LAYOUTS, -1)
-        standard = ((own - own.mean(1, keepdims=True)) / own.std(1, keepdims=True)).mean(0)
+        standard = np.log(np.exp((own - own.mean(1, keepdims=True)) / own.std(1, keepdims=True)).mean(0))
         assert np.argmax(standard) == np.argmax(one.loglikelihoods) == line["best_order"]
         assert np.corrcoef(standard, one.loglikelihoods)[0, 1] == pytest.approx(1)
 
 
 def test_a_reference_in_other_layouts_is_not_compared(questions_file, tmp_path: Path) -> None:
     metadata = questions_file(DOCS) | {"control_form": False}
-    logged(evaluate(FakeLM(remembers(JSON_ROWS)), metadata | IN_MIXED), tmp_path / "own")
+    logged(evaluate(FakeLM(remembers(CSV_ROWS)), metadata | IN_MIXED), tmp_path / "own")
     for name, more in (("alike", IN_MIXED), ("unlike", {"orders": N_COMPARED})):
         logged(evaluate(FakeLM(lambda *texts: by_hash(*reversed(texts))), metadata | more), tmp_path / name)
     basis = {}

@@ -147,12 +147,6 @@ def outcomes(n: int) -> list[tuple[bool, ...]]:
     return list(product([False, True], repeat=n))
 
 
-def test_the_p_value_is_at_most_any_level_with_at_most_that_probability() -> None:
-    found = [(hits_pvalue(hits, RATES), probability(hits, RATES)) for hits in outcomes(5)]
-    for level in [pvalue for pvalue, _ in found]:
-        assert math.fsum(own for pvalue, own in found if pvalue <= level) <= level + 1e-12
-
-
 def test_equal_rates_give_the_binomial_tail_and_no_questions_give_1() -> None:
     hits = [True] * 14 + [False] * 6
     assert hits_pvalue(hits, [0.5] * 20) == pytest.approx(binomtest(14, 20, 0.5, alternative="greater").pvalue)

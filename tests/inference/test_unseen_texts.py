@@ -88,10 +88,9 @@ def test_questions_of_one_pool_are_told_apart_as_often_as_stated() -> None:
 
 def test_a_classifier_tells_topics_apart_and_a_few_other_questions_not() -> None:
     rng = np.random.default_rng(3)
-    share, pvalue = classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None)))
-    assert (share > 0.9, pvalue < 1e-6) == (True, True)
+    assert classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))) < 1e-6
     mixed = texts(40, rng, slice(0, 150)) + texts(3, rng, slice(150, None))
-    assert classified(mixed, texts(40, rng, slice(0, 150)))[1] > APART_AT
+    assert classified(mixed, texts(40, rng, slice(0, 150))) > APART_AT
 
 
 @pytest.mark.parametrize(

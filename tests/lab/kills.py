@@ -15,12 +15,11 @@ import random
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import tests.forks  # noqa: F401
+from tests.faults.children import KILLED, Ended, child
 
 WRITES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.move")
 TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -83,34 +82,19 @@ class Writes:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def start(settings: Any, folder: Path, fatal: int = NEVER) -> int:
-    """Starts a simulation in a new process, whose exit code is 0 if it completes."""
-    if process := os.fork():
-        return process
-    code = 1
-    try:
+def simulated(settings: Any, folder: Path, fatal: int = NEVER, kill_after: float | None = None) -> Ended:
+    """A simulation in a new process."""
+
+    def run() -> None:
         from lm_eval_leakage.lab import outcome_report as report
         from lm_eval_leakage.lab.simulation import simulate
 
         writes = Writes(folder, fatal)
         writes.watch()
-        with (folder.parent / f"{folder.name}.log").open("a") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-            report.write(simulate(settings, folder), folder)
+        report.write(simulate(settings, folder), folder)
         (folder.parent / "writes").write_text(json.dumps([writes.first_of_training, writes.last_of_training]))
-        code = 0
-    except BaseException:
-        import traceback
 
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def ended(process: int) -> int:
-    """Its exit code, or the negative signal."""
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return child(run, folder.parent / f"{folder.name}.log", kill_after=kill_after)
 
 
 def result(folder: Path) -> dict[str, str]:
@@ -128,20 +112,21 @@ def left_over(folder: Path) -> list[str]:
     return [str(entry.relative_to(folder)) for entry in folder.glob("model/*") if not entry.name.startswith("epoch_")]
 
 
-def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Path], int]) -> dict[str, Any]:
+def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Path], Ended]) -> dict[str, Any]:
     """One kill, followed by the same simulation again."""
     killed = kill(folder)
     state = folder / "model" / "state"
     at = sorted(entry.name for entry in state.glob("*"))
     epochs = len(list(folder.glob("model/epoch_?")))
-    again = ended(start(settings, folder))
-    log = (folder.parent / f"{folder.name}.log").read_text()
+    again = simulated(settings, folder)
     return {
-        "killed": killed == -signal.SIGKILL,
+        "killed": killed.code == KILLED,
         "checkpoints": at,
         "epochs": epochs,
-        "resumed": again == 0,
-        "from": [line.split("resumes ")[1][:13] for line in log.splitlines() if "the training resumes " in line],
+        "resumed": again.code == 0,
+        "from": [
+            line.split("resumes ")[1][:13] for line in again.output.splitlines() if "the training resumes " in line
+        ],
         "same": result(folder) == whole,
         "left": left_over(folder),
     }
@@ -155,19 +140,16 @@ def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]
     import lm_eval_leakage.lab.simulation  # noqa: F401 (once, before the processes)
 
     settings, rng = lab(folder), random.Random(seed)
-    begun = time.monotonic()
-    assert ended(start(settings, folder / "whole")) == 0, (folder / "whole.log").read_text()
-    seconds, (first, last) = time.monotonic() - begun, json.loads((folder / "writes").read_text())
+    uninterrupted = simulated(settings, folder / "whole")
+    assert uninterrupted.code == 0, uninterrupted.output
+    first, last = json.loads((folder / "writes").read_text())
     whole = result(folder / "whole")
 
-    def at_a_moment(place: Path) -> int:
-        process = start(settings, place)
-        time.sleep(rng.uniform(0, seconds))
-        os.kill(process, signal.SIGKILL)
-        return ended(process)
+    def at_a_moment(place: Path) -> Ended:
+        return simulated(settings, place, kill_after=rng.uniform(0, uninterrupted.seconds))
 
-    def at_a_write(place: Path) -> int:
-        return ended(start(settings, place, rng.randrange(first, last + 1)))
+    def at_a_write(place: Path) -> Ended:
+        return simulated(settings, place, rng.randrange(first, last + 1))
 
     for number in range(n_trials):
         for kill in (at_a_moment, at_a_write):

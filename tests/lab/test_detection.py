@@ -17,7 +17,7 @@ from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY, read_line, written_line
 from lm_eval_leakage.records import Question, Skipped
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
-from tests.checking.conftest import NamedFake, fakes  # noqa: F401
+from tests.checking.conftest import NamedFake
 
 QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"x{number}", "y", "z")) for number in range(4)]
 
@@ -41,7 +41,8 @@ def test_a_statistic_with_several_scores_is_one_detector_per_score(tmp_path: Pat
 
 
 def audits(folder: Path, name: str = "a", **options: object) -> Audits:
-    return Audits(folder, "fake", f"pretrained={name}", QUESTIONS, QUESTIONS, **options)
+    references = options.pop("references", {})
+    return Audits(Simulation(f"pretrained={name}", "b", "fake", **options), folder, QUESTIONS, QUESTIONS, references)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +50,7 @@ def audits(folder: Path, name: str = "a", **options: object) -> Audits:
     [({}, 4 * 6), ({"orders": 2}, 4 * 2), ({"control_form": True}, 3 * 4 * 6), ({"control_form": False}, 4 * 6)],
 )
 def test_the_control_form_is_asked_only_if_the_user_wants_it(
-    fakes: type[NamedFake],  # noqa: F811
-    tmp_path: Path,
-    metadata: dict,
-    n_requests: int,
+    fakes: type[NamedFake], tmp_path: Path, metadata: dict, n_requests: int
 ) -> None:
     done = audits(tmp_path, metadata=metadata).answered(["leakage_perm"])
     (line, *_) = done.lines("leakage_perm")
@@ -63,9 +61,7 @@ def test_the_control_form_is_asked_only_if_the_user_wants_it(
 
 
 def test_an_audit_is_run_once_and_what_a_killed_one_has_answered_is_not_asked_again(
-    fakes: type[NamedFake],  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score, n_before = fakes.score, 5
 
@@ -85,15 +81,12 @@ def test_an_audit_is_run_once_and_what_a_killed_one_has_answered_is_not_asked_ag
     assert len(fakes.asked) == 4 * 6
 
 
-def test_a_shard_is_named_by_its_first_question(fakes: type[NamedFake], tmp_path: Path) -> None:  # noqa: F811
+def test_a_shard_is_named_by_its_first_question(fakes: type[NamedFake], tmp_path: Path) -> None:
     done = audits(tmp_path, block=2).answered(["leakage_shared_likelihood"])
     assert [line.question for line in done.lines("leakage_shared_likelihood")] == ["q0", "q2"]
 
 
-def test_a_reference_is_subtracted_and_not_asked_in_the_control_form(
-    fakes: type[NamedFake],  # noqa: F811
-    tmp_path: Path,
-) -> None:
+def test_a_reference_is_subtracted_and_not_asked_in_the_control_form(fakes: type[NamedFake], tmp_path: Path) -> None:
     reference = audits(tmp_path / "reference").answered(["leakage_perm"])
     assert len(fakes.asked) == 4 * 6
     against = audits(tmp_path, "b", references={"leakage_perm": reference.folder / "leakage_perm"})

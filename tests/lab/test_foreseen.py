@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage import cli
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.lab import simulation
 from lm_eval_leakage.lab.settings import CLAIM, Simulation
@@ -92,19 +90,6 @@ def test_a_missing_package_is_an_error_before_any_work(settings, tmp_path: Path,
     with pytest.raises(ImportError, match=message):
         simulation.simulate(replace(settings, recipe=recipe), tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
-
-
-def test_a_users_mistake_is_a_sentence_on_stderr_and_exit_code_2(
-    settings, tmp_path: Path, monkeypatch, capsys
-) -> None:
-    words = ["--model_args", "pretrained=nowhere", "--tasks", settings.benchmark, "--n_questions", "400"]
-    monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", "simulate", *words, "--output_path", str(tmp_path / "lab")])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1].startswith("n_questions is 400, but 10 of 10 are eligible")
-    assert not printed.out
 
 
 # ---------------------------------------------------------------------- the folder

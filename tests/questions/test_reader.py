@@ -10,6 +10,7 @@ from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.prompt_parser import labels_among, options_after_labels, options_in_text, without_labels
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.records import NoOptions, UntestableQuestion
+from tests.fuzzed_documents import nested
 
 FOUR = ("red", "dark blue", "lime", "grey")
 
@@ -256,9 +257,13 @@ def test_a_generative_task_is_read_by_its_fields() -> None:
     assert read.frame.after == "\nAnswer: think"
 
 
+NO_INDEX = ["(C)", 7, [0, 1], None, True, "①", "²", "1" * 5000, "½", 10**5000, float("nan"), b"1", {}, "\ud800"]
+
+
 @pytest.mark.parametrize(
     ("target", "answer"),
-    [(2, 2), ("2", 2), ("C", 2), ("(C)", None), ("lime", 2), (7, None), ([0, 1], None), (None, None), (True, None)],
+    [(2, 2), ("2", 2), ("C", 2), ("lime", 2), ("٣", 3), *((target, None) for target in NO_INDEX)],
+    ids=range(5 + len(NO_INDEX)),
 )
 def test_answers_are_indices_labels_or_texts(target: object, answer: int | None) -> None:
     doc = MMLU | {"answer": None}
@@ -266,29 +271,6 @@ def test_answers_are_indices_labels_or_texts(target: object, answer: int | None)
 
 
 # ---------------------------------------------------------------------- texts that no row should have
-
-
-TARGETS = ["①", "²", "٣", "1" * 5000, "½", 10**5000, float("nan"), b"1", {}, "\ud800"]
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=range(len(TARGETS)))
-def test_a_target_that_is_no_index_is_an_unknown_answer(target: object) -> None:
-    answer = read_question(MMLU | {"answer": None}, Rendered(MMLU_PROMPT, list("ABCD"), target)).answer
-    assert answer == (3 if target == "٣" else None)
-
-
-@pytest.mark.parametrize(
-    "text", ["[0x" + "f" * 10_000 + "]", "[" * 100_000, "[-" + "-" * 50_000 + "1]", "['\\d']"], ids=range(4)
-)
-def test_a_text_that_looks_like_a_list_is_a_text(text: str) -> None:
-    assert read_question(MMLU | {"note": text}, Rendered(MMLU_PROMPT, list("ABCD"), 1)).answer == 1
-
-
-def nested(depth: int) -> list:
-    value: list = []
-    for _ in range(depth):
-        value = [value]
-    return value
 
 
 HOSTILE = {

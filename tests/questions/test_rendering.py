@@ -104,16 +104,15 @@ def test_a_reply_that_names_none_or_several_is_no_guess(reply: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "expected"),
-    [("1", 0), (" 2\n\nListing", 1), ("**2**", 1), ("Listing 2.", 1), ("1. Since", 0), ("The published one is 2.", 1)],
+    ("expected", "replies"),
+    [
+        (0, ["1", "1. Since"]),
+        (1, [" 2\n\nListing", "**2**", "Listing 2.", "The published one is 2."]),
+        (None, ["1 or 2", "12", "3", "1, not 2", "neither", "Listing 2 or 1."]),
+    ],
 )
-def test_a_listing_is_named_by_its_number(reply: str, expected: int) -> None:
-    assert named(reply, ("1", "2")) == expected
-
-
-@pytest.mark.parametrize("reply", ["1 or 2", "12", "3", "1, not 2", "neither", "Listing 2 or 1."])
-def test_both_numbers_or_none_are_no_listing(reply: str) -> None:
-    assert named(reply, ("1", "2")) is None
+def test_a_listing_is_named_by_its_number_alone(expected: int | None, replies: list[str]) -> None:
+    assert {named(reply, ("1", "2")) for reply in replies} == {expected}
 
 
 texts = st.text("ab1 .A\n(", max_size=12)
