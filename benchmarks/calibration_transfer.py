@@ -25,6 +25,7 @@ import numpy as np
 from scipy.stats import binom, ks_2samp
 
 from lm_eval_leakage.lab.detection import read_lines
+from lm_eval_leakage.results.formatting import markdown_of
 from lm_eval_leakage.stats.conformal import conformal_pvalues, from_pvalues
 from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores, by_class
 
@@ -131,7 +132,7 @@ def _matrix(scores: Mapping[int, Scores], cells: Mapping[tuple[int, int], Cell],
         + ["" if known == audited else shown(cells[audited, known]) for known in scores]
         for audited in scores
     ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+    return markdown_of([head, *rows])
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from timing import cpu_seconds, differences, in_process, is_worker, markdown, timed
+from timing import cpu_seconds, differences, in_process, is_worker, timed
 
 Found = dict[str, Any]
 BACKENDS = PLAIN, TREE = ("vllm", "vllm-prefix-tree")
@@ -143,12 +143,14 @@ def ratios(found: Found, unit: str = "seconds") -> list[float]:
 
 def engine_table(measured: Mapping[str, Found]) -> str:
     """How much of the ratio of tokens becomes a ratio of times; medians over pairs."""
-    rows = []
+    from lm_eval_leakage.results.formatting import markdown_of
+
+    lines = [HEADING]
     for name, found in measured.items():
         plain, tree = (statistics.median(pair[backend]["seconds"] for pair in found["pairs"]) for backend in BACKENDS)
         faster, tokens = statistics.median(ratios(found)), found["n_prompt_tokens"] / found["n_block_tokens"]
         exact = found["float32"]
-        rows.append(
+        lines.append(
             [
                 f"{name}, {found['n_requests']}",
                 f"{plain:.1f}",
@@ -161,7 +163,7 @@ def engine_table(measured: Mapping[str, Found]) -> str:
                 f"{exact['largest']:.1e}, greedy {'equal' if exact['greedy_equal'] else 'DIFFERS'}",
             ]
         )
-    return markdown(HEADING, rows)
+    return markdown_of(lines)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lm_eval_leakage import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
+from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.stats.pooling import rate_and_stderr
 
 
-def rate(lines: Sequence[dict]) -> str:
-    flags = [line["flagged"] for line in lines]
-    if not flags:
-        return "0 | | |"
-    share = sum(flags) / len(flags)
-    error = math.sqrt(share * (1 - share) / max(1, len(flags) - 1))
-    return f"{len(flags)} | {share:.3f} ± {error:.3f} | {sum(line['null_rate'] for line in lines) / len(flags):.3f} |"
+def rate(lines: Sequence[dict]) -> list[str]:
+    if not lines:
+        return ["0", "", ""]
+    share, error = rate_and_stderr([line["flagged"] for line in lines])
+    by_chance = sum(line["null_rate"] for line in lines) / len(lines)
+    return [str(len(lines)), f"{share:.3f} ± {error:.3f}", f"{by_chance:.3f}"]
 
 
 def table(lines: list[dict]) -> str:
@@ -32,14 +32,18 @@ def table(lines: list[dict]) -> str:
     templates = shared_option_sets(questions)
     found = [guards_of(question, templates) for question in questions]
 
-    def having(keep: Callable[[tuple[str, ...]], bool]) -> str:
-        return rate([line for line, guards in zip(lines, found, strict=True) if keep(guards)])
-
-    rows = [f"| all | {rate(lines)}", f"| no guard | {having(lambda guards: not guards)}"]
-    rows.append(f"| any guard | {having(bool)}")
+    chosen: dict[str, Callable[[tuple[str, ...]], bool]] = {
+        "all": lambda _: True,
+        "no guard": lambda guards: not guards,
+        "any guard": bool,
+    }
     names = sorted({guard for guards in found for guard in guards})
-    rows += [f"| {name} | {having(lambda guards, name=name: name in guards)}" for name in names]
-    return "\n".join(["| questions | n | flagged | by chance |", "|---|---|---|---|", *rows])
+    chosen |= {name: lambda guards, name=name: name in guards for name in names}
+    rows = [
+        [name, *rate([line for line, guards in zip(lines, found, strict=True) if keep(guards)])]
+        for name, keep in chosen.items()
+    ]
+    return markdown_of([["questions", "n", "flagged", "by chance"], *rows])
 
 
 def main() -> None:

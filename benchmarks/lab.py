@@ -28,6 +28,7 @@ from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.logs.audit_line import AuditLine
+from lm_eval_leakage.results.formatting import markdown_of
 from lm_eval_leakage.stats.pooling import mean_and_stderr, poisson_binomial_tail
 
 BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}
@@ -83,50 +84,46 @@ def papers_tables(
 
 def _f1_table(benchmark: str, found: Sequence[Quality]) -> str:
     exposures = sorted({quality.exposures for quality in found})
-    lines = [
-        f"| F1 by exposures | {' | '.join(map(str, exposures))} |",
-        "|---" * (len(exposures) + 1) + "|",
-    ]
+    lines = [["F1 by exposures", *map(str, exposures)]]
     for name in (MAX_ORDER, OUTLIER):
         rules = {quality.exposures: quality.rule for quality in found if quality.detector == name}
         for what, heading in (("f1", "F1"), ("recall", "recall"), ("fpr", "FPR")):
             values = [getattr(rules[count], what) for count in exposures]
-            lines.append(f"| `{name}`, {heading} | {' | '.join(f'{value:.2f}' for value in values)} |")
+            lines.append([f"`{name}`, {heading}", *(f"{value:.2f}" for value in values)])
         model, published = PUBLISHED[benchmark, name]
-        lines.append(f"| published F1, {model} | – | {' | '.join(f'{value:.2f}' for value in published)} |")
-    return "\n".join(lines)
+        lines.append([f"published F1, {model}", "–", *(f"{value:.2f}" for value in published)])
+    return markdown_of(lines)
 
 
 def _auroc_table(found: Sequence[Quality]) -> str:
     exposures = sorted({quality.exposures for quality in found})
-    lines = [f"| AUROC by exposures | {' | '.join(map(str, exposures))} |", "|---" * (len(exposures) + 1) + "|"]
+    lines = [["AUROC by exposures", *map(str, exposures)]]
     for name in dict.fromkeys(quality.detector for quality in found):
-        cells = [shown(quality.auroc) for quality in found if quality.detector == name]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([f"`{name}`", *(shown(quality.auroc) for quality in found if quality.detector == name)])
+    return markdown_of(lines)
 
 
 def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
     """The flags of each variant, as an audit would report them."""
-    variants: dict[str, dict[str, str]] = {}
+    variants: dict[str, dict[str, list[str]]] = {}
     for (benchmark, training), outcome in outcomes.items():
         for exposures, audits in outcome.audits.items():
             variant = f"{training}, {exposures} exposure{'s' if exposures > 1 else ''}" if exposures else "original"
             lines = audits.lines("leakage_perm")
-            variants.setdefault(variant, {})[benchmark] = " | ".join(
+            variants.setdefault(variant, {})[benchmark] = [
                 _flagged([line for line in lines if line.detector == name and _counts(line)])
                 for name in (MAX_ORDER, OUTLIER)
-            )
+            ]
     heads = [f"{BENCHMARKS[benchmark]}, {name}" for benchmark in BENCHMARKS for name in ("max-order", "outlier")]
     rows = [
-        f"| SmolLM2-135M {variant} | {' | '.join(cells.get(benchmark, '– | –') for benchmark in BENCHMARKS)} |"
+        [f"SmolLM2-135M {variant}", *(cell for name in BENCHMARKS for cell in cells.get(name, ["–", "–"]))]
         for variant, cells in variants.items()
     ]
     note = (
         "Flagged share ± standard error (in brackets: expected without leakage) and p-value of the number of flags, "
         "on questions without a guard; every trained variant has seen half of them."
     )
-    return "\n".join([f"{note}\n", f"| variant | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
+    return f"{note}\n\n{markdown_of([['variant', *heads], *rows])}"
 
 
 def _counts(line: AuditLine) -> bool:
@@ -208,9 +205,14 @@ def languages(model_args: str, folder: Path, n_questions: int, exposures: int, m
     yield """report for LLaMA3-8B that choice confusion changes from +26.25 points to -17.00 when the English MMLU was
 trained on, by full fine-tuning in 36 epochs.
 """
-    yield "| trained on | AUROC, mean z-score | accuracy: trained, held out | choice confusion: trained | held out |"
-    yield "|---|---|---|---|---|"
-    yield "\n".join(rows) + "\n"
+    head = [
+        "trained on",
+        "AUROC, mean z-score",
+        "accuracy: trained, held out",
+        "choice confusion: trained",
+        "held out",
+    ]
+    yield markdown_of([head, *rows]) + "\n"
 
 
 def _lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -218,14 +220,13 @@ def _lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return file
 
 
-def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
+def _language_row(name: str, outcome: Outcome, exposures: int) -> list[str]:
     (auroc,) = (q.auroc for q in qualities(outcome) if q.detector == ZSCORE and q.exposures == exposures)
     arms = {line.question: line.arms for line in outcome.audits[exposures].lines(CONFUSION) if line.arms}
     halves = [[arms[name] for name in half if name in arms] for half in (outcome.trained, outcome.held_out)]
     accuracy = ", ".join(f"{mean_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
     deltas = [difference([one.original for one in half], [one.generalized for one in half]) for half in halves]
-    changes = " | ".join(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas)
-    return f"| {name} | {shown(auroc)} | {accuracy} | {changes} |"
+    return [name, shown(auroc), accuracy, *(f"{100 * one.value:+.1f} ± {100 * one.stderr:.1f}" for one in deltas)]
 
 
 INTRODUCTION = """# Results of the lab

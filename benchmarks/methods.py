@@ -26,7 +26,7 @@ from lm_eval_leakage.lab.outcome_report import Quality, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
-from lm_eval_leakage.results.formatting import DASH
+from lm_eval_leakage.results.formatting import DASH, markdown_of
 from lm_eval_leakage.stats.combined import Interval
 from lm_eval_leakage.stats.pooling import mean_and_stderr
 
@@ -136,12 +136,11 @@ def summary(rows: Sequence[Row]) -> str:
     found = {(row["method"], (row["training"], row["benchmark"])): row["auroc"] or DASH for row in trained}
     first = {row["method"]: row["tokens_per_question"] for row in reversed(trained)}
     methods = dict.fromkeys(row["method"] for row in trained)
-    head = " | ".join(f"{benchmark}, {training}" for training, benchmark in places)
-    lines = [f"| method | tokens | {head} |", "|---" * (len(places) + 2) + "|"]
+    lines = [["method", "tokens", *(f"{benchmark}, {training}" for training, benchmark in places)]]
     for method in methods:
         cells = [found.get((method, place), "") for place in places]
-        lines.append(f"| `{method}` | {int(first[method]):,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([f"`{method}`", f"{int(first[method]):,}", *cells])
+    return markdown_of(lines)
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:

@@ -1,7 +1,9 @@
-"""Loads models as the harness does."""
+"""Loads models as the harness does, and asks them."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from lm_eval_leakage.harness.seams.registries import add_models
@@ -13,3 +15,9 @@ def load_model(model: str, model_args: str) -> Any:
     add_models()
     device = {} if "device=" in model_args else {"device": str(find_device())}
     return get_model(model).create_from_arg_string(model_args, device)
+
+
+def loglikelihoods(lm: Any, texts: Sequence[tuple[str, str]]) -> list[float]:
+    """Of each continuation given its context, nats."""
+    asked = [Instance("loglikelihood", {}, text, place) for place, text in enumerate(texts)]
+    return [answer[0] for answer in lm.loglikelihood(asked, disable_tqdm=True)]

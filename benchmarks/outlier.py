@@ -11,34 +11,27 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
-import time
 
 import numpy as np
 import torch
 from sklearn.ensemble import IsolationForest
+from timing import timed
 
 from lm_eval_leakage.stats.order_scores import OrderScores, isolation_scores
 
 N_QUESTIONS = 14_042  # the test questions of MMLU
 
 
-def seconds_exact(rows: list[list[float]], repeats: int = 5) -> tuple[float, torch.Tensor]:
-    """Median time of the whole call, from Python lists to scores, in seconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        scores = isolation_scores(OrderScores.from_rows(rows, "cpu"))
-        times.append(time.perf_counter() - start)
-    return statistics.median(times), scores
+REPEATS = 5
 
 
-def seconds_loop(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    start = time.perf_counter()
-    scores = []
-    for row in rows:
-        forest = IsolationForest(n_estimators=100, contamination="auto").fit(row[:, None])
-        scores.append(forest.decision_function([[row.max()]])[0])
-    return (time.perf_counter() - start) / len(rows), np.array(scores)
+def exact(rows: list[list[float]]) -> torch.Tensor:
+    return isolation_scores(OrderScores.from_rows(rows, "cpu"))
+
+
+def looped(row: np.ndarray) -> float:
+    forest = IsolationForest(n_estimators=100, contamination="auto").fit(row[:, None])
+    return float(forest.decision_function([[row.max()]])[0])
 
 
 def main() -> None:
@@ -50,13 +43,12 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for n_orders in (24, 120):
         rows = rng.normal(-60, 3, (N_QUESTIONS, n_orders))
-        exact, scores = seconds_exact(rows.tolist())
-        each, looped = seconds_loop(rows[:sampled])
-        apart = np.abs(looped - scores[:sampled].numpy())
-        loop = each * N_QUESTIONS
-        print(
-            f"| {n_orders} | {exact:.3f} | {loop:.0f} | {loop / exact:,.0f} | {apart.mean():.4f}, {apart.max():.4f} |"
-        )
+        lists = rows.tolist()
+        ours = statistics.median(timed(lambda lists=lists: exact(lists))[0] for _ in range(REPEATS))
+        seconds, found = timed(lambda rows=rows: [looped(row) for row in rows[:sampled]])
+        apart = np.abs(np.array(found) - exact(lists)[:sampled].numpy())
+        loop = seconds / sampled * N_QUESTIONS
+        print(f"| {n_orders} | {ours:.3f} | {loop:.0f} | {loop / ours:,.0f} | {apart.mean():.4f}, {apart.max():.4f} |")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\n{N_QUESTIONS:,} questions, {torch.get_num_threads()} threads; peak memory of the process {peak:.0f} MiB")
 

@@ -12,7 +12,6 @@ every run that saves. Each phase's seconds exclude those of phases within it.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import resource
 import sys
@@ -21,7 +20,7 @@ import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,19 +80,6 @@ class Clock:
             self._switch()
             self._stack.phases.pop()
 
-    def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._switch()
-            self._stack.phases.append(name)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._switch()
-                self._stack.phases.pop()
-
-        return call
-
     def _switch(self) -> None:
         now = time.thread_time()
         self.seconds[self._stack.phases[-1]] += now - self._stack.since
@@ -120,7 +106,7 @@ def watch(clock: Clock) -> None:
         *parents, name = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
-        setattr(owner, name, clock.timed(getattr(owner, name), phase))
+        setattr(owner, name, clock.phase(phase)(getattr(owner, name)))
 
 
 # ---------------------------------------------------------------------- models

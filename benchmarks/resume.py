@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from lm_eval.api.model import LM, CacheHook, CachingLM
+from timing import cpu_seconds
 
 from lm_eval_leakage.harness.models.asking import ask
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
@@ -63,12 +63,6 @@ def instances(n_requests: int, evaluation: Evaluation | None) -> list[LeakageIns
     return found[:n_requests]
 
 
-def cpu_seconds(run: Callable[[], object]) -> float:
-    begun = time.process_time()
-    run()
-    return time.process_time() - begun
-
-
 def main() -> None:
     logging.disable(logging.WARNING)
     n_requests = int(sys.argv[1]) if len(sys.argv) > 1 else FULL_MMLU
@@ -88,7 +82,9 @@ def main() -> None:
             asked = instances(n_requests, evaluation)
             model_hook = cached.get_cache_hook() if model is cached else CacheHook(None)
             lm.set_cache_hook(model_hook)
-            seconds[name] = cpu_seconds(lambda model=model, asked=asked: ask(model, asked))
+            begun = cpu_seconds()
+            ask(model, asked)
+            seconds[name] = cpu_seconds() - begun
         size = sum(file.stat().st_size for file in (place / "out").rglob("*.sqlite")) / 1e6
     base = seconds["no store"]
     print(f"{n_requests} requests; our store takes {size:.0f} MB\n")

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 import engines
-from timing import cpu_seconds, differences, forget_peak, in_process, is_worker, markdown, peak, timed
+from timing import cpu_seconds, differences, forget_peak, in_process, is_worker, peak, timed
 
 BATCH_SIZES = (4, 8, 16, 32)
 BATCH_SIZES_CUDA = (16, 32, 64, 128, 256)
@@ -126,7 +126,7 @@ def _tree_figures(lm, asked) -> dict:
     dense = min(timed(lambda: _plain(lm, rows))[0] for _ in range(4)) / rows.numel()
     return {
         "tree_tokens": len(tree.node_tokens),
-        "row_tokens": tree.n_row_tokens,
+        "row_tokens": int((tree.lengths - 1).sum()),
         "scored_tokens": len(tree.target_tokens),
         "tokenising": tokenising,
         "building": building,
@@ -213,7 +213,9 @@ COST = ["requests", "tree tokens/s", "share of dense", "building", "tokenising",
 
 def table(measured: dict[str, dict]) -> str:
     """Speed and accuracy of each backend; what the tree costs, and whether float32 agrees (largest difference)."""
-    speed, cost = [], []
+    from lm_eval_leakage.results.formatting import markdown_of
+
+    speed, cost = [SPEED], [COST]
     for name, one in measured.items():
         tree, ours = one["tree"], one["seconds"]["hf-prefix-tree"]
         for backend, seconds in one["seconds"].items():
@@ -242,7 +244,7 @@ def table(measured: dict[str, dict]) -> str:
                 f"{one['float32']['largest']:.1e}, greedy {'equal' if one['float32_greedy_equal'] else 'DIFFERS'}",
             ]
         )
-    return f"{markdown(SPEED, speed)}\n\n{markdown(COST, cost)}"
+    return f"{markdown_of(speed)}\n\n{markdown_of(cost)}"
 
 
 def main() -> None:

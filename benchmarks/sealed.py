@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from demo import smollm2
-from lm_eval.api.instance import Instance
-from models import load_model
+from models import load_model, loglikelihoods
 from scipy.stats import binom
 from transformers import AutoTokenizer
 
@@ -116,7 +115,7 @@ class Version:
     public: tuple[SealedQuestion, ...]
 
     def questions(self) -> list[Question]:
-        return [Question(one.id, one.wordings[0], one.options, one.answer) for one in self.public]
+        return [question_of(one) for one in self.public]
 
 
 def drawn_questions(n: int, seed: int, tokenizer: Any, most_tokens: int) -> tuple[Original, ...]:
@@ -140,11 +139,6 @@ def version(originals: tuple[Original, ...], key: bytes) -> Version:
 
 
 # ---------------------------------------------------------------------- scores
-
-
-def loglikelihoods(lm: Any, texts: Sequence[tuple[str, str]]) -> list[float]:
-    asked = [Instance("loglikelihood", {}, text, place) for place, text in enumerate(texts)]
-    return [answer[0] for answer in lm.loglikelihood(asked, disable_tqdm=True)]
 
 
 def canonical(one: SealedQuestion) -> SealedQuestion:

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from lm_eval.api.instance import Instance
-from models import load_model
+from models import load_model, loglikelihoods
 
 from lm_eval_leakage.detectors.shared_likelihood import published_text
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
@@ -54,8 +53,7 @@ def original(one: Question) -> Original:
 
 def right_answers(lm: Any, questions: Sequence[Question]) -> Right:
     texts = [(f"{published_text(one)}\nAnswer:", f" {letter}") for one in questions for letter in letters(one)]
-    asked = [Instance("loglikelihood", {}, text, place) for place, text in enumerate(texts)]
-    found = iter([answer[0] for answer in lm.loglikelihood(asked, disable_tqdm=True)])
+    found = iter(loglikelihoods(lm, texts))
     chosen = [int(np.argmax([next(found) for _ in letters(one)])) for one in questions]
     return np.array([place == one.answer for place, one in zip(chosen, questions, strict=True)], dtype=float)
 

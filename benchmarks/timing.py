@@ -1,4 +1,4 @@
-"""Shared by benchmarks that measure in separate processes: how these are run, times, memory, rows of tables."""
+"""Shared by benchmarks that measure in separate processes: how these are run, times, memory."""
 
 from __future__ import annotations
 
@@ -77,7 +77,3 @@ def peak() -> float:
 def differences(truth: Sequence[float], found: Sequence[float]) -> dict[str, float]:
     off = [b - a for a, b in zip(truth, found, strict=True)]
     return {"rms": math.sqrt(sum(one**2 for one in off) / len(off)), "largest": max(map(abs, off))}
-
-
-def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows))

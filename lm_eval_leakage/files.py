@@ -271,9 +271,8 @@ def check_writable(place: Path, *, folder: bool = False) -> None:
         raise ValueError(f"{place} is {is_one}; choose {wanted}")
     if present != there and not present.is_dir():
         raise ValueError(f"{place} cannot be written, since {present} is a file; choose another place")
-    holder = (
-        there.resolve().parent if there.is_file() else present
-    )  # an existing file is replaced by renaming, not changed
+    # an existing file is replaced by renaming, not changed
+    holder = there.resolve().parent if there.is_file() else present
     if not (os.access(present, os.W_OK) and os.access(holder, os.W_OK)):
         raise ValueError(f"{place} cannot be written ({holder} is read-only); choose another place")
 

@@ -155,6 +155,4 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean mmlu or mmmu`, to end a sentence with; empty if no name is similar."""
     *others, last = nearest_names(name, known) or [""]
-    if not last:
-        return ""
-    return f"; did you mean {', '.join(others)} or {last}" if others else f"; did you mean {last}"
+    return f"; did you mean {' or '.join(filter(None, [', '.join(others), last]))}" if last else ""

@@ -34,6 +34,7 @@ COMBINED = "combined_score"  # a page of a score that no audit has by itself
 WITHOUT_TEMPLATE = (COMBINED, SEAL_AUDIT)
 MEASURED_AFTER = "5"  # exposures
 OF_TEMPLATES = ("probe", "version", "description", "audit_of")  # keys that a YAML sets, and no user
+TABLES_IN = {"What was found": "training", "What is computed": "test"}  # sections of which a table alone is made
 LONG = 24  # characters of a default value that a table shows
 
 
@@ -237,10 +238,8 @@ def generated(suffix: str) -> dict[str, str]:
 def rewritten(text: str, suffix: str) -> str:
     for heading, new in generated(suffix).items():
         old = section(text, heading)
-        if heading == "What was found":
-            old = next(iter(re.findall(r"^\| training \|.*(?:\n\|.*)*", old, re.MULTILINE)), "MEASURED")
-        if heading == "What is computed":
-            old = next(iter(re.findall(r"^\| test \|.*(?:\n\|.*)*", old, re.MULTILINE)), "SEAL_TESTS")
+        if heading in TABLES_IN:
+            (old,) = re.findall(rf"^\| {TABLES_IN[heading]} \|.*(?:\n\|.*)*", old, re.MULTILINE)
         text = text.replace(old, new)
     return text
 

@@ -60,19 +60,12 @@ def tier(name: str) -> int:
 
 def test_no_import_points_up() -> None:
     for file in MODULES:
-        _check_direction(file)
-
-
-def _check_direction(file: Path) -> None:
-    here = room(module_name(file))
-    if not here:
-        assert "cli" not in {room(name) for name in ours(file)}  # the public API; test_public_api.py: what it loads
-        return
-    for name in ours(file):
-        there = room(name)
-        if there in {"", here} or there in {"task_configs_path", "question_from_doc", "__version__"}:
-            continue
-        assert tier(there) > tier(here), f"{module_name(file)} imports {name}"
+        for name in ours(file):
+            here, there = room(module_name(file)), room(name)
+            if not here:  # the public API; test_public_api.py: what it loads
+                assert there != "cli"
+            elif there not in {"", here, "task_configs_path", "question_from_doc", "__version__"}:
+                assert tier(there) > tier(here), f"{module_name(file)} imports {name}"
 
 
 def test_only_harness_and_cli_import_the_harness() -> None:
@@ -81,24 +74,16 @@ def test_only_harness_and_cli_import_the_harness() -> None:
 
 
 def test_no_import_within_the_harness_points_up() -> None:
-    for file in MODULES:
-        if room(module_name(file)) == "harness":
-            _check_direction_within_the_harness(file)
-
-
-def _check_direction_within_the_harness(file: Path) -> None:
-    def tier_of(name: str) -> int:
+    def part(name: str) -> str:
         own = [*name.split("."), "", ""][2]
-        own = own if (PACKAGE / "harness" / own).is_dir() or own == "table" else ""
-        return next(index for index, rooms in enumerate(HARNESS_TIERS) if own in rooms)
+        return own if (PACKAGE / "harness" / own).is_dir() or own == "table" else ""
 
-    here = module_name(file)
-    for name in ours(file):
-        if name.startswith("lm_eval_leakage.harness."):
-            same = name.split(".")[2] == [*here.split("."), "", ""][2] or tier_of(here) == tier_of("..") == tier_of(
-                name
-            )
-            assert same or tier_of(name) > tier_of(here), f"{here} imports {name}"
+    tiers = {own: place for place, rooms in enumerate(HARNESS_TIERS) for own in rooms}
+    for file in MODULES:
+        for name in ours(file) if room(module_name(file)) == "harness" else ():
+            here, there = part(module_name(file)), part(name)
+            if name.startswith("lm_eval_leakage.harness.") and here != there:
+                assert tiers[there] > tiers[here], f"{module_name(file)} imports {name}"
 
 
 def test_modules_have_no_import_cycle() -> None:

@@ -1,10 +1,6 @@
-"""The harness's own fields in a line of a samples log: the requests and the model's responses.
-
-The line of an audit's samples log: its schema (docs/log_format.md). Read here, and written by `line_writer`.
+"""The line of an audit's samples log: its schema (docs/log_format.md), how it is read, and how it is written.
 
 A line holds one statistic's verdict on one question. The harness writes it, with its own keys next to ours.
-
-Writes the lines of an audit's samples log; nothing else does.
 """
 
 from __future__ import annotations
@@ -24,16 +20,6 @@ from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
-
-Scored = tuple[str, str, float]  # context, continuation, log-likelihood of the latter (nats)
-
-
-def scored_texts(sample: Mapping[str, Any]) -> Iterator[Scored]:
-    """The scored texts in a line of a log; generations and texts without a continuation are skipped."""
-    for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
-        if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
-            yield arguments["arg_0"], arguments["arg_1"], float(response[0][0])
-
 
 Scalar = bool | int | float | str | None
 

@@ -290,9 +290,8 @@ def _of_prediction(prediction: Mapping[str, Any]) -> tuple[str, Sequence[str] | 
     if len(texts) < 2:
         return _human(prediction.get("origin_prompt")), None
     shared = shared_beginning(texts)
-    begun = max(
-        (found.end() for found in OPTION_BEGINS.finditer(shared)), default=len(shared)
-    )  # options may begin alike
+    # options may begin alike
+    begun = max((found.end() for found in OPTION_BEGINS.finditer(shared)), default=len(shared))
     return shared[:begun], [text[begun:] for text in texts]
 
 

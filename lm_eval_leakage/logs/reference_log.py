@@ -7,19 +7,16 @@ that has not seen the benchmark (an earlier, a smaller or another one) leaves wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
-from lm_eval_leakage.logs.audit_line import scored_texts
 from lm_eval_leakage.logs.run import ANNOTATED, NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.runs import json_lines, results_of
 
 logger = logging.getLogger(__name__)
-
-
-TextPair = tuple[str, str]
 
 
 class ReferenceLog:
@@ -34,7 +31,7 @@ class ReferenceLog:
     def __len__(self) -> int:
         return len(self._loglikelihoods)
 
-    def of(self, texts: Sequence[TextPair]) -> list[float] | None:
+    def of(self, texts: Sequence[tuple[str, str]]) -> list[float] | None:
         """The log-likelihoods of all the texts; None if the log lacks one of them."""
         found = [self._loglikelihoods.get(_key(*text)) for text in texts]
         return None if None in found else [value for value in found if value is not None]
@@ -58,7 +55,7 @@ def read_reference(place: str) -> ReferenceLog:
     for file in files:
         for number, sample in json_lines(file, problems):
             try:
-                found.update((_key(*texts), loglikelihood) for *texts, loglikelihood in scored_texts(sample))
+                found.update(_scored_texts(sample))
             except NOT_AS_WRITTEN as error:
                 problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
     for problem in problems:
@@ -77,6 +74,13 @@ def _model_of(place: Path) -> str | None:
     newest_first = sorted(folder.rglob("results_*.json"), reverse=True)
     names = (results_of(file).get("model_name") for file in newest_first)
     return next((str(name) for name in names if name), None)
+
+
+def _scored_texts(sample: Mapping[str, Any]) -> Iterator[tuple[bytes, float]]:
+    """The scored texts in a line of a log; generations and texts without a continuation are skipped."""
+    for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
+        if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
+            yield _key(arguments["arg_0"], arguments["arg_1"]), float(response[0][0])
 
 
 def _key(context: str, continuation: str) -> bytes:

@@ -19,15 +19,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, Text, lexicographic, shared_with_previous
+from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, Text, Texts, lexicographic, shared_with_previous
 from lm_eval_leakage.scoring.scorers import ScoredText, disagreement
 
 DoubleArray = npt.NDArray[np.float64]
 
 
-Hole = tuple[
-    int, int
-]  # a scored token that no text's answer holds, after those before it: of which text, and its depth
+# a scored token that no text's answer holds, after those before it: of which text, and its depth
+Hole = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +61,9 @@ class SharedScores:
 
     def to_send(self) -> list[int]:
         """The texts to ask the engine for: all but those that a later text begins with, or is equal to."""
-        ends = zip(self._nodes, [*self._nodes[1:], self._nodes[0][:0]] if self._nodes else [], strict=True)
-        return [
-            number
-            for number, (nodes, following) in enumerate(ends)
-            if len(following) < len(nodes) or following[len(nodes) - 1] != nodes[-1]
-        ]
+        rows = [text.tokens for text in self.texts]
+        shared_with_next = [*shared_with_previous(rows)[1:], 0]
+        return [number for number, row in enumerate(rows) if shared_with_next[number] < len(row)]
 
     def receive(self, text: int, returned: Returned) -> None:
         """Takes the engine's answer to a text; in any order, and again if it is asked again."""
@@ -156,17 +152,19 @@ class EngineScorer:
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         """Results of the texts, portion by portion, in the order in which they were sent."""
         salt = secrets.token_hex(8)
-        order = lexicographic(texts)
+        joined = Texts.of(texts)
+        order = lexicographic(joined)
+        until = np.cumsum(joined.lengths[order], dtype=np.int64)  # tokens up to each text of the order
         size, begun, before = TOKENS_OF_FIRST_CALL, 0, list[tuple[Text, Returned]]()
         while begun < len(order):
-            portion = _portion(texts, order, begun, size)
+            n_sent = int(until[begun - 1]) if begun else 0
+            portion = order[begun : max(begun + 1, int(np.searchsorted(until, n_sent + size, side="right")))]
             started = time.monotonic()
             scores = self._scored([texts[text] for text in portion], before, salt)
             faster = SECONDS_AIMED_AT / max(time.monotonic() - started, 0.1)
             size = min(TOKENS_OF_CALL, max(TOKENS_OF_FIRST_CALL, int(size * min(faster, 4))))
             for number, text in enumerate(portion, start=len(before)):
-                answer = scores.answer(number)
-                yield ScoredText(text, answer.loglikelihood, answer.greedy)
+                yield scores.answer(number)._replace(text=text)
             last = len(scores.texts) - 1
             before = [(scores.texts[last], scores.row(last))]
             begun += len(portion)
@@ -204,15 +202,3 @@ class EngineScorer:
             found = self.engine.scores(texts, None)
         self.n_cached += sum(one.n_cached for one in found)
         return found
-
-
-def _portion(texts: Sequence[Text], order: Sequence[int], begun: int, size: int) -> list[int]:
-    """The texts from number `begun` of the order on that have `size` tokens together, at least one."""
-    portion: list[int] = []
-    n_tokens = 0
-    for text in order[begun:]:
-        n_tokens += len(texts[text].tokens)
-        if portion and n_tokens > size:
-            break
-        portion.append(text)
-    return portion

@@ -331,13 +331,8 @@ class UnsuitedModelError(Exception):
     """A scorer cannot be used with this model; the message says why."""
 
 
-@dataclass(frozen=True, eq=False)
-class Carried:
-    """Keys and values of a path from the root, per attention layer in call order; each
-    `(n_path, n_heads, head size)`."""
-
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
+# Keys and values of a path from the root, per attention layer in call order; each `(n_path, n_heads, head size)`.
+Carried = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(eq=False)
@@ -348,7 +343,7 @@ class Piece:
     first: int
     stop: int
     carried: Carried
-    passed_on: Carried = field(default_factory=Carried)
+    passed_on: Carried = field(default_factory=list)
     calls: int = 0  # of attention so far, which is the current layer's index
     device_type: str = "cpu"  # for which the layout is chosen
 
@@ -361,47 +356,35 @@ class Piece:
         layout = cheapest_layout(self.depths, self.device_type)
         self.block = layout.size
         self.trunks, self.blocks = blocks_of(self.depths, self.n_carried, layout)
-        self._on_device: dict[torch.device, Indices] = {}
+        self._on_device: dict[tuple[int, torch.device], Tensor] = {}
 
     @property
     def tokens(self) -> IntArray:
         return self.tree.node_tokens[self.first : self.stop]
 
-    def indices(self, device: torch.device) -> Indices:
-        """The indices for gathering, on the device of a layer (a model may be split over several)."""
-        if device not in self._on_device:
-            self._on_device[device] = Indices(
-                trunks=[index_tensor(trunk.keys, device) for trunk in self.trunks],
-                keys=[index_tensor(blocks.keys, device) for blocks in self.blocks],
-                places=[index_tensor(blocks.index, device) for blocks in self.blocks],
-                path_on=index_tensor(self._path_on, device),
-            )
-        return self._on_device[device]
+    def on_device(self, indices: IntArray, device: torch.device) -> Tensor:
+        """Indices of this piece, kept on the device of a layer (a model may be split over several)."""
+        key = id(indices), device
+        if key not in self._on_device:
+            self._on_device[key] = index_tensor(indices, device)
+        return self._on_device[key]
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """This layer's keys and values after the carried ones, `(n_carried + n_nodes, n_heads, head size)`; stores
         those that the next piece needs."""
         key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
         if self.n_carried:
-            if self.calls >= len(self.carried.keys):
+            if self.calls >= len(self.carried):
                 raise UnsuitedModelError("its layers do not attend the same number of times in each pass")
-            key = torch.cat([self.carried.keys[self.calls].to(key.device), key])
-            value = torch.cat([self.carried.values[self.calls].to(value.device), value])
+            earlier_key, earlier_value = self.carried[self.calls]
+            key = torch.cat([earlier_key.to(key.device), key])
+            value = torch.cat([earlier_value.to(value.device), value])
         key, value = key.contiguous(), value.contiguous()  # so that gathering copies whole rows
         if len(self._path_on):
-            path_on = self.indices(key.device).path_on
-            self.passed_on.keys.append(key.index_select(0, path_on))
-            self.passed_on.values.append(value.index_select(0, path_on))
+            path_on = self.on_device(self._path_on, key.device)
+            self.passed_on.append((key.index_select(0, path_on), value.index_select(0, path_on)))
         self.calls += 1
         return key, value
-
-
-@dataclass(frozen=True, eq=False)
-class Indices:
-    trunks: list[Tensor]
-    keys: list[Tensor]
-    places: list[Tensor]
-    path_on: Tensor
 
 
 def index_tensor(indices: npt.NDArray[np.integer[Any]], device: torch.device) -> Tensor:

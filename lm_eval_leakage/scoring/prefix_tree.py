@@ -189,9 +189,8 @@ def _ranges(owners: npt.NDArray[Any], firsts: IntArray, stops: IntArray) -> tupl
 
 def _parents_of_first(fresh: IntArray, lengths: IntArray, nodes_until: IntArray) -> IntArray:
     """For each text, the node before the first that it does not share with the one before it; -1 for a root."""
-    path: list[
-        tuple[int, int]
-    ] = []  # depth of the first node of a text on the current path, and its index minus depth
+    # depth of the first node of a text on the current path, and its index minus depth
+    path: list[tuple[int, int]] = []
     found = []
     for depth, length, until in zip(fresh.tolist(), lengths.tolist(), nodes_until.tolist(), strict=True):
         while path and path[-1][0] >= depth:

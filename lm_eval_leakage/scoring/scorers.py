@@ -17,7 +17,7 @@ import math
 import os
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
@@ -164,7 +164,9 @@ class Scorer(ABC):
     messages."""
 
     name: ClassVar[str]
-    budget: TokenBudget
+
+    def __init__(self, model: Any, device: torch.device, budget: TokenBudget) -> None:
+        self.model, self.device, self.budget = model, device, budget
 
     @abstractmethod
     def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]: ...
@@ -179,9 +181,7 @@ class TreeScorer(Scorer):
     name = "tree attention"
 
     def __init__(self, model: Any, device: torch.device, budget: TokenBudget) -> None:
-        self.model = TreeModel(model)
-        self.device = device
-        self.budget = budget
+        super().__init__(TreeModel(model), device, budget)
 
     def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
         tree = prefix_tree(texts)
@@ -205,7 +205,7 @@ class TreeScorer(Scorer):
 
 def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
     """The model's own result on one text in its own row: the ground truth that every scorer must agree with."""
-    known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
+    known = parameters_of(model)
     tokens, n_tokens = index_tensor(text.tokens, device), len(text.tokens)
     # A long text's logits may not fit into memory, so request only some if the model supports it: each is the same
     # whether tokens follow or not.
@@ -219,6 +219,11 @@ def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool
             some, likeliest = summed(logits[-len(wanted) :], wanted)
             total, greedy = total + some, greedy and likeliest
     return total, greedy
+
+
+def parameters_of(model: Any) -> Collection[str]:
+    """Of its forward pass."""
+    return inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
 
 
 def summed(logits: Tensor, tokens: Tensor) -> tuple[float, bool]:
@@ -240,10 +245,8 @@ class SharedPrefixScorer(Scorer):
     name = "a shared-prefix cache"
 
     def __init__(self, model: Any, device: torch.device, budget: TokenBudget) -> None:
-        self.model = model
-        self.device = device
-        self.budget = budget
-        known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
+        super().__init__(model, device, budget)
+        known = parameters_of(model)
         self._takes_positions = "position_ids" in known
         if "past_key_values" not in known:
             raise UnsuitedModelError("it has no key-value cache")

@@ -230,8 +230,8 @@ def _within_blocks(
     rows = by_block.reshape(n_blocks, n_heads, n_repeats * size, width)  # so that no key is copied for several heads
     out = query.new_empty((n_blocks, size, n_heads, n_repeats, value.shape[2]))
     sums = query.new_empty(out.shape[:-1], dtype=torch.float32)
-    indices = mask.piece.indices(query.device)
-    for group, (places, keys) in enumerate(zip(indices.places, indices.keys, strict=True)):
+    for group, blocks in enumerate(mask.piece.blocks):
+        places, keys = (mask.piece.on_device(one, query.device) for one in (blocks.index, blocks.keys))
         chosen = slice(None) if len(places) == n_blocks else places
         near = (_gathered(states, keys[:, mask.of_blocks[group][0] :]) for states in (key, value))
         found, found_sums = kernel(rows[chosen], *near, mask.bias(group, n_repeats, query))
@@ -250,7 +250,7 @@ def _to_trunk(
     kernel: Callable[..., tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, Tensor]:
     """Attention to a trunk by the nodes that share it, without a copy for each: as `_within_blocks`."""
-    trunk, seen = mask.piece.indices(query.device).trunks[number], mask.of_trunks[number]
+    trunk, seen = mask.piece.on_device(mask.piece.trunks[number].keys, query.device), mask.of_trunks[number]
     # (n_repeats, n_key_heads, n_keys, head size)
     near = (
         states[trunk][seen.begin : seen.stop].transpose(0, 1).contiguous().expand(query.shape[1], -1, -1, -1)
@@ -316,9 +316,8 @@ class TreeModel:
             output = self.backbone(
                 input_ids=tokens,
                 position_ids=depths,
-                attention_mask=torch.ones_like(
-                    tokens
-                ),  # without one, jumps in position are taken for packed sequences
+                # without one, jumps in position are taken for packed sequences
+                attention_mask=torch.ones_like(tokens),
                 use_cache=False,
                 return_dict=True,
             )

@@ -97,15 +97,16 @@ def commitment_of(name: str, tool: str, key: bytes, originals: Sequence[Original
     tool: name and version of the program that sealed
     """
     rows = [one.as_row() for one in originals]
-    content = {
-        "format": FORMAT,
-        "tool": tool,
-        "name": name,
-        "key": key.hex(),
+    content = made_with(name, tool, key) | {
         "questions": [row for row in rows if row["order"] != "held out"],
         "held_out": [row for row in rows if row["order"] == "held out"],
     }
     return sha256(canonical_json(content)).hexdigest()
+
+
+def made_with(name: str, tool: str, key: bytes) -> JsonRow:
+    """What a commitment is made with, besides the questions."""
+    return {"format": FORMAT, "tool": tool, "name": name, "key": key.hex()}
 
 
 def public_rows(questions: Sequence[SealedQuestion]) -> list[JsonRow]:

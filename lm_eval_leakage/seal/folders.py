@@ -27,6 +27,7 @@ from lm_eval_leakage.seal.drawn import (
     canonical_json,
     commitment_of,
     digest_of_public,
+    made_with,
     original_of,
     public_rows,
     published_questions,
@@ -158,13 +159,7 @@ commitment: {{commitment}}
 
 def private_files(seal: Seal, originals: Sequence[Original]) -> dict[str, bytes]:
     """The folder's files by name; a .gitignore keeps it out of repositories."""
-    key = {
-        "format": FORMAT,
-        "tool": seal.tool,
-        "name": seal.name,
-        "key": seal.key.hex(),
-        "commitment": seal.commitment,
-    }
+    key = made_with(seal.name, seal.tool, seal.key) | {"commitment": seal.commitment}
     lines = [(one.order == "held out", canonical_json(one.as_row()) + b"\n") for one in originals]
     return {
         KEY_FILE: json.dumps(key, indent=1).encode() + b"\n",

@@ -150,7 +150,8 @@ def averaged(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
     scored = [standard_scores(own) for own in each]
     values = [np.zeros(each.shape[1]) if own is None else own for own in scored]
     joined = standard_scores(logsumexp(values, axis=0))
-    found: list[float] = (each.mean() + each.std(axis=1).mean() * (values[0] if joined is None else joined)).tolist()
+    same = np.zeros(each.shape[1])
+    found: list[float] = (each.mean() + each.std(axis=1).mean() * (same if joined is None else joined)).tolist()
     return tuple(found)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Sequence
+from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
 EXPECTED = Path(__file__).with_name("expected")  # a file for each case
@@ -22,22 +22,14 @@ def differences(case: str, expected: str, found: str) -> str:
     if expected == found:
         return ""
     wanted = expected.split("\n")
-    lines = list(_diff(wanted, _settled(wanted, found.split("\n"))))
-    return "\n".join([f"--- {case}, as kept", f"+++ {case}, as found", *lines]) if lines else ""
+    settled, names = _settled(wanted, found.split("\n")), (f"{case}, as kept", f"{case}, as found")
+    diff = unified_diff(wanted, settled, *names, lineterm="", n=CONTEXT)
+    return "\n".join(f"{line} in {_section_of(wanted, line)}" if line.startswith("@@") else line for line in diff)
 
 
-def _diff(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
-    for hunk in SequenceMatcher(None, expected, found, autojunk=False).get_grouped_opcodes(CONTEXT):
-        at = next(low for kind, low, *_ in hunk if kind != "equal")
-        yield f"@@ line {at + 1} @@ in {_section_of(expected, at)}"
-        for kind, low, high, first, last in hunk:
-            signs = (" ", "") if kind == "equal" else ("-", "+")
-            yield from (f"{signs[0]}{line}" for line in expected[low:high])
-            yield from (f"{signs[1]}{line}" for line in found[first:last] if signs[1])
-
-
-def _section_of(lines: Sequence[str], at: int) -> str:
-    above = [found[1] for line in lines[:at] if (found := SECTION.fullmatch(line))]
+def _section_of(lines: Sequence[str], hunk: str) -> str:
+    before = int(hunk.split()[1].partition(",")[0].lstrip("-")) - 1 + CONTEXT  # lines before the difference
+    above = [found[1] for line in lines[:before] if (found := SECTION.fullmatch(line))]
     return above[-1] if above else "its beginning"
 
 

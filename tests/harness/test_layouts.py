@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lm_eval.loggers import EvaluationTracker
 
-from lm_eval_leakage.detectors.option_orders import LAYOUT_SETS, MIXED, OptionOrders
+from lm_eval_leakage.detectors.option_orders import EVERY, IN_EVERY_LAYOUT, LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.results.annotate import annotate

@@ -33,6 +33,7 @@ PUPILS = [json.loads(line) for line in (MADE / "pupils.jsonl").read_text().split
 EVAL, SHUFFLED = "inspect_ai/pupils.eval", "inspect_ai/pupils-shuffled.json"
 TIME = "2026-11-26T20-21-00.636459"
 TASKS = ("cloze", "letters")
+RIGHT = sample("a", **scored("C"))
 
 
 def read(*places: Path) -> tuple[dict[str, list[AnnotatedQuestion]], list[Problem]]:
@@ -67,10 +68,24 @@ def audit_of_pupils(folder: Path, model: str = "smollm2", flagged: Sequence[int]
 
 def right(answers: Sequence[AnnotatedQuestion]) -> dict[str, float]:
     """The score of each question, by its first words."""
-    return {str(one.asked and one.asked.stem): next(iter(one.scores.values())) for one in answers}
+    return {one.asked.stem: next(iter(one.scores.values())) for one in answers}
 
 
 # ---------------------------------------------------------------------- inspect_ai
+
+
+@pytest.fixture
+def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writes a log of inspect_ai of these samples, and whatever else it tells; its folder."""
+
+    def write(*samples: Mapping[str, Any], name: str = "x", **told: Any) -> Path:
+        logs[f"{name}.eval"] = log_of(samples, **told)
+        (tmp_path / f"{name}.eval").touch()
+        install(monkeypatch, logs)
+        return tmp_path
+
+    logs: dict[str, Mapping[str, Any]] = {}
+    return write
 
 
 def test_a_log_of_inspect_is_a_run_with_its_own_accuracy(tmp_path, monkeypatch) -> None:
@@ -91,63 +106,49 @@ def test_shuffled_options_are_joined_with_the_audit_of_published_ones(tmp_path, 
     (found,) = annotate([MADE / SHUFFLED], [audit_of_pupils(tmp_path)])
     n = len(json.loads((MADE / SHUFFLED).read_text())["samples"])
     assert [one.audited is not None for one in found.questions] == [True] * n
-    assert any(one.asked.options != one.audited.options for one in found.questions if one.asked and one.audited)
-    assert {one.audited.question: one.audited.flagged for one in found.questions if one.audited} == {
+    assert any(one.asked.options != one.audited.options for one in found.questions)
+    assert {one.audited.question: one.audited.flagged for one in found.questions} == {
         row["question"]: number in (0, 3) for number, row in enumerate(PUPILS[:n])
     }
 
 
-def test_the_score_of_a_question_is_its_mean_over_epochs(tmp_path, monkeypatch) -> None:
-    samples = [sample("a", 1, **scored("C")), sample("b", 1, **scored("I")), sample("a", 2, **scored("P"))]
-    install(monkeypatch, {"x.eval": log_of([*samples, sample("b", 2, **scored(True))])})
-    (tmp_path / "x.eval").touch()
-    found, problems = read(tmp_path)
+def test_the_score_of_a_question_is_its_mean_over_epochs(inspected) -> None:
+    first, second = (("a", "C"), ("b", "I")), (("a", "P"), ("b", True))
+    samples = [sample(key, epoch, **scored(one)) for epoch, own in ((1, first), (2, second)) for key, one in own]
+    found, problems = read(inspected(*samples))
     assert right(found["pupils"]) == {"Question a?": 0.75, "Question b?": 0.5}
     assert not problems
 
 
-def test_each_scorer_is_a_metric(tmp_path, monkeypatch) -> None:
+def test_each_scorer_is_a_metric(inspected) -> None:
     both = {"scores": {"choice": {"value": "C"}, "match": {"value": 0.25}}}
-    install(monkeypatch, {"x.eval": log_of([sample("a", **both)])})
-    (tmp_path / "x.eval").touch()
-    assert read(tmp_path)[0]["pupils"][0].scores == {"acc,choice": 1.0, "acc,match": 0.25}
+    assert read(inspected(sample("a", **both)))[0]["pupils"][0].scores == {"acc,choice": 1.0, "acc,match": 0.25}
 
 
-def test_samples_that_failed_are_counted_and_not_in_the_accuracy(tmp_path, monkeypatch) -> None:
+def test_samples_that_failed_are_counted_and_not_in_the_accuracy(inspected) -> None:
     failed = sample("b", error={"message": "the server is gone"})
     odd = sample("c", **scored({"several": 1.0}))
-    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C")), failed, odd])})
-    (tmp_path / "x.eval").touch()
-    (found,) = annotate([tmp_path])
+    (found,) = annotate([inspected(RIGHT, failed, odd)])
     assert (found.rows[0].n, found.rows[0].accuracy.value) == (3, 1.0)
     told = "2 of 3 questions have no score; `n` counts them, the accuracy is of the others"
     assert told in str(found.problems[0])
     assert found.problems[0].incomplete
 
 
-def test_a_log_that_was_cut_off_says_how_many_questions_it_holds(tmp_path, monkeypatch) -> None:
-    log = log_of([sample("a", **scored("C"))])
-    log["eval"]["dataset"] = {"samples": 5, "sample_ids": list("abcde")}
-    install(monkeypatch, {"x.eval": log | {"status": "cancelled"}})
-    (tmp_path / "x.eval").touch()
-    (found,) = annotate([tmp_path])
+def test_a_log_that_was_cut_off_says_how_many_questions_it_holds(inspected) -> None:
+    (found,) = annotate([inspected(RIGHT, dataset={"samples": 5, "sample_ids": list("abcde")})])
     assert any("holds 1 of the 5 questions of pupils" in str(one) for one in found.problems)
 
 
-def test_tasks_with_other_arguments_are_other_tasks(tmp_path, monkeypatch) -> None:
-    asked = [sample("a", **scored("C"))]
-    logs = {f"{one}.eval": log_of(asked, task="of/x", task_args_passed={"subject": one}) for one in ("art", "law")}
-    install(monkeypatch, logs)
-    for name in logs:
-        (tmp_path / name).touch()
+def test_tasks_with_other_arguments_are_other_tasks(inspected, tmp_path) -> None:
+    for one in ("art", "law"):
+        inspected(RIGHT, name=one, task="of/x", task_args_passed={"subject": one})
     assert sorted(read(tmp_path)[0]) == ["x subject=art", "x subject=law"]
 
 
-def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(tmp_path, monkeypatch) -> None:
-    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"), input="How many?", choices=["1", "2"])])})
-    (tmp_path / "x.eval").touch()
-    (answer,) = read(tmp_path)[0]["pupils"]
-    assert answer.asked is not None
+def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(inspected) -> None:
+    asked = RIGHT | {"input": "How many?", "choices": ["1", "2"]}
+    (answer,) = read(inspected(asked))[0]["pupils"]
     assert (answer.asked.stem, answer.asked.options) == ("How many?", ("1", "2"))
 
 
@@ -161,28 +162,21 @@ def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(t
         ({"model": "hf/org/m", "model_args": {"revision": "step9"}}, "org/m revision=step9"),
     ],
 )
-def test_a_model_has_the_name_that_lm_eval_gives_it(tmp_path, monkeypatch, told, name: str) -> None:
-    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"))], **told)})
-    (tmp_path / "x.eval").touch()
-    (run,) = find_runs([tmp_path], [])
+def test_a_model_has_the_name_that_lm_eval_gives_it(inspected, told, name: str) -> None:
+    (run,) = find_runs([inspected(RIGHT, **told)], [])
     assert run.model == name
 
 
-def test_a_chat_asks_what_its_user_said_last_and_options_may_be_in_it(tmp_path, monkeypatch) -> None:
+def test_a_chat_asks_what_its_user_said_last_and_options_may_be_in_it(inspected) -> None:
     asked = "Which is big?\nA) a mouse\nB) a whale\n"
     chat = [{"role": "system", "text": "Answer."}, {"role": "user", "text": asked}, {"role": "assistant", "text": "B"}]
-    install(monkeypatch, {"x.eval": log_of([sample("a", **scored("C"), input=chat, choices=None)])})
-    (tmp_path / "x.eval").touch()
-    (answer,) = read(tmp_path)[0]["pupils"]
-    assert answer.asked is not None
+    (answer,) = read(inspected(RIGHT | {"input": chat, "choices": None}))[0]["pupils"]
     assert (answer.asked.stem, answer.asked.options) == ("Which is big?", ("a mouse", "a whale"))
 
 
-def test_prompts_without_options_are_counted_as_not_joined(tmp_path, monkeypatch) -> None:
-    samples = [sample("a", **scored("C"), choices=None), sample("b", **scored("C"))]
-    install(monkeypatch, {"x.eval": log_of(samples)})
-    (tmp_path / "x.eval").touch()
-    (found,) = annotate([tmp_path], [audit_of_pupils(tmp_path / "audit", "org/m")])
+def test_prompts_without_options_are_counted_as_not_joined(inspected, tmp_path) -> None:
+    place = inspected(RIGHT | {"choices": None}, sample("b", **scored("C")))
+    (found,) = annotate([place], [audit_of_pupils(tmp_path / "audit", "org/m")])
     told = [str(one) for one in found.problems]
     assert any("1 of 2 questions show no options that can be read" in one for one in told)
     assert any("pupils: 2 question(s) are in no audit (doc_id 0, 1)" in one for one in told)
@@ -199,7 +193,7 @@ class TestWithInspect:
     def test_a_question_asked_in_two_epochs_is_one_with_the_accuracy_that_inspect_tells(self) -> None:
         (run,) = find_runs([MADE / EVAL], [])
         found, problems = read(MADE / EVAL)
-        assert [one.asked.stem for one in found["pupils"] if one.asked] == [row["question"] for row in PUPILS]
+        assert [one.asked.stem for one in found["pupils"]] == [row["question"] for row in PUPILS]
         told = run.results["results"]["pupils"]["acc,choice"]
         assert sum(right(found["pupils"]).values()) / 6 == pytest.approx(told)
         assert told > 0
