@@ -16,13 +16,13 @@ from pathlib import Path
 from lm_eval_leakage import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.results.formatting import markdown_of
-from lm_eval_leakage.stats.pooling import rate_and_stderr
+from lm_eval_leakage.stats.pooling import mean_and_stderr
 
 
 def rate(lines: Sequence[dict]) -> list[str]:
     if not lines:
         return ["0", "", ""]
-    share, error = rate_and_stderr([line["flagged"] for line in lines])
+    share, error = mean_and_stderr([line["flagged"] for line in lines])
     by_chance = sum(line["null_rate"] for line in lines) / len(lines)
     return [str(len(lines)), f"{share:.3f} ± {error:.3f}", f"{by_chance:.3f}"]
 
