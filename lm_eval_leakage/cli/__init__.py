@@ -18,7 +18,7 @@ from lm_eval_leakage.cli.ending import (
     add_completion,
     be_quiet,
     check_early,
-    checked,
+    check_place,
     end_in_words,
 )
 from lm_eval_leakage.cli.plugin_command import plugin, plugin_arguments
@@ -55,7 +55,7 @@ def commands() -> CommandLine:
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     arguments = {"check": check_arguments, "plugin": plugin_arguments, "seal": seal_arguments}
     arguments |= {"simulate": add_arguments, **OF_RESULTS}
-    found = command_line({one.__name__: checked(one) for one in known}, arguments, describe, ls_arguments)
+    found = command_line({one.__name__: one for one in known}, arguments, describe, ls_arguments)
     found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")
     add_completion(found.parser)
     return found
@@ -72,6 +72,7 @@ def _main() -> None:
     cli = commands()
     args = cli.parse_args()
     be_quiet(getattr(args, "quiet", False))
+    end_in_words(partial(check_place, args), refusals=OF_OURS)
     if args.command in NAMING_TASKS:
         end_in_words(partial(check_early, args), refusals=OF_OURS)
         _extend_harness(args)
