@@ -126,7 +126,8 @@ def _path(value: Any) -> Path:
 
 
 def _listed(value: Any) -> list[str]:
-    return list(map(_text, _usable([value] if isinstance(value, (str, Path)) else value, isinstance(value, Sequence))))
+    parts = [value] if isinstance(value, (str, Path)) else value
+    return list(map(_text, _usable(parts, isinstance(parts, Sequence))))
 
 
 def _names(value: Any) -> tuple[str, ...]:

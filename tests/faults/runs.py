@@ -16,7 +16,7 @@ import torch
 from tests.checking.conftest import written
 from tests.faults.changes import CHANGES, Attacked
 from tests.faults.children import Ended, has_traceback
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, OF_ACCURACY, OF_ORDERS, Place, Weighed
 
 DAY = 24 * 60 * 60.0
@@ -35,10 +35,10 @@ def _raising(error: BaseException) -> Callable[[], None]:
     return raises
 
 
-def out_of_memory(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("model out of memory", 24, 2)
+def out_of_memory(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A model is out of memory at one request, at several, or from one on. What is told is of all questions, or says
     what is missing; with memory, the same command ends as ever."""
-    tally = Tally("model out of memory")
     place = Place(folder)
     attacked = {True: Attacked(place, True), False: Attacked(place, False)}
     right = {is_campaign: one.fresh() for is_campaign, one in attacked.items()}
@@ -55,13 +55,12 @@ def out_of_memory(folder: Path, tries: int, rng: random.Random) -> Tally:
         ended = one.run()
         found, is_told = one.said(ended), "skipped" in ended.output
         tally.found(f"ends otherwise: {note}", wrong=int(found != right[one.is_campaign] and not is_told))
-    return tally
 
 
-def cut_runs(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("check --runs of cut logs", 40, 2)
+def cut_runs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """`check --runs` of logs that end within a line, or lack lines, or files: the verdict is that of whole ones, since
     what is missing is asked again, or the command says why there is none."""
-    tally = Tally("check --runs of cut logs")
     place = Place(folder)
     place.check()
     right = place.verdicts()
@@ -78,7 +77,6 @@ def cut_runs(folder: Path, tries: int, rng: random.Random) -> Tally:
         is_right = place.verdicts() == right or ended.code == 2
         tally.found(f"exit {ended.code}: {ended.output[-500:]}", wrong=int(not is_right))
         tally.found(f"traceback: {ended.output[-500:]}", wrong=int(has_traceback(ended)))
-    return tally
 
 
 def _cut(file: Path, rng: random.Random) -> None:
@@ -94,10 +92,10 @@ def _cut(file: Path, rng: random.Random) -> None:
         file.unlink()
 
 
-def clocks_set_back(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("clock set back, wrong times of files", 12, 0)
+def clocks_set_back(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """The second command's clock is behind the first one's, or files have other times; meanwhile something was
     changed, or nothing: the verdict is that of a fresh folder."""
-    tally = Tally("clock set back, wrong times of files")
     attacked = Attacked(Place(folder), is_campaign=False)
     place = attacked.place
     names = ["", "keys", "weights", "fewer questions"]
@@ -119,13 +117,12 @@ def clocks_set_back(folder: Path, tries: int, rng: random.Random) -> Tally:
         tally.tries += 1
         found = attacked.said(ended)
         tally.found(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=int(found != after))
-    return tally
 
 
-def read_while_written(folder: Path, tries: int) -> Tally:
+@attack("annotate while a run writes", 40, 2)
+def read_while_written(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """`annotate` of the folder that a check writes, again and again: whatever accuracy it shows is the right one, or
     it says that something is missing; and the check is not disturbed. A try is an `annotate`."""
-    tally = Tally("annotate while a run writes")
     place = Place(folder)
     place.check()
     right, accuracies = place.verdicts(), _accuracies(_annotated(place))
@@ -145,7 +142,6 @@ def read_while_written(folder: Path, tries: int) -> Tally:
             tally.found(f"{strange}: {note}", wrong=int(bool(strange) and "question" not in ended.output))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         tally.found(f"the check ends with {code}", wrong=int(code != 0 or place.verdicts() != right))
-    return tally
 
 
 def _annotated(place: Place) -> Ended:
@@ -159,9 +155,9 @@ def _accuracies(ended: Ended) -> set[str]:
     return {row["accuracy"] for row in rows if row.get("accuracy")} if start < len(lines) else set()
 
 
-def long_lines(folder: Path, tries: int) -> Tally:
+@attack("lines of 100 MB", 5, 0)
+def long_lines(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """A line of 100 MB among the questions, or in a log: the rest counts, or the file is refused in a sentence."""
-    tally = Tally("lines of 100 MB")
     place = Place(folder)
     place.check()
     right, log = place.verdicts(), next(place.out.rglob("samples_quiz_2*.jsonl"))
@@ -186,4 +182,3 @@ def long_lines(folder: Path, tries: int) -> Tally:
         note = f"questions with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
         is_right = place.verdicts() == right or ended.code == 2 or line[0] == "{"
         tally.found(note, wrong=int(has_traceback(ended) or not is_right))
-    return tally

@@ -16,7 +16,7 @@ from lm_eval.api.registry import model_registry
 from tests.checking.conftest import written
 from tests.faults.children import Ended, child, has_traceback
 from tests.faults.commands import typed
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, Place
 from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, Response, serving
 
@@ -67,10 +67,10 @@ def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], n
     tally.found(f"without a word, {len(missing)} missing: {told}", wrong=int(bool(missing) and not says))
 
 
-def misbehaving_servers(folder: Path, tries: int) -> Tally:
+@attack("misbehaving servers", 56, 2)
+def misbehaving_servers(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Each fault for one request, at each of four moments, and for all requests that hold one question: what is there
     is what a server gives that keeps to the rules."""
-    tally = Tally("misbehaving servers")
     place = _place(folder)
     with serving(FakeServer()) as url:
         ended = _check(place, url)
@@ -89,12 +89,11 @@ def misbehaving_servers(folder: Path, tries: int) -> Tally:
         tally.found(
             f"not sent again: {note}", lost=int(bool(is_once) and ended.code == 0 and _answers(place) != right)
         )
-    return tally
 
 
-def slow_servers(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("slow servers", 6, 0)
+def slow_servers(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A server that is slower than the time limit now and then, and one that stops for good."""
-    tally = Tally("slow servers")
     place = _place(folder)
     with serving(FakeServer()) as url:
         _check(place, url)
@@ -106,7 +105,6 @@ def slow_servers(folder: Path, tries: int, rng: random.Random) -> Tally:
             ended = _check(place, url, timeout=1)
         tally.tries += 1
         _judge(tally, place, ended, right, f"slow server {number}")
-    return tally
 
 
 def _waiting(response: Response) -> Response:
