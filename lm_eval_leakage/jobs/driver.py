@@ -68,7 +68,6 @@ from lm_eval_leakage.jobs.planning import (
     StepAndJob,
     UnitJob,
     in_words,
-    named_model,
 )
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration
@@ -334,7 +333,7 @@ class _Session:
         steps.sort(key=lambda step: plan.tasks.index(step.task))
         model = plan.models[0]
         counted = planner.tokenizer(model.key) is not None
-        return CheckPlan(named_model(model).name, model.model, plan.seed, tuple(steps), counted), planned
+        return CheckPlan(model.who.name, model.model, plan.seed, tuple(steps), counted), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
         """The tasks for which the first of two stages finds strong evidence; None if there is no first stage to be

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import (
@@ -34,6 +34,9 @@ from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
+
+if TYPE_CHECKING:
+    from lm_eval_leakage.harness.saved_run import NamedModel
 
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
 TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
@@ -291,10 +294,16 @@ class PlanModel(BaseModel):
         """The name of its folder: its own, or made from the arguments that name the model."""
         if self.name:
             return self.name
+        called = re.sub(r"[^A-Za-z0-9._+-]", "_", self.who.name)
+        return called[-LONGEST_KEY:].lstrip("._+-") or self.model
+
+    @property
+    def who(self) -> NamedModel:
+        """As lm_eval's command line names it."""
         from lm_eval_leakage.harness.saved_run import NamedModel
 
-        called = re.sub(r"[^A-Za-z0-9._+-]", "_", NamedModel(self.model, self.model_args).name)
-        return called[-LONGEST_KEY:].lstrip("._+-") or self.model
+        told = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
+        return NamedModel(**_without_none(told), called=self.name, loaded=self.loaded)
 
 
 class Plan(BaseModel):

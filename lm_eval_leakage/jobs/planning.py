@@ -21,7 +21,7 @@ from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
-from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
+from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.task_shelf import (
     LoadedTask,
     PlacedRow,
@@ -43,7 +43,6 @@ from lm_eval_leakage.jobs.plan import (
     TOKENS,
     UNSEEN,
     Plan,
-    PlanModel,
     Unit,
 )
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
@@ -62,12 +61,6 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
-
-
-def named_model(one: PlanModel) -> NamedModel:
-    how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
-    return NamedModel(one.model, one.model_args, *how, one.name, one.system_instruction, one.loaded)
-
 
 ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
 
@@ -413,7 +406,7 @@ class Planner:
         self._task = lru_cache(TASKS_KEPT)(partial(_PlannedTask, self))
         # by the keys of models; a tokenizer is None if it is not on this machine
         self.tokenizer = cache(lambda key: tokenizer_on_disk(plan.model(key).model_args))
-        self.given = cache(lambda key: _given_runs(plan, named_model(plan.model(key))))
+        self.given = cache(lambda key: _given_runs(plan, plan.model(key).who))
 
     def step(self, unit: Unit, places: Sequence[Path] = ()) -> StepAndJob:
         """What is to be done for a unit, and what its model is asked if it has to be.
@@ -458,7 +451,7 @@ class _PlannedTask:
 
     def __init__(self, planner: Planner, model: str, name: str) -> None:
         self.planner, self.plan, self.model, self.name = planner, planner.plan, model, name
-        self.who, self.given = named_model(self.plan.model(model)), planner.given(model)
+        self.who, self.given = self.plan.model(model).who, planner.given(model)
         orders, folder = self.plan.orders, self.plan.reference
         self.of_orders: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
         self.base = self._loaded(name)
@@ -585,7 +578,7 @@ class _PlannedTask:
         n = len(rows if unit.room == UNSEEN else self.chosen)
         if isinstance(loaded, str):
             return self._step(unit, n, NOT_POSSIBLE, loaded), None
-        who = named_model(self.plan.model(unit.model))
+        who = self.plan.model(unit.model).who
         for place in places:
             present = present_runs([place], who, needs_control=unit.room != REFERENCE)
             if files := present.exact(unit.suffix, rows, loaded):

@@ -29,7 +29,7 @@ from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, facts_of, refuse_another
 from lm_eval_leakage.jobs.plan import Plan, Unit
-from lm_eval_leakage.jobs.planning import PlannedStep, Planner, StepAndJob, UnitJob, named_model
+from lm_eval_leakage.jobs.planning import PlannedStep, Planner, StepAndJob, UnitJob
 from lm_eval_leakage.texts import in_one_sentence
 
 STREAMS = (1, 2)  # stdout and stderr, as descriptors
@@ -122,7 +122,7 @@ class UnitWorker(ExitStack):
     ) -> None:
         super().__init__()
         self._plan, self._folder, self._worker, self._screen = plan, folder, worker_name, screen
-        self._who = named_model(plan.model(model))
+        self._who = plan.model(model).who
         self._kept: KeptModels | None = None
         self._planner: Planner | None = None
         self._not_loaded: list[str] = []
