@@ -24,11 +24,9 @@ import psutil
 
 from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.backends import named_as_loaded
-from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
-from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
-from lm_eval_leakage.harness.saved_run import Heard, random_numbers_kept
+from lm_eval_leakage.harness.saved_run import random_numbers_kept
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
@@ -55,21 +53,17 @@ from lm_eval_leakage.jobs.manifest import (
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
-from lm_eval_leakage.jobs.plan import ROOMS, UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import (
     FEWEST_DRAWN,
     NOT_POSSIBLE,
-    ORDERS_RUN,
     THERE,
     TO_RUN,
     CheckPlan,
-    PlannedStep,
+    Planned,
     Planner,
-    StepAndJob,
-    UnitJob,
-    in_words,
 )
-from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
+from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration
 from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
 from lm_eval_leakage.texts import in_one_sentence
@@ -209,7 +203,6 @@ EDITED = "other questions, rows or settings of the audit, or lines that a log ha
 TFLOPS = 100.0
 
 Say = Callable[[str], None]
-Planned = Mapping[Unit, StepAndJob]
 Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
 
 
@@ -324,16 +317,8 @@ class _Session:
             raise ValueError(
                 f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model"
             )
-        left_out = [
-            PlannedStep(one.task, in_words(one.kind), status=NOT_POSSIBLE, note=one.reason)
-            for one in self.prepared.impossible
-        ]
-        ordered = sorted(units, key=lambda unit: ROOMS.index(unit.room))
-        steps = [*left_out, *(planned[unit][0] for unit in ordered)]
-        steps.sort(key=lambda step: plan.tasks.index(step.task))
-        model = plan.models[0]
-        counted = planner.tokenizer(model.key) is not None
-        return CheckPlan(model.who.name, model.model, plan.seed, tuple(steps), counted), planned
+        left_out = {(one.task, one.kind): one.reason for one in self.prepared.impossible}
+        return planner.table(planned, left_out), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
         """The tasks for which the first of two stages finds strong evidence; None if there is no first stage to be
@@ -380,7 +365,7 @@ class _Session:
 
     def inline(self, planned: Planned, left: Sequence[Unit]) -> CampaignEngine:
         """The engine whose user looks on."""
-        screen = OnScreen(planned, _narrator(planned, left, self.say), self.prepared.plan.quiet)
+        screen = OnScreen(planned, left, self.say, self.prepared.plan.quiet)
         return InlineEngine(self.prepared.plan, self.folder, screen=screen)
 
     def carry_out(self, engine: CampaignEngine, left: Sequence[Unit], progress: Progress) -> None:
@@ -391,36 +376,6 @@ class _Session:
         self.watch(progress, None)
         with _status_written(self.folder, progress, engine.description):
             engine.carry_out(left, tell, progress.begun)
-
-
-def _narrator(planned: Planned, left: Sequence[Unit], say: Say) -> Narrate:
-    """Says which run begins and, when its first requests are answered, how long it and the rest will take."""
-    steps = [planned[unit][0] for unit in left]
-
-    def narrate(step: PlannedStep, job: UnitJob) -> Heard:
-        place = steps.index(step)
-        say(f"\n[{place + 1}/{len(steps)}] {step.task}: {step.what}, {job.who.name}")
-        later = sum(after.n_tokens for after in steps[place + 1 :])
-        time_left = TimeLeft(job.size.n_characters, _teller(step, later, say))
-        return lambda method, request: time_left.done(n_characters(request))
-
-    return narrate
-
-
-def _teller(step: PlannedStep, n_later: int, say: Say) -> Callable[[Pace], None]:
-    """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have too
-    few requests to tell."""
-
-    def tell(pace: Pace) -> None:
-        whole = ""
-        if step.what == ORDERS_RUN and n_later and step.n_tokens:
-            later = n_later * pace.seconds / (pace.share * step.n_tokens)
-            whole = f", {duration(pace.left + later)} for the whole check"
-        done = count(round(pace.share * step.n_requests))
-        left = f"about {duration(pace.left)} left for this run{whole}"
-        say(f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; {left}")
-
-    return tell
 
 
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:

@@ -38,6 +38,7 @@ from lm_eval_leakage.jobs.plan import (
     CONFUSION,
     ENOUGH,
     REFERENCE,
+    ROOMS,
     RUN,
     RUNS,
     TOKENS,
@@ -393,6 +394,7 @@ class UnitJob:
 
 
 StepAndJob = tuple[PlannedStep, UnitJob | None]
+Planned = Mapping[Unit, StepAndJob]
 
 
 class Planner:
@@ -418,6 +420,20 @@ class Planner:
         is_own = unit.room != REFERENCE and any(one.key == unit.model for one in self.plan.models)
         main = unit.model if is_own else self.plan.models[0].key
         return self._task(main, unit.task).planned(unit, places)
+
+    def table(self, planned: Planned, left_out: Mapping[tuple[str, str], str]) -> CheckPlan:
+        """Of a plan of one model.
+
+        left_out: kinds of units of tasks that are not possible, with the reasons
+        """
+        model, place = self.plan.models[0], self.plan.tasks.index
+        steps = [
+            PlannedStep(task, in_words(kind), 0, 0, 0, NOT_POSSIBLE, why) for (task, kind), why in left_out.items()
+        ]
+        steps += [planned[unit][0] for unit in sorted(planned, key=lambda unit: ROOMS.index(unit.room))]
+        steps.sort(key=lambda step: place(step.task))
+        is_counted = self.tokenizer(model.key) is not None
+        return CheckPlan(model.who.name, model.model, self.plan.seed, tuple(steps), is_counted)
 
 
 def _unlike(present: PresentRuns) -> Iterator[str]:
