@@ -23,7 +23,7 @@ from lm_eval_leakage import cli
 from lm_eval_leakage.cli.ending import end_in_words, in_words, note, say, warn
 from lm_eval_leakage.harness.seams.patching import Refusal
 from tests.checking.conftest import GivenTasksOnly
-from tests.results.harness_files import answered, audited, row, write_run
+from tests.results.harness_files import audited, row, write_run
 
 EVIL = "m\x1b[31m\x9b1m\x7f\r\n|x\u202e\u2028\ud800"
 
@@ -63,14 +63,6 @@ def child(
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         errors.seek(0)
         return Process(code, out.decode(encoding), errors.read())
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    docs = [row(i) for i in range(6)]
-    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 3) for i, doc in enumerate(docs)]})
-    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 3) for i, doc in enumerate(docs)]})
-    return tmp_path
 
 
 @pytest.mark.parametrize(
