@@ -34,7 +34,7 @@ def simulations(tally: Tally, _: Path, tries: int, rng: random.Random) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     for found in map(json.loads, done.stdout.splitlines()):
         tally.tries += int(found["killed"])
-        tally.found(f"{found}", lost=int(not found["resumed"]), wrong=int(found["resumed"] and not found["same"]))
+        tally.found(f"{found}", lost=not found["resumed"], wrong=found["resumed"] and not found["same"])
 
 
 @attack("hostile documents", 20_000, 100)

@@ -85,7 +85,7 @@ class Audit:
     def compare(self, found: Lines, note: str) -> None:
         counts = Counter((line["doc_hash"], line["filter"]) for line in found)
         self.tally.found(f"{note}: questions stand twice", doubled=sum(n - 1 for n in counts.values()))
-        self.tally.found(f"{note}: samples differ", wrong=int(list(found) != list(self.right)))
+        self.tally.found(f"{note}: samples differ", wrong=list(found) != list(self.right))
 
 
 @attack("kill of an audit at random", 30, 2)
@@ -135,7 +135,7 @@ def audit_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) ->
         tally.tries += 1
         audit.place.notes.unlink(missing_ok=True)  # it was cut, too
         is_whole = ended.code == 0 and audit.samples() == audit.right
-        tally.found(f"limit {limit}: exit {ended.code}, not whole", wrong=int(ended.code == 0 and not is_whole))
+        tally.found(f"limit {limit}: exit {ended.code}, not whole", wrong=ended.code == 0 and not is_whole)
         audit.finish(f"after a full disk of {limit}")
 
 
@@ -152,7 +152,7 @@ def two_audits_at_once(tally: Tally, folder: Path, tries: int, _: random.Random)
         _, status = os.waitpid(pid, 0)
         tally.tries += 1
         ends = f"exit {ended.code} and {status}: {ended.output[-400:]}"
-        tally.found(f"two at once {number}: {ends}", lost=int(ended.code != 0 or status != 0))
+        tally.found(f"two at once {number}: {ends}", lost=ended.code != 0 or status != 0)
         for log in audit.place.out.rglob(f"samples_{TASK}_*.jsonl"):
             lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
             audit.compare(lines, f"two at once {number}")
@@ -201,9 +201,9 @@ def misbehaving_models(tally: Tally, folder: Path, tries: int, rng: random.Rando
         tally.tries += 1
         found = audit.samples()
         if ended.code != 0:
-            tally.found(f"model {number}: exit {ended.code} without a reason", wrong=int("cannot" not in ended.output))
+            tally.found(f"model {number}: exit {ended.code} without a reason", wrong="cannot" not in ended.output)
             continue
-        tally.found(f"model {number}: questions are missing", wrong=int(len(found) != len(audit.right)))
+        tally.found(f"model {number}: questions are missing", wrong=len(found) != len(audit.right))
         for mine, sound in zip(found, audit.right, strict=False):
             known = mine["reason"] is not None or _same(mine["pvalue"], sound["pvalue"])
-            tally.found(f"model {number}: a question is wrong in silence", wrong=int(not known))
+            tally.found(f"model {number}: a question is wrong in silence", wrong=not known)

@@ -121,11 +121,11 @@ def _changed(attacked: Attacked, tally: Tally, before: Said, name: str, moment: 
         ended = attacked.run(at={request: lambda: CHANGES[name](place)})
         found = attacked.said(ended)
         tally.found(
-            f"{note}: of neither: {ended.output[-400:]}", wrong=int(found not in (before, after) and ended.code != 2)
+            f"{note}: of neither: {ended.output[-400:]}", wrong=found not in (before, after) and ended.code != 2
         )
     else:
         ended = attacked.run(at={} if request is None else {request: killed})
-        tally.found(f"{note}: not killed", lost=int((ended.code == KILLED) != (request is not None)))
+        tally.found(f"{note}: not killed", lost=(ended.code == KILLED) != (request is not None))
         CHANGES[name](place)
     tally.tries += 1
     _compare(attacked, tally, after, note)
@@ -146,7 +146,7 @@ def _compare(attacked: Attacked, tally: Tally, right: Said, note: str) -> None:
     ended = attacked.run()
     found = attacked.said(ended)
     is_refused = ended.code == 2 and bool(ended.output.strip())
-    tally.found(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=int(found != right and not is_refused))
+    tally.found(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=found != right and not is_refused)
 
 
 @attack("folder with older verdicts", 12, 0)
@@ -169,4 +169,4 @@ def older_verdicts(tally: Tally, folder: Path, tries: int, rng: random.Random) -
             damage(place.out / "verdicts.json", rng)
         found = attacked.said(attacked.run())
         tally.tries += 1
-        tally.found(f"exit {found.code} instead of {right.code}", wrong=int(found != right))
+        tally.found(f"exit {found.code} instead of {right.code}", wrong=found != right)

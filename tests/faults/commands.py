@@ -94,12 +94,12 @@ class Attacked:
 
     def check(self, tally: Tally, note: str) -> None:
         """Nothing that was there is changed; what is there of the outputs is whole; the command ends it."""
-        tally.found(f"{note}: originals changed", lost=int(digests(self.folder / "runs") != self.before))
+        tally.found(f"{note}: originals changed", lost=digests(self.folder / "runs") != self.before)
         broken = [name for name, digest in self.made().items() if digest != self.right.get(name)]
         tally.found(f"{note}: not whole: {broken}", wrong=len(broken))
         ended = self.run()
-        tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=int(ended.code != 0))
-        tally.found(f"{note}: ends otherwise", wrong=int(self.made() != self.right))
+        tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=ended.code != 0)
+        tally.found(f"{note}: ends otherwise", wrong=self.made() != self.right)
 
 
 def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], float]]]:
@@ -139,8 +139,8 @@ def command_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) 
         ended = one.run(size_limit=limit)
         tally.tries += 1
         is_silent = ended.code == 0 and one.made() != digest
-        tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=int(is_silent))
-        tally.found(f"{name}, {limit}: a traceback", wrong=int(has_traceback(ended)))
+        tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=is_silent)
+        tally.found(f"{name}, {limit}: a traceback", wrong=has_traceback(ended))
         one.check(tally, f"{name}, {limit}")
 
 
@@ -155,7 +155,7 @@ def read_only(tally: Tally, folder: Path, _tries: int, _: random.Random) -> None
             ended = child(typed(changed), folder / "log")
             tally.tries += 1
             held = ended.code == 2 and not has_traceback(ended) and ended.output.strip()
-            tally.found(f"{name} into {place}: exit {ended.code}: {ended.output[-200:]}", wrong=int(not held))
+            tally.found(f"{name} into {place}: exit {ended.code}: {ended.output[-200:]}", wrong=not held)
 
 
 def _unsafe(text: str) -> bool:
@@ -188,8 +188,8 @@ def hostile_names(tally: Tally, folder: Path, tries: int, _: random.Random) -> N
             ended = child(typed(words), folder / "log")
             tally.tries += 1
             note = f"{name!r}, {words[0]} {words[-1] if len(words) > 4 else ''}"
-            tally.found(f"{note}: exit {ended.code}: {ended.output[-200:]}", wrong=int(ended.code != 0))
-            tally.found(f"{note}: raw on the terminal", wrong=int(_unsafe(ended.output)))
+            tally.found(f"{note}: exit {ended.code}: {ended.output[-200:]}", wrong=ended.code != 0)
+            tally.found(f"{note}: raw on the terminal", wrong=_unsafe(ended.output))
         shutil.rmtree(place)
 
 
@@ -229,13 +229,13 @@ def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
                 as_text(annotation.rows, "table")
             board_of(leaderboard(annotations))
     except ValueError as error:
-        tally.found(f"{note}: refused without a word", wrong=int(not str(error)))
+        tally.found(f"{note}: refused without a word", wrong=not str(error))
         return
     except Exception as error:
         tally.found(f"{note}: {error!r}", wrong=1)
         return
     is_told = any(annotation.problems for annotation in annotations)
-    tally.found(f"{note}: differs without a word", wrong=int(_answers(annotations) != right and not is_told))
+    tally.found(f"{note}: differs without a word", wrong=_answers(annotations) != right and not is_told)
     if len(annotations) == 1:
         asked = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
         tally.found(f"{note}: questions stand twice", doubled=len(asked) - len(set(asked)))

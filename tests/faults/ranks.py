@@ -44,4 +44,4 @@ def changing_ranks(tally: Tally, folder: Path, tries: int, rng: random.Random) -
         lines = Counter((line["doc_id"], line["filter"]) for line in samples)
         tally.found(f"{note}: questions stand twice", doubled=sum(count - 1 for count in lines.values()))
         found = {(line["doc_id"], line["filter"]): line["pvalue"] for line in samples}
-        tally.found(f"{note}: differs", wrong=int(found != right or len(answered) != N_REQUESTS))
+        tally.found(f"{note}: differs", wrong=found != right or len(answered) != N_REQUESTS)

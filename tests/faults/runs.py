@@ -51,10 +51,10 @@ def out_of_memory(tally: Tally, folder: Path, tries: int, rng: random.Random) ->
         note = f"{error!r}, {n} from {first}: exit {ended.code}: {ended.output[-500:]}"
         is_told = ended.code == 2 or "skipped" in ended.output or "left out" in ended.output
         found = one.said(ended)
-        tally.found(f"another result: {note}", wrong=int(found != right[one.is_campaign] and not is_told))
+        tally.found(f"another result: {note}", wrong=found != right[one.is_campaign] and not is_told)
         ended = one.run()
         found, is_told = one.said(ended), "skipped" in ended.output
-        tally.found(f"ends otherwise: {note}", wrong=int(found != right[one.is_campaign] and not is_told))
+        tally.found(f"ends otherwise: {note}", wrong=found != right[one.is_campaign] and not is_told)
 
 
 @attack("check --runs of cut logs", 40, 2)
@@ -75,8 +75,8 @@ def cut_runs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None
         ended = place.check()
         tally.tries += 1
         is_right = place.verdicts() == right or ended.code == 2
-        tally.found(f"exit {ended.code}: {ended.output[-500:]}", wrong=int(not is_right))
-        tally.found(f"traceback: {ended.output[-500:]}", wrong=int(has_traceback(ended)))
+        tally.found(f"exit {ended.code}: {ended.output[-500:]}", wrong=not is_right)
+        tally.found(f"traceback: {ended.output[-500:]}", wrong=has_traceback(ended))
 
 
 def _cut(file: Path, rng: random.Random) -> None:
@@ -116,7 +116,7 @@ def clocks_set_back(tally: Tally, folder: Path, tries: int, rng: random.Random) 
         ended = attacked.run()
         tally.tries += 1
         found = attacked.said(ended)
-        tally.found(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=int(found != after))
+        tally.found(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=found != after)
 
 
 @attack("annotate while a run writes", 40, 2)
@@ -137,11 +137,11 @@ def read_while_written(tally: Tally, folder: Path, tries: int, _: random.Random)
             ended = _annotated(place)
             tally.tries += 1
             note = f"exit {ended.code}: {ended.output[-500:]}"
-            tally.found(f"traceback: {note}", wrong=int(has_traceback(ended) or ended.code not in (0, 2)))
+            tally.found(f"traceback: {note}", wrong=has_traceback(ended) or ended.code not in (0, 2))
             strange = _accuracies(ended) - accuracies
-            tally.found(f"{strange}: {note}", wrong=int(bool(strange) and "question" not in ended.output))
+            tally.found(f"{strange}: {note}", wrong=bool(strange) and "question" not in ended.output)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        tally.found(f"the check ends with {code}", wrong=int(code != 0 or place.verdicts() != right))
+        tally.found(f"the check ends with {code}", wrong=code != 0 or place.verdicts() != right)
 
 
 def _annotated(place: Place) -> Ended:
@@ -171,7 +171,7 @@ def long_lines(tally: Tally, folder: Path, tries: int, _: random.Random) -> None
         tally.tries += 1
         note = f"a log with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
         is_told = ended.code == 2 or "cannot be read" in ended.output or "line" in ended.output
-        tally.found(note, wrong=int(has_traceback(ended) or (_accuracies(ended) != accuracies and not is_told)))
+        tally.found(note, wrong=has_traceback(ended) or (_accuracies(ended) != accuracies and not is_told))
     for line in (" " * LONG, "x" * LONG, json.dumps(DOCS[0] | {"more": "x" * LONG}))[:tries]:
         place.without_output()
         written(place.folder, DOCS if line.isspace() or line[0] == "x" else DOCS[1:])
@@ -181,4 +181,4 @@ def long_lines(tally: Tally, folder: Path, tries: int, _: random.Random) -> None
         tally.tries += 1
         note = f"questions with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
         is_right = place.verdicts() == right or ended.code == 2 or line[0] == "{"
-        tally.found(note, wrong=int(has_traceback(ended) or not is_right))
+        tally.found(note, wrong=has_traceback(ended) or not is_right)

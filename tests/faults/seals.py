@@ -41,7 +41,7 @@ def equal_process_ids(tally: Tally, folder: Path, tries: int, rng: random.Random
         at_read, n_reads = rng.randrange(20), 0
         while any(os.waitid(os.P_PID, one, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for one in writers):
             text = file.read_text()
-            tally.found(f"a file of {len(text)} characters", wrong=int(len(text) != SIZE or len(set(text)) != 1))
+            tally.found(f"a file of {len(text)} characters", wrong=len(text) != SIZE or len(set(text)) != 1)
             if victim is not None and n_reads == at_read:
                 os.kill(victim, signal.SIGKILL)
             n_reads += 1
@@ -83,7 +83,7 @@ def killed_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -> 
         tally.tries += int(ended.code == KILLED)
         again = child(seal, folder / "log")
         is_there = (place / "sealed" / "private" / "key.json").is_file()
-        tally.found(f"{name}: {again.output[-300:]}", lost=int(again.code not in (0, 2) or not is_there))
+        tally.found(f"{name}: {again.output[-300:]}", lost=again.code not in (0, 2) or not is_there)
         keys = [path for path in place.rglob("key.json") if path.parent.parent.name != "sealed"]
         tally.found(f"{name}: keys {keys}", wrong=len(keys))
 
@@ -158,10 +158,10 @@ def tampered_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -
         tally.tries += 1
         told = f"{name}, {note}: exit {ended.code}: {ended.output[-300:]}"
         is_told = f"{name} was compared row by row" in ended.output  # the name of its writer was changed
-        tally.found(f"verified: {told}", wrong=int(ended.code == 0 and not is_told))
-        tally.found(f"traceback: {told}", wrong=int(has_traceback(ended)))
+        tally.found(f"verified: {told}", wrong=ended.code == 0 and not is_told)
+        tally.found(f"traceback: {told}", wrong=has_traceback(ended))
         is_named = name in ended.output or "private" in ended.output or note.startswith("both")
-        tally.found(f"not named: {told}", wrong=int(not is_named))
+        tally.found(f"not named: {told}", wrong=not is_named)
 
 
 def _go_back(private: Path, seal: Seal, rng: random.Random) -> None:

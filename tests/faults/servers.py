@@ -56,7 +56,7 @@ def _answers(place: Place) -> dict[Key, Any]:
 def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], note: str) -> None:
     """Each question has its answer, or none with a reason, of which the command says something."""
     told = f"{note}: exit {ended.code}: {ended.output[-600:]}"
-    tally.found(f"traceback: {told}", wrong=int(has_traceback(ended)))
+    tally.found(f"traceback: {told}", wrong=has_traceback(ended))
     if ended.code != 0:
         return
     found = _answers(place)
@@ -64,7 +64,7 @@ def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], n
     changed = [key for key in right if key not in missing and found[key] != right[key]]
     tally.found(f"changed: {changed}: {told}", wrong=len(changed))
     says = "left out" in ended.output or "skipped" in ended.output or "the server" in ended.output
-    tally.found(f"without a word, {len(missing)} missing: {told}", wrong=int(bool(missing) and not says))
+    tally.found(f"without a word, {len(missing)} missing: {told}", wrong=bool(missing) and not says)
 
 
 @attack("misbehaving servers", 56, 2)
@@ -86,9 +86,7 @@ def misbehaving_servers(tally: Tally, folder: Path, tries: int, _: random.Random
         note = f"{fault} in {moment}" if moment else f"{fault} for a question"
         _judge(tally, place, ended, right, note)
         is_once = moment and moment != "its first request"
-        tally.found(
-            f"not sent again: {note}", lost=int(bool(is_once) and ended.code == 0 and _answers(place) != right)
-        )
+        tally.found(f"not sent again: {note}", lost=bool(is_once) and ended.code == 0 and _answers(place) != right)
 
 
 @attack("slow servers", 6, 0)

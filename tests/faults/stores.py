@@ -104,9 +104,9 @@ def damaged_answers(tally: Tally, folder: Path, tries: int, rng: random.Random) 
         ended = place.check()
         note = f"{how}: exit {ended.code}: {ended.output[-300:]}"
         tally.tries += 1
-        tally.found(note, lost=int(ended.code == 2))
+        tally.found(note, lost=ended.code == 2)
         same = place.verdicts() == right and place.samples() == samples
-        tally.found(f"otherwise: {note}", wrong=int(ended.code != 2 and not same))
+        tally.found(f"otherwise: {note}", wrong=ended.code != 2 and not same)
 
 
 def _killed(place: Place, request: int) -> Path:

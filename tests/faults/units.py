@@ -129,8 +129,8 @@ def tampered_campaigns(tally: Tally, folder: Path, tries: int, rng: random.Rando
         ended = place.command("check", "--verify", str(place.out))
         tally.tries += 1
         note = f"{what}: exit {ended.code}: {ended.output[-500:]}"
-        tally.found(f"not named: {name}: {note}", wrong=int(ended.code == 0 or name not in ended.output))
-        tally.found(f"traceback: {note}", wrong=int(has_traceback(ended)))
+        tally.found(f"not named: {name}: {note}", wrong=ended.code == 0 or name not in ended.output)
+        tally.found(f"traceback: {note}", wrong=has_traceback(ended))
 
 
 # ---------------------------------------------------------------------- damage
@@ -160,8 +160,8 @@ def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) ->
         is_right = place.table() == right
         told = is_right or ended.code != 0 or place.command("check", "--verify", str(place.out)).code != 0
         note = f"{name}: exit {ended.code}: {ended.output[-400:]}"
-        tally.found(f"{note}: another table without a word", wrong=int(not told))
-        tally.found(f"{note}: traceback", wrong=int(has_traceback(ended)))
+        tally.found(f"{note}: another table without a word", wrong=not told)
+        tally.found(f"{note}: traceback", wrong=has_traceback(ended))
 
 
 @attack("two campaigns in one folder at once", 5, 1)
@@ -179,12 +179,12 @@ def two_campaigns_at_once(tally: Tally, folder: Path, tries: int, _: random.Rand
         other = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         tally.tries += 1
         codes = sorted((ended.code, other))
-        tally.found(f"exit codes {codes}: {ended.output[-300:]}", wrong=int(codes not in ([0, 0], [0, 2])))
-        tally.found("another table", wrong=int(place.table() != right))
+        tally.found(f"exit codes {codes}: {ended.output[-300:]}", wrong=codes not in ([0, 0], [0, 2]))
+        tally.found("another table", wrong=place.table() != right)
         results = list((place.out / "runs").rglob("results_*.json"))
         tally.found(f"runs: {results}", doubled=max(0, len(results) - len(UNITS)))
         verified = place.command("check", "--verify", str(place.out))
-        tally.found(verified.output[-300:], wrong=int(verified.code != 0))
+        tally.found(verified.output[-300:], wrong=verified.code != 0)
 
 
 # ---------------------------------------------------------------------- kills at renames
@@ -212,6 +212,6 @@ def kills_at_renames(tally: Tally, folder: Path, tries: int, rng: random.Random)
         tally.tries += int(ended.code == KILLED)
         ended = place.campaign() if is_campaign else place.check()
         note = f"{name}, call {call}: {ended.output[-400:]}"
-        tally.found(f"does not go on: {note}", lost=int(ended.code != 0))
+        tally.found(f"does not go on: {note}", lost=ended.code != 0)
         found = place.table() if is_campaign else (place.verdicts(), place.samples())
-        tally.found(f"ends otherwise: {note}", wrong=int(found != right[is_campaign]))
+        tally.found(f"ends otherwise: {note}", wrong=found != right[is_campaign])
