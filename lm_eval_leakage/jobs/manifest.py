@@ -313,8 +313,10 @@ def with_units(manifest: Mapping[str, Any], folder: CampaignFolder, units: Itera
     """The manifest with what the workers have told of the units that are done. Reads a small file for each unit that
     the manifest does not have yet."""
     apart = [one for one in manifest.get(REPLACED, []) if (folder.path / one.get("folder", "")).is_dir()]
+    made: dict[str, Any] = {**manifest, REPLACED: apart}
     nothings: dict[str, Any] = {"loaded_models": {}, "data": {}, "worker_versions": [], "units": {}}
-    made: dict[str, Any] = {**nothings, **manifest, REPLACED: apart}
+    for part, nothing in nothings.items():
+        made.setdefault(part, nothing)
     for unit in units:
         told = {} if unit.id in made["units"] else folder.unit_file(unit)
         if not told:
