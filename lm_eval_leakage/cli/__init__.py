@@ -7,8 +7,9 @@ import logging
 import platform
 import sys
 from functools import partial
+from importlib.metadata import version
 
-from lm_eval_leakage import __version__
+from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.check import check, check_arguments
@@ -18,12 +19,12 @@ from lm_eval_leakage.cli.ending import (
     add_completion,
     be_quiet,
     check_early,
-    checked,
+    check_place,
     end_in_words,
 )
-from lm_eval_leakage.cli.plugin_command import plugin, plugin_arguments
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import describe, ls_arguments
+from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.command_line import Command, CommandLine, command_line
 from lm_eval_leakage.harness.seams.patching import REFUSED
 
@@ -36,6 +37,70 @@ def simulate(args: argparse.Namespace) -> None:
 
     outcome = run(command.settings(args), args.output_path)
     print(report.write(outcome, args.output_path))
+
+
+ACTIONS = {
+    "enable": "make plain `lm_eval` in this environment know the leakage tasks and models",
+    "disable": "undo `enable`",
+    "status": "say whether plain `lm_eval` knows the leakage tasks, and how",
+    "path": "print the folder of the leakage tasks, for the harness's --include_path",
+}
+
+
+def plugin(args: argparse.Namespace) -> None:
+    """make plain `lm_eval` know the leakage tasks and models, or undo that"""
+    {"enable": enable, "disable": disable, "status": status, "path": path}[args.action]()
+
+
+def plugin_arguments(parser: argparse.ArgumentParser) -> None:
+    told = "; ".join(f"{name}: {what}" for name, what in ACTIONS.items())
+    parser.add_argument("action", choices=tuple(ACTIONS), help=told)
+
+
+def path() -> None:
+    print(task_configs_path())
+
+
+def enable() -> None:
+    file = hook.hook_file()
+    if hook.harness_discovers_plugins():
+        print("nothing to do: this harness discovers the leakage tasks itself")
+        return
+    try:
+        hook.write_hook(file)
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {file} ({error.strerror}); enable the hook as a user who may write to this environment, "
+            "or run `lm-eval-leakage` instead of `lm_eval`"
+        ) from error
+    print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
+
+
+def disable() -> None:
+    file = hook.hook_file()
+    if not file.exists():
+        print("nothing to do: the hook is not enabled")
+        return
+    try:
+        file.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"cannot remove {file} ({error.strerror}); remove it as a user who may write to this environment"
+        ) from error
+    print(f"disabled: {file} is removed")
+
+
+def status() -> None:
+    file = hook.hook_file()
+    if hook.harness_discovers_plugins():
+        how = "by the harness's own plugin discovery"
+    else:
+        how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage plugin enable`"
+        if file.exists() and not hook.is_current(file):
+            how += ", written by another version; run `lm-eval-leakage plugin enable` again"
+    print(f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}")
+    print(f"tasks: {task_configs_path()}")
+    print(f"known to plain `lm_eval`: {how}")
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
@@ -55,7 +120,7 @@ def commands() -> CommandLine:
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     arguments = {"check": check_arguments, "plugin": plugin_arguments, "seal": seal_arguments}
     arguments |= {"simulate": add_arguments, **OF_RESULTS}
-    found = command_line({one.__name__: checked(one) for one in known}, arguments, describe, ls_arguments)
+    found = command_line({one.__name__: one for one in known}, arguments, describe, ls_arguments)
     found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")
     add_completion(found.parser)
     return found
@@ -63,8 +128,6 @@ def commands() -> CommandLine:
 
 def versions() -> str:
     """Of this package, lm_eval and Python."""
-    from importlib.metadata import version
-
     return f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}, Python {platform.python_version()}"
 
 
@@ -72,6 +135,7 @@ def _main() -> None:
     cli = commands()
     args = cli.parse_args()
     be_quiet(getattr(args, "quiet", False))
+    end_in_words(partial(check_place, args), refusals=OF_OURS)
     if args.command in NAMING_TASKS:
         end_in_words(partial(check_early, args), refusals=OF_OURS)
         _extend_harness(args)

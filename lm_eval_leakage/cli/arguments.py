@@ -8,10 +8,9 @@ from pathlib import Path
 
 
 def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", type=Path, metavar="RUNS", help="output folder of the benchmark's audits (--log_samples)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUNS", help="output folder of the benchmark's audits (--log_samples)")
+    add(
         "--unseen",
         type=Path,
         required=True,
@@ -19,21 +18,21 @@ def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
         help="output folder of the same audits of questions that the model cannot have seen: private or newly written "
         "ones (--metadata data_files=FILE), or fresh",
     )
-    parser.add_argument("--output_path", type=Path, required=True, metavar="FILE", help="calibration file to write")
-    parser.add_argument(
+    add("--output_path", type=Path, required=True, metavar="FILE", help="calibration file to write")
+    add(
         "--seen",
         type=Path,
         metavar="FOLDER",
         help="output folder of the same audits of questions that the model has certainly been trained on, if you know "
         "some: they give the power (without them, prevalence is a lower bound)",
     )
-    parser.add_argument(
+    add(
         "--reference",
         type=Path,
         metavar="FOLDER",
         help="output folder of another model's audits of both, by which the perplexity of both is compared",
     )
-    parser.add_argument(
+    add(
         "--combined",
         metavar="FILE",
         help="a calibration file of `simulate`, whose combined score is used too (its weights alone, not its scores)",
@@ -41,14 +40,9 @@ def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _identify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs",
-        type=Path,
-        nargs="+",
-        metavar="RUNS",
-        help="output folders of audits (--log_samples), one per model",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("runs", type=Path, nargs="+", metavar="RUNS", help="output folders of audits (--log_samples), one per model")
+    add(
         "--calibration",
         action="append",
         required=True,
@@ -56,15 +50,14 @@ def _identify_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model's calibration file, written by `calibrate`; repeat for each model, in the order of RUNS",
     )
     _calibrated_by_argument(parser)
-    parser.add_argument("--fdr", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
-    parser.add_argument(
-        "--output_path", type=Path, metavar="FILE", help="file to write, with one JSON line per question"
-    )
+    add("--fdr", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
+    add("--output_path", type=Path, metavar="FILE", help="file to write, with one JSON line per question")
 
 
 def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUNS", help="output folder of a model's audits (--log_samples)")
-    parser.add_argument(
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUNS", help="output folder of a model's audits (--log_samples)")
+    add(
         "--calibration",
         metavar="FILE",
         help="the model's calibration file, written by `calibrate` (default: judge by the null hypotheses)",
@@ -92,10 +85,9 @@ def _fpr_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _reading_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUNS", help="output folders (--output_path) of lm_eval --log_samples"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("runs", type=Path, nargs="+", metavar="RUNS", help="output folders (--output_path) of lm_eval --log_samples")
+    add(
         "--audit",
         type=Path,
         action="append",
@@ -103,19 +95,19 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="output folder of audits, if they are not in RUNS; may be repeated",
     )
-    parser.add_argument(
+    add(
         "--alias",
         action="append",
         default=[],
         metavar="OTHER=MODEL",
         help="treat the model name OTHER as MODEL, where runs of one model name it differently",
     )
-    parser.add_argument(
+    add(
         "--detector",
         metavar="ID",
         help="id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else the first)",
     )
-    parser.add_argument(
+    add(
         "--calibration",
         action="append",
         default=[],
@@ -124,7 +116,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _calibrated_by_argument(parser)
     _fpr_argument(parser)
-    parser.add_argument(
+    add(
         "--reference",
         type=Path,
         action="append",
@@ -137,12 +129,11 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
 def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
     from lm_eval_leakage.results.formatting import STYLES
 
+    add = parser.add_argument
     _reading_arguments(parser)
-    parser.add_argument(
-        "--format", choices=STYLES, default="table", help="format of the printed table (default: %(default)s)"
-    )
-    parser.add_argument("--subjects", action="store_true", help="also print a row per subject")
-    parser.add_argument(
+    add("--format", choices=STYLES, default="table", help="format of the printed table (default: %(default)s)")
+    add("--subjects", action="store_true", help="also print a row per subject")
+    add(
         "--fail-on",
         action="append",
         default=[],
@@ -150,39 +141,38 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with status 1 if the row of a task or group meets it, such as evidence (a verdict of at least "
         "this) or 'confusion_delta<-0.1'; may be repeated",
     )
-    parser.add_argument(
+    add(
         "--allow-untold",
         action="store_true",
         help="do not exit with status 2 because a condition cannot be judged for a benchmark, as where its verdict "
         "cannot be told",
     )
-    parser.add_argument(
+    add(
         "--output_path", type=Path, metavar="FOLDER", help="folder for the annotated files (default: next to the runs)"
     )
-    parser.add_argument("--dry_run", action="store_true", help="print only, write no files")
+    add("--dry_run", action="store_true", help="print only, write no files")
 
 
 def _clean_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _reading_arguments(parser)
-    parser.add_argument("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
+    add("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--weak", action="store_true", help="leave out every flagged question (default)")
     rules.add_argument(
         "--strong", action="store_true", help="leave out only questions that are flagged and answered correctly"
     )
-    parser.add_argument("--calibrated", action="store_true", help="use calibrated flags (needs --calibration)")
-    parser.add_argument(
+    add("--calibrated", action="store_true", help="use calibrated flags (needs --calibration)")
+    add(
         "--target_rate",
         type=float,
         metavar="RATE",
         help="keep the largest set of which at most this share is expected to have been seen by any model, instead of "
         "going by flags (needs a --calibration with known-seen scores of every model)",
     )
-    parser.add_argument("--keep_untested", action="store_true", help="keep questions that no audit tested")
-    parser.add_argument(
-        "--include_path", metavar="DIR", help="folder of your own tasks, if it has moved since the runs"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace tasks that already exist in the folder")
+    add("--keep_untested", action="store_true", help="keep questions that no audit tested")
+    add("--include_path", metavar="DIR", help="folder of your own tasks, if it has moved since the runs")
+    add("--overwrite", action="store_true", help="replace tasks that already exist in the folder")
 
 
 def _report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -197,11 +187,10 @@ def _report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _reading_arguments(parser)
-    parser.add_argument(
-        "--format", choices=("html", "markdown", "csv"), default="html", help="output format (default: %(default)s)"
-    )
-    parser.add_argument(
+    add("--format", choices=("html", "markdown", "csv"), default="html", help="output format (default: %(default)s)")
+    add(
         "--output_path",
         type=Path,
         metavar="FILE",

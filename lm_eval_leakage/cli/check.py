@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,21 +56,53 @@ def _refuse_servers_without_echo(plan: Plan) -> None:
         refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 
+ASKED = {
+    "--reference FOLDER|ARGS": "another model's audits, or the model_args of another model, for benchmarks with "
+    "written orders",
+    "--unseen FILE": "questions of the same kind that the model cannot have seen",
+    "--orders 'random: SOURCE'": "what the builder of the one task says about its published orders, and where; makes "
+    "the verdict exact unless the questions contradict it",
+    "--questions N": "questions drawn at random from each task: a number, all, or enough (default)",
+    "--budget REQUESTS": "at most so many requests of each task: only option orders are asked, those that find most",
+    "--detect SHARE": "share of the questions, seen three times, that the audit should find (default: 25%%); it says "
+    "how many questions are enough, and a verdict on fewer is inconclusive",
+    "--max_tokens_asked N": "refuse, before any request, what is estimated to ask more tokens than this (of what is "
+    "not done yet)",
+    "--seed SEED": "of the draw (default: 0)",
+    "--output_path -o DIR": "folder for everything that is written (default: leakage)",
+    "--fail-on VERDICT": "exit with status 1 if a verdict is at least this one, such as evidence",
+}
+AS_FOR_LM_EVAL = {
+    "--batch_size -b N": "as for lm_eval",
+    "--device DEVICE": "as for lm_eval",
+    "--include_path DIR": "a folder with additional tasks",
+    "--system_instruction TEXT": "as for lm_eval",
+    "--num_fewshot -f N": "examples of the tasks themselves, as for lm_eval; audits have none",
+    "--metadata ARGS": "of the audits, as for lm_eval: layouts=mixed",
+}
+OF_ENGINES = {
+    "--engine NAME": "what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it is "
+    "installed and there is an --address or more than one accelerator, else local; for one model: this process)",
+    "--address ADDRESS": "of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on "
+    "this machine",
+    "--gpus N": "of one model: that each worker needs (default: 0, which reserves none)",
+}
+
+
+def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, str]) -> None:
+    """options: their names and the value that each takes, as `--help` shows them, and what they mean"""
+    for shown, meaning in options.items():
+        names = [word for word in shown.split() if word.startswith("-")]
+        parser.add_argument(*names, metavar=shown.removeprefix(" ".join(names)).strip(), help=meaning)
+
+
 def check_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "plan",
-        nargs="?",
-        metavar="PLAN",
-        help="a YAML file with the same names, and with models for several; default: leakage.yaml",
-    )
+    names = "a YAML file with the same names, and with models for several; default: leakage.yaml"
+    add("plan", nargs="?", metavar="PLAN", help=names)
     add("--status", type=Path, metavar="FOLDER", help="only say how far the work of an engine in a folder is")
-    add(
-        "--verify",
-        type=Path,
-        metavar="FOLDER",
-        help="only compare the files of an engine's folder with its manifest, and its tables with the logs",
-    )
+    compare = "only compare the files of an engine's folder with its manifest, and its tables with the logs"
+    add("--verify", type=Path, metavar="FOLDER", help=compare)
     add("--model", "-M", metavar="NAME", help="backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...")
     add("--model_args", "-a", metavar="ARGS", help="as for lm_eval: pretrained=MODEL,dtype=bfloat16")
     add(
@@ -81,71 +113,17 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         help="tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions (.jsonl, .json, "
         ".parquet)",
     )
-    add(
-        "--runs",
-        type=Path,
-        action="append",
-        metavar="FOLDER",
-        help="runs and audits of this model that exist already; may be repeated",
-    )
-    add(
-        "--reference",
-        metavar="FOLDER|ARGS",
-        help="another model's audits, or the model_args of another model, for benchmarks with written orders",
-    )
-    add("--unseen", metavar="FILE", help="questions of the same kind that the model cannot have seen")
-    add(
-        "--orders",
-        metavar="'random: SOURCE'",
-        help="what the builder of the one task says about its published orders, and where; makes the verdict exact "
-        "unless the questions contradict it",
-    )
-    add(
-        "--questions", metavar="N", help="questions drawn at random from each task: a number, all, or enough (default)"
-    )
-    add(
-        "--budget",
-        metavar="REQUESTS",
-        help="at most so many requests of each task: only option orders are asked, those that find most",
-    )
-    add(
-        "--detect",
-        metavar="SHARE",
-        help="share of the questions, seen three times, that the audit should find (default: 25%%); it says how many "
-        "questions are enough, and a verdict on fewer is inconclusive",
-    )
-    add(
-        "--max_tokens_asked",
-        metavar="N",
-        help="refuse, before any request, what is estimated to ask more tokens than this (of what is not done yet)",
-    )
-    add("--seed", metavar="SEED", help="of the draw (default: 0)")
-    add("--output_path", "-o", metavar="DIR", help="folder for everything that is written (default: leakage)")
-    add("--fail-on", metavar="VERDICT", help="exit with status 1 if a verdict is at least this one, such as evidence")
+    exist = "runs and audits of this model that exist already; may be repeated"
+    add("--runs", type=Path, action="append", metavar="FOLDER", help=exist)
+    _add_options(parser, ASKED)
     add("--allow-untold", action="store_true", default=None, help="--fail-on accepts verdicts that cannot be told")
     formats = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
     add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
-    add("--batch_size", "-b", metavar="N", help="as for lm_eval")
-    add("--device", metavar="DEVICE", help="as for lm_eval")
-    add("--include_path", metavar="DIR", help="a folder with additional tasks")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
-    add("--system_instruction", metavar="TEXT", help="as for lm_eval")
-    add("--num_fewshot", "-f", metavar="N", help="examples of the tasks themselves, as for lm_eval; audits have none")
-    add("--metadata", metavar="ARGS", help="of the audits, as for lm_eval: layouts=mixed")
+    _add_options(parser, AS_FOR_LM_EVAL)
     add("--dry_run", action="store_true", default=None, help="only show the plan; no model is loaded")
     add("--quiet", action="store_true", default=None, help="print only the verdicts")
-    add(
-        "--engine",
-        metavar="NAME",
-        help="what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it is "
-        "installed and there is an --address or more than one accelerator, else local; for one model: this process)",
-    )
-    add(
-        "--address",
-        metavar="ADDRESS",
-        help="of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on this machine",
-    )
-    add("--gpus", metavar="N", help="of one model: that each worker needs (default: 0, which reserves none)")
+    _add_options(parser, OF_ENGINES)
     add(
         "--tflops",
         type=float,

@@ -16,17 +16,16 @@ Completion of commands, options and file names in a shell, written by shtab: a s
 from __future__ import annotations
 
 import argparse
-import functools
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from lm_eval_leakage.files import check_writable
-from lm_eval_leakage.harness.seams.command_line import Command, arguments_of
+from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.logs.run import shard_in
@@ -178,24 +177,15 @@ def _mute(stream: TextIO) -> None:
 
 WRITES_FOLDER = ("annotate", "clean")
 WRITES_FILE = ("calibrate", "identify", "report", "leaderboard")
-
-
-def checked(command: Command) -> Command:
-    """`command`, made to raise ValueError before any work if its output cannot be written."""
-
-    @functools.wraps(command)
-    def run(args: argparse.Namespace) -> None:
-        name = command.__name__
-        place = getattr(args, "output_path", None)
-        if place is not None and name in WRITES_FOLDER + WRITES_FILE:
-            check_writable(place, folder=name in WRITES_FOLDER)
-        command(args)
-
-    return run
-
-
 FILES = (".json", ".jsonl", ".parquet")  # of questions, which `ls --orders` and `simulate` take instead of a task
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
+
+
+def check_place(args: argparse.Namespace) -> None:
+    """Raises ValueError for an output that cannot be written."""
+    place = getattr(args, "output_path", None)
+    if place is not None and args.command in WRITES_FOLDER + WRITES_FILE:
+        check_writable(place, folder=args.command in WRITES_FOLDER)
 
 
 def check_early(args: argparse.Namespace) -> None:
@@ -272,11 +262,7 @@ class _PrintCompletion(argparse.Action):
     """Prints the script for a shell and exits."""
 
     def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None
     ) -> None:
         print(completion(parser, str(values)))
         parser.exit()

@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,14 @@ import psutil
 
 from lm_eval_leakage.files import atomic_write, published, sole_use
 from lm_eval_leakage.harness.backends import named_as_loaded
-from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft
 from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
-from lm_eval_leakage.harness.saved_run import Heard, random_numbers_kept
+from lm_eval_leakage.harness.saved_run import random_numbers_kept
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
 from lm_eval_leakage.jobs.estimates import (
     CheckedPlan,
-    Impossible,
     check_early,
     checked,
     foreseen,
@@ -55,22 +53,17 @@ from lm_eval_leakage.jobs.manifest import (
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
-from lm_eval_leakage.jobs.plan import ROOMS, UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import (
     FEWEST_DRAWN,
     NOT_POSSIBLE,
-    ORDERS_RUN,
     THERE,
     TO_RUN,
     CheckPlan,
-    PlannedStep,
+    Planned,
     Planner,
-    StepAndJob,
-    UnitJob,
-    in_words,
-    named_model,
 )
-from lm_eval_leakage.jobs.unit_worker import InlineEngine, Narrate, OnScreen
+from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration
 from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
 from lm_eval_leakage.texts import in_one_sentence
@@ -217,11 +210,9 @@ def _silent(text: str) -> None:
     """Prints nothing."""
 
 
-def _unwatched(progress: Progress, attempt: Attempt | None) -> None:
-    """Shows nothing."""
-
-
-def run_plan(plan: Plan, *, say: Say = _silent, watch: Watch = _unwatched, tflops: float = TFLOPS) -> CheckOutcome:
+def run_plan(
+    plan: Plan, *, say: Say = _silent, watch: Watch = lambda *_: None, tflops: float = TFLOPS
+) -> CheckOutcome:
     """Carries out what is not done yet in the plan's `output_path`, and ends with verdicts, which are also written.
 
     say: called with what the command would print
@@ -257,12 +248,9 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> CheckOutcome:
     read_looks(folder.path)  # before hours of asking
     prepared = prepare(plan, folder, say)
-    units = prepared.units()
-    shown: CheckPlan | None = None
-    planned: Mapping[Unit, StepAndJob] = {}
-    if plan.is_here:
-        shelf = TaskShelf(prepared.plan.include_paths)
-        shown, planned = _planned_here(prepared, units, folder, shelf)
+    session, units = _Session(prepared, folder, say, watch), prepared.units()
+    shown, planned = session.planned(units) if plan.is_here else (None, {})
+    if shown is not None:
         say(shown.as_text)
         if plan.dry_run:
             return CheckOutcome((), (), shown)
@@ -270,25 +258,18 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         left = folder.left(units)
         refuse_above_limit(plan, tokens_planned(planned) if plan.is_here else tokens_of_units(prepared.plan, left))
     _record_beginning(folder, plan, prepared)
-    if plan.is_here and (decided := _decided_early(prepared, planned, folder, shelf, say, watch)) is not None:
-        shown, planned = _planned_here(prepared, units, folder, shelf, decided)
+    if (decided := session.decided_early(planned)) is not None:
+        shown, planned = session.planned(units, decided)
         if decided:
             say(f"strong evidence by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
-    remarks = _up_to_date(prepared, units, planned, folder)
-    for sentence in remarks:
-        say(sentence)
+    remarks = session.up_to_date(units, planned)
     left = folder.left(units)
-    if plan.is_here:
-        screen = OnScreen(planned, _narrator(planned, left, say), plan.quiet)
-        chosen: CampaignEngine = InlineEngine(prepared.plan, folder, screen=screen)
-    else:
-        chosen = engine_of(plan.engine, plan.address, prepared.plan, folder)
-        say(f"engine: {chosen.description}; {len(units)} units, {len(units) - len(left)} of them done")
+    chosen = session.inline(planned, left) if plan.is_here else _engine(plan, session, len(units), len(left))
     _begin_session(folder, chosen)
     progress = Progress(units, left)
     try:
         if left:
-            _carry_out(chosen, left, progress, folder, watch)
+            session.carry_out(chosen, left, progress)
             for sentence in set_apart(folder, prepared.plan, units):
                 say(f"changed meanwhile: {sentence}; start the same command again")
     finally:
@@ -297,115 +278,104 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     if len(done) == len(units):
         folder.tidy()
     failed = {attempt.unit: attempt for attempt in progress.failed}
-    outcome = conclude(plan, prepared, folder, failed, remarks)
-    return replace(outcome, plan=shown)
+    return replace(conclude(plan, prepared, folder, failed, remarks), plan=shown)
 
 
-def _decided_early(
-    prepared: CheckedPlan,
-    planned: Mapping[Unit, StepAndJob],
-    folder: CampaignFolder,
-    shelf: TaskShelf,
-    say: Say,
-    watch: Watch,
-) -> frozenset[str] | None:
-    """The tasks for which the first of two stages finds strong evidence; None if there is no first stage to be done.
-    What it finds otherwise is not told, and its answers are used by the second stage."""
-    orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
-    staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
-    units = [unit for unit in planned if unit.task in staged and unit.suffix == FIRST_AUDIT]
-    if not units:
-        return None
-    _, early = _planned_here(prepared, units, folder, shelf, staged)
-    for sentence in _up_to_date(prepared, units, early, folder):
-        say(sentence)
-    if left := folder.left(units):
-        say(f"\nfirst stage, {FEWEST_DRAWN} questions: only strong evidence ends it")
-        screen = OnScreen(early, _narrator(early, left, say), prepared.plan.quiet)
-        _carry_out(InlineEngine(prepared.plan, folder, screen=screen), left, Progress(units, left), folder, watch)
-    found = conclude(prepared.plan, prepared, folder, {}, keep=False)
-    rows = [row for annotation in found.annotations for row in annotation.rows]
-    decided = {row.task for row in rows if row.verdict.word == STRONG_EVIDENCE}
-    undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
-    set_apart(folder, prepared.plan, undecided, undecided)
-    return frozenset(staged & decided)
+def _engine(plan: Plan, session: _Session, n_units: int, n_left: int) -> CampaignEngine:
+    found = engine_of(plan.engine, plan.address, session.prepared.plan, session.folder)
+    session.say(f"engine: {found.description}; {n_units} units, {n_units - n_left} of them done")
+    return found
 
 
-def _up_to_date(
-    prepared: CheckedPlan, units: Sequence[Unit], planned: Mapping[Unit, StepAndJob], folder: CampaignFolder
-) -> list[str]:
-    """Leaves in the folder's rooms what holds for the plan as it is now; returns what is to be said of the rest.
+@dataclass(frozen=True)
+class _Session:
+    """What a command carries out, in which folder, and who hears of it."""
 
-    planned: empty where workers plan
-    """
-    there = {unit: Path(step.note).parents for unit, (step, _) in planned.items() if step.status == THERE}
-    stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, ())}
-    remarks = set_apart(folder, prepared.plan, units, stale)
-    # what was found of given runs, and of what a backend can answer, may have changed
-    forget(folder, [unit for unit in units if folder.done(unit) and not folder.was_asked(unit)])
-    for unit, (step, job) in planned.items():
-        earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, ())]
-        if earlier:
-            published(earlier[0], folder.run_of(unit))
-        elif job is None and not folder.done(unit):
-            folder.complete(unit, {STEP: step.as_record})
-    return remarks
+    prepared: CheckedPlan
+    folder: CampaignFolder
+    say: Say
+    watch: Watch
 
+    @cached_property
+    def shelf(self) -> TaskShelf:
+        return TaskShelf(self.prepared.plan.include_paths)
 
-def _planned_here(
-    prepared: CheckedPlan, units: Sequence[Unit], folder: CampaignFolder, shelf: TaskShelf, early: Collection[str] = ()
-) -> tuple[CheckPlan, dict[Unit, StepAndJob]]:
-    """What there is to do for each unit, which loads tasks and data, and no model.
+    def planned(self, units: Sequence[Unit], early: Collection[str] = ()) -> tuple[CheckPlan, Planned]:
+        """What there is to do for each unit, which loads tasks and data, and no model.
 
-    early: tasks of which the questions of the first stage are asked
+        early: tasks of which the questions of the first stage are asked
 
-    Raises ValueError if no audit is possible: an accuracy alone would end without a verdict.
-    """
-    plan, (model, *_) = prepared.plan, prepared.plan.models
-    planner = Planner(plan, shelf, early)
-    changed = with_changed_files(folder, plan, units)
-    places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
-    planned = {unit: planner.step(unit, own) for unit, own in places.items()}
-    left_out = [
-        PlannedStep(one.task, in_words(one.kind), status=NOT_POSSIBLE, note=one.reason) for one in prepared.impossible
-    ]
-    audits = [step for unit, (step, _) in planned.items() if unit.kind in plan.audits]
-    if audits and all(step.status == NOT_POSSIBLE for step in audits):
-        raise ValueError(f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model")
-    ordered = sorted(units, key=lambda unit: ROOMS.index(unit.room))
-    steps = sorted((*left_out, *(planned[unit][0] for unit in ordered)), key=lambda step: plan.tasks.index(step.task))
-    counted = planner.tokenizer(model) is not None
-    return CheckPlan(named_model(model).name, model.model, plan.seed, tuple(steps), counted), planned
+        Raises ValueError if no audit is possible: an accuracy alone would end without a verdict.
+        """
+        plan, folder = self.prepared.plan, self.folder
+        planner = Planner(plan, self.shelf, early)
+        changed = with_changed_files(folder, plan, units)
+        places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
+        planned = {unit: planner.step(unit, own) for unit, own in places.items()}
+        audits = [step for unit, (step, _) in planned.items() if unit.kind in plan.audits]
+        if audits and all(step.status == NOT_POSSIBLE for step in audits):
+            raise ValueError(
+                f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model"
+            )
+        left_out = {(one.task, one.kind): one.reason for one in self.prepared.impossible}
+        return planner.table(planned, left_out), planned
 
+    def decided_early(self, planned: Planned) -> frozenset[str] | None:
+        """The tasks for which the first of two stages finds strong evidence; None if there is no first stage to be
+        done. What it finds otherwise is not told, and its answers are used by the second stage."""
+        prepared, folder = self.prepared, self.folder
+        orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
+        staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
+        units = [unit for unit in planned if unit.task in staged and unit.suffix == FIRST_AUDIT]
+        if not units:
+            return None
+        _, early = self.planned(units, staged)
+        self.up_to_date(units, early)
+        if left := folder.left(units):
+            self.say(f"\nfirst stage, {FEWEST_DRAWN} questions: only strong evidence ends it")
+            self.carry_out(self.inline(early, left), left, Progress(units, left))
+        found = conclude(prepared.plan, prepared, folder, {}, keep=False)
+        rows = [row for annotation in found.annotations for row in annotation.rows]
+        decided = {row.task for row in rows if row.verdict.word == STRONG_EVIDENCE}
+        undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
+        set_apart(folder, prepared.plan, undecided, undecided)
+        return frozenset(staged & decided)
 
-def _narrator(planned: Mapping[Unit, StepAndJob], left: Sequence[Unit], say: Say) -> Narrate:
-    """Says which run begins and, when its first requests are answered, how long it and the rest will take."""
-    steps = [planned[unit][0] for unit in left]
+    def up_to_date(self, units: Sequence[Unit], planned: Planned) -> list[str]:
+        """Leaves in the folder's rooms what holds for the plan as it is now; says, and returns, what is to be said of
+        the rest.
 
-    def narrate(step: PlannedStep, job: UnitJob) -> Heard:
-        place = steps.index(step)
-        say(f"\n[{place + 1}/{len(steps)}] {step.task}: {step.what}, {job.who.name}")
-        later = sum(after.n_tokens for after in steps[place + 1 :])
-        time_left = TimeLeft(job.size.n_characters, _teller(step, later, say))
-        return lambda method, request: time_left.done(n_characters(request))
+        planned: empty where workers plan
+        """
+        folder = self.folder
+        there = {unit: Path(step.note).parents for unit, (step, _) in planned.items() if step.status == THERE}
+        stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, ())}
+        remarks = set_apart(folder, self.prepared.plan, units, stale)
+        # what was found of given runs, and of what a backend can answer, may have changed
+        forget(folder, [unit for unit in units if folder.done(unit) and not folder.was_asked(unit)])
+        for unit, (step, job) in planned.items():
+            earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, ())]
+            if earlier:
+                published(earlier[0], folder.run_of(unit))
+            elif job is None and not folder.done(unit):
+                folder.complete(unit, {STEP: step.as_record})
+        for sentence in remarks:
+            self.say(sentence)
+        return remarks
 
-    return narrate
+    def inline(self, planned: Planned, left: Sequence[Unit]) -> CampaignEngine:
+        """The engine whose user looks on."""
+        screen = OnScreen(planned, left, self.say, self.prepared.plan.quiet)
+        return InlineEngine(self.prepared.plan, self.folder, screen=screen)
 
+    def carry_out(self, engine: CampaignEngine, left: Sequence[Unit], progress: Progress) -> None:
+        def tell(attempt: Attempt) -> None:
+            progress.ended(attempt)
+            self.watch(progress, attempt)
 
-def _teller(step: PlannedStep, n_later: int, say: Say) -> Callable[[Pace], None]:
-    """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have too
-    few requests to tell."""
-
-    def tell(pace: Pace) -> None:
-        whole = ""
-        if step.what == ORDERS_RUN and n_later and step.n_tokens:
-            later = n_later * pace.seconds / (pace.share * step.n_tokens)
-            whole = f", {duration(pace.left + later)} for the whole check"
-        done = count(round(pace.share * step.n_requests))
-        left = f"about {duration(pace.left)} left for this run{whole}"
-        say(f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; {left}")
-
-    return tell
+        self.watch(progress, None)
+        with _status_written(self.folder, progress, engine.description):
+            engine.carry_out(left, tell, progress.begun)
 
 
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
@@ -418,7 +388,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     if not manifest and any(room.exists() for room in folder.rooms):
         raise ValueError(f"{folder.path} has runs that an earlier version made; give another output_path")
     if manifest and not plan.is_here and manifest.get("asked") == as_settings(plan):
-        return CheckedPlan(folder.plan, tuple(Impossible(**one) for one in manifest["impossible"]))
+        return CheckedPlan.of(folder)
     say("reading the tasks ...")
     found = checked(plan)
     may_differ = plan.is_here and (not manifest or folder.plan.is_here)
@@ -460,18 +430,6 @@ def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:
         "versions": known_versions(),
     }
     folder.write_manifest({**manifest, "sessions": [*manifest.get("sessions", []), session]})
-
-
-def _carry_out(
-    engine: CampaignEngine, left: Sequence[Unit], progress: Progress, folder: CampaignFolder, watch: Watch
-) -> None:
-    def tell(attempt: Attempt) -> None:
-        progress.ended(attempt)
-        watch(progress, attempt)
-
-    watch(progress, None)
-    with _status_written(folder, progress, engine.description):
-        engine.carry_out(left, tell, progress.begun)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from lm_eval_leakage.harness.preflight import preflight, why_not
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
+from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, Unit, units_of
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner, StepAndJob
@@ -55,6 +56,12 @@ class CheckedPlan:
     plan: Plan
     impossible: tuple[Impossible, ...]
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: CampaignFolder) -> CheckedPlan:
+        """The one that a folder has been begun for."""
+        known = folder.manifest().get("impossible") or ()
+        return cls(folder.plan, tuple(Impossible(**one) for one in known))
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
@@ -234,7 +241,7 @@ def _sizes(
 ) -> tuple[dict[str, list[RunSize]], Iterable[str]]:
     """Of runs and audits, by the models whose tokenizers are on this machine; and why one could not be counted."""
     planner = Planner(plan, TaskShelf(plan.include_paths))
-    known = [model for model in plan.asked_models if planner.tokenizer(model) is not None]
+    known = [model for model in plan.asked_models if planner.tokenizer(model.key) is not None]
     sizes: dict[str, list[RunSize]] = {model.key: [] for model in known}
     problems: dict[str, None] = {}
     wholes = dict.fromkeys(Unit(unit.model, unit.task, unit.kind, 0, 1) for unit in units)

@@ -21,7 +21,7 @@ from lm_eval_leakage.files import PART, add_record, atomic_remove, atomic_write,
 from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, read_plan
 from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
-from lm_eval_leakage.texts import as_json, brief
+from lm_eval_leakage.texts import as_json
 
 CHUNK = 2**20  # bytes
 
@@ -71,20 +71,6 @@ class Attempt:
     @property
     def as_record(self) -> dict[str, object]:
         return asdict(self) | {"unit": self.unit.id, "seconds": round(self.seconds, 3)}
-
-    @property
-    def as_line(self) -> str:
-        """One line of JSON, without its end."""
-        return as_json(self.as_record)
-
-
-def attempt_of(line: str | bytes) -> Attempt:
-    """Raises ValueError for a line that is not an attempt, such as one that a killed process left."""
-    try:
-        found: dict[str, Any] = json.loads(line)
-        return Attempt(**(found | {"unit": Unit.of_id(found["unit"])}))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{brief(line)} is not the line of an attempt ({error})") from error
 
 
 PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
@@ -211,7 +197,7 @@ class CampaignFolder:
 
     def record(self, attempt: Attempt) -> None:
         """Adds an attempt to a file of this process and worker, so that no file has two writers."""
-        add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", attempt.as_line)
+        add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", as_json(attempt.as_record))
 
     def attempts(self) -> list[Attempt]:
         return new_attempts(self.path, {})
@@ -247,7 +233,7 @@ def new_attempts(campaign: Path, read: dict[str, int]) -> list[Attempt]:
 
     read: bytes of each file that were read, up to the end of a line; empty at first; it is brought up to date
     """
-    found = []
+    found = list[Attempt]()
     for file in sorted((campaign / ATTEMPTS).glob("*.jsonl")):
         begun = read.get(file.name, 0)
         if file.stat().st_size > begun:
@@ -256,8 +242,9 @@ def new_attempts(campaign: Path, read: dict[str, int]) -> list[Attempt]:
                 whole = stream.read().rpartition(b"\n")[0]
             read[file.name] = begun + len(whole) + bool(whole)
             for line in whole.splitlines():
-                with suppress(ValueError):
-                    found.append(attempt_of(line))
+                with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
+                    told = json.loads(line)
+                    found.append(Attempt(**(told | {"unit": Unit.of_id(told["unit"])})))
     return sorted(found, key=lambda attempt: attempt.time)
 
 

@@ -22,7 +22,7 @@ from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
 from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, UNSEEN, Plan, Unit
-from lm_eval_leakage.jobs.planning import PlannedStep, named_model
+from lm_eval_leakage.jobs.planning import PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import DATA, IDENTITY, identity_differences
 from lm_eval_leakage.results.formatting import counted
@@ -223,7 +223,7 @@ def set_apart(
     stale: why further units are moved
     """
     manifest = folder.manifest()
-    present = {one.key: named_model(one).identity for one in plan.asked_models}
+    present = {one.key: one.who.identity for one in plan.asked_models}
     earlier = [unit for unit in map(Unit.of_id, manifest.get("units") or ()) if unit.model in present]
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     every = dict.fromkeys([*units, *earlier])

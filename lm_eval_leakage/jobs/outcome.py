@@ -31,7 +31,7 @@ from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import ANY, CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, named_model
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, name_among_runs
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
 from lm_eval_leakage.results.annotate import annotate, named_as_benchmarks
@@ -469,9 +469,13 @@ def _pages(plan: Plan) -> Iterator[str]:
 
 def _within(folder: CampaignFolder, found: Problem) -> Problem:
     """With its file relative to the folder, which may be moved."""
-    if found.file is None or not found.file.is_relative_to(folder.path):
-        return found
-    return replace(found, file=found.file.relative_to(folder.path))
+    if found.file is not None and _is_in(found, folder.path):
+        return replace(found, file=found.file.relative_to(folder.path))
+    return found
+
+
+def _is_in(found: Problem, folder: Path) -> bool:
+    return found.file is not None and found.file.is_relative_to(folder)
 
 
 def texts_of(outcome: CheckOutcome) -> dict[str, str]:
@@ -507,7 +511,7 @@ def _checked_model(
     model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder, lost: Mapping[Unit, Attempt]
 ) -> CheckedModel:
     """What the units of a model hold; not at the level of its looks yet."""
-    plan, who = prepared.plan, named_model(model)
+    plan = prepared.plan
     others = {one.key for one in plan.reference_models}
     rooms = {
         unit: REFERENCE if unit.room == REFERENCE or unit.model in others else unit.room
@@ -516,33 +520,23 @@ def _checked_model(
     }
     steps = {unit: step for unit in rooms if (step := folder.step_of(unit)) is not None}
     files: dict[str, list[Path]] = defaultdict(list)
-    for unit, step in steps.items():
-        files[rooms[unit]] += _files(folder, unit, step)
+    for unit, step in steps.items():  # given ones, or its own
+        files[rooms[unit]] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
     if isinstance(plan.reference, Path):
         files[REFERENCE].append(plan.reference)
     place = folder.path / CALIBRATIONS / f"{model.key}.json"
     calibrations, problems = _calibrations(place, files[RUNS], files[UNSEEN], files[REFERENCE])
     found = annotate(files[RUNS], calibrating=calibrations, references=files[REFERENCE]) if files[RUNS] else []
     own = {unit: step for unit, step in steps.items() if rooms[unit] != REFERENCE}
-    reasons = {
-        unit.task: f"its audit failed: {attempt.error}"
-        for unit, attempt in lost.items()
-        if unit.model == model.key and unit.kind == FIRST_AUDIT
-    }
+    audits = {unit: step for unit, step in own.items() if unit.kind == FIRST_AUDIT}
+    failed = {unit: one.error for unit, one in lost.items() if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
+    reasons = {unit.task: f"its audit failed: {error}" for unit, error in failed.items()}
     reasons |= {one.task: one.reason for one in prepared.impossible if one.kind in (FIRST_AUDIT, ANY)}
-    reasons |= {
-        unit.task: step.note for unit, step in own.items() if unit.kind == FIRST_AUDIT and step.status == NOT_POSSIBLE
-    }
-    lacking = {
-        unit.task: problem.what
-        for unit in own
-        if unit.kind == FIRST_AUDIT
-        for one in found
-        for problem in one.problems
-        if problem.incomplete and problem.file is not None and problem.file.is_relative_to(folder.run_of(unit))
-    }
+    reasons |= {unit.task: step.note for unit, step in audits.items() if step.status == NOT_POSSIBLE}
+    damaged = [one for annotation in found for one in annotation.problems if one.incomplete]
+    lacking = {unit.task: one.what for unit in audits for one in damaged if _is_in(one, folder.run_of(unit))}
     checked = CheckedModel(
-        who,
+        model.who,
         plan.tasks,
         {step.task: step.benchmarks for step in own.values()},
         tuple(map(named_as_benchmarks, found)),
@@ -559,11 +553,6 @@ def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str]) -> Row:
     any part."""
     reason = next((why for task, why in lacking.items() if model.covers(task, row)), "")
     return replace(row, verdict=not_judged(reason)) if reason and row.verdict != NO_VERDICT else row
-
-
-def _files(folder: CampaignFolder, unit: Unit, step: PlannedStep) -> list[Path]:
-    """The results files of a unit: its own, or those of given runs."""
-    return [Path(file) for file in step.files] or sorted(folder.run_of(unit).rglob("results_*.json"))
 
 
 def _calibrations(

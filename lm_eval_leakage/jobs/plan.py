@@ -8,6 +8,7 @@ Units of a plan: what one worker does at a time, one model's run or audit of one
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import (
@@ -33,6 +34,9 @@ from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
+
+if TYPE_CHECKING:
+    from lm_eval_leakage.harness.saved_run import NamedModel
 
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
 TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
@@ -58,216 +62,192 @@ NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
 # ---------------------------------------------------------------------- values
 
 
-def _field(read: Callable[[str, Any], Any]) -> BeforeValidator:
-    """A reader of a field's name and value, which raises ValueError with a sentence that begins with the name."""
+class _UnusableError(ValueError):
+    """What is wrong with a value, as the rest of a sentence that begins with the name of its field."""
+
+
+def _field(read: Callable[[Any], Any], wanted: str = "") -> BeforeValidator:
+    """A reader of values. What it cannot read, it refuses with a sentence of its own, or one that says what is wanted
+    instead."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
-        return read(str(info.field_name), value)
+        try:
+            return read(value)
+        except _UnusableError as error:
+            raise ValueError(f"{info.field_name} {error}") from None
+        except (TypeError, ValueError):
+            if not wanted:
+                raise
+            raise ValueError(f"{info.field_name} is {brief(value)}; give {wanted}") from None
 
     return BeforeValidator(validate)
 
 
-def _whole_number(low: int | None = None, high: int | None = None) -> BeforeValidator:
-    wanted = "a whole number" if low is None else f"a whole number from {low}"
-
-    def read(name: str, value: object) -> int:
-        number = _as_whole_number(value)
-        if number is None or (low is not None and number < low):
-            raise ValueError(f"{name} is {brief(value)}; give {wanted}")
-        if high is not None and number > high:
-            raise ValueError(f"{name} is {number:,}; give at most {high:,}, with many questions in each")
-        return number
-
-    return _field(read)
-
-
-def _as_whole_number(value: object) -> int | None:
-    try:
-        return int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else None
-    except ValueError:
-        return None
-
-
-def _questions(name: str, value: object) -> int | str | None:
-    if value is None or value == ALL_QUESTIONS:
-        return None
-    if value == ENOUGH:
-        return ENOUGH
-    number = _as_whole_number(value)
-    if number is None or number < 1:
-        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, {ALL_QUESTIONS!r} or {ENOUGH!r}")
-    return number
-
-
-def _share(name: str, value: object) -> float:
-    text = str(value).strip()
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if isinstance(value, bool) or not 0 < share <= 1:
-        raise ValueError(f"{name} is {brief(value)}; give a share of the questions above 0, such as 20% or 0.2")
-    return share
-
-
-def _minutes(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError(f"{name} is {brief(value)}; give a number of minutes above 0")
-    return float(value)
-
-
-def _switch(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} is {brief(value)}; give true or false")
+def _usable(value: Any, is_usable: object) -> Any:
+    """The value; raises ValueError if it cannot be used."""
+    if not is_usable:
+        raise ValueError
     return value
 
 
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, (str, Path)) or not str(value):
-        raise ValueError(f"{name} is {brief(value)}; give a text")
-    return str(value)
+def _whole(value: Any) -> int:
+    return int(_usable(value, isinstance(value, (int, str)) and not isinstance(value, bool)))
 
 
-def _path(name: str, value: object) -> Path:
-    return Path(_text(name, value)).expanduser()
+def _whole_number(low: int, high: int | None = None) -> BeforeValidator:
+    def read(value: Any) -> int:
+        number = int(_usable(_whole(value), _whole(value) >= low))
+        if high is not None and number > high:
+            raise _UnusableError(f"is {number:,}; give at most {high:,}, with many questions in each")
+        return number
+
+    return _field(read, f"a whole number from {low}")
 
 
-def _listed(name: str, value: object, what: str) -> list[str]:
+def _questions(value: Any) -> int | str | None:
+    if value in (None, ALL_QUESTIONS):
+        return None
+    return ENOUGH if value == ENOUGH else int(_usable(_whole(value), _whole(value) > 0))
+
+
+def _share(value: Any) -> float:
+    text = str(value).strip()
+    share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    return float(_usable(share, 0 < share <= 1))
+
+
+def _minutes(value: Any) -> float:
+    return float(_usable(value, not isinstance(value, bool) and 0 < value < math.inf))
+
+
+def _text(value: Any) -> str:
+    return str(_usable(value, isinstance(value, (str, Path)) and str(value)))
+
+
+def _path(value: Any) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _listed(value: Any) -> list[str]:
     parts = [value] if isinstance(value, (str, Path)) else value
-    if not isinstance(parts, Sequence) or not all(isinstance(part, (str, Path)) for part in parts):
-        raise ValueError(f"{name} is {brief(value)}; give one {what}")
-    return [str(part) for part in parts]
+    return list(map(_text, _usable(parts, isinstance(parts, Sequence))))
 
 
-def _names(name: str, value: object) -> tuple[str, ...]:
-    parts = _listed(name, value, "name, or several separated by commas")
-    return tuple(dict.fromkeys(part.strip() for text in parts for part in text.split(",") if part.strip()))
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for text in _listed(value) for part in text.split(",") if part.strip()))
 
 
-def _folders(name: str, value: object) -> tuple[Path, ...]:
-    found = tuple(Path(part).expanduser() for part in _listed(name, value, "folder, or a list of folders"))
+def _folders(value: Any) -> tuple[Path, ...]:
+    found = tuple(map(_path, _listed(value)))
     for folder in found:
         if not folder.exists():
-            raise ValueError(f"{name} is {str(folder)!r}, which does not exist; name the --output_path of a run")
+            raise _UnusableError(f"is {str(folder)!r}, which does not exist; name the --output_path of a run")
     return found
 
 
-def _arguments(name: str, value: object) -> dict[str, Any]:
+def _arguments(value: Any) -> dict[str, Any]:
     from lm_eval_leakage.harness.preflight import parsed_args
 
     if isinstance(value, Mapping):
         return {str(key): own for key, own in value.items()}
     if not isinstance(value, str) or any("=" not in part for part in value.split(",") if part):
-        raise ValueError(f"{name} is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
+        raise _UnusableError(f"is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
     return parsed_args(value)
 
 
-def _model_arguments(name: str, value: object) -> dict[str, Any]:
-    told = _arguments(name, value)
-    if given := [key for key in BESIDE_ARGUMENTS if key in told]:
-        raise ValueError(f"{name} has {given[0]!r}, which lm_eval takes beside them; give {given[0]} on its own")
-    return told
+def _arguments_without(keys: Sequence[str], why: str) -> BeforeValidator:
+    def read(value: Any) -> dict[str, Any]:
+        told = _arguments(value)
+        if given := [key for key in keys if key in told]:
+            raise _UnusableError(f"has {given[0]!r}, {why}")
+        return told
+
+    return _field(read)
 
 
-def _metadata(name: str, value: object) -> dict[str, Any]:
-    told = _arguments(name, value)
-    if given := [key for key in SET_BY_UNITS if key in told]:
-        raise ValueError(f"{name} has {given[0]!r}, which each unit has for itself; give the number as shards instead")
-    return told
-
-
-def _slurm(name: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} is {brief(value)}; give names and values, such as partition: gpu")
-    return {str(key): own for key, own in value.items() if own is not None}
-
-
-def _reference(name: str, value: object) -> Path | dict[str, Any]:
+def _reference(value: Any) -> Path | dict[str, Any]:
     if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
         return Path(value).expanduser()
     if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
-        return _arguments(name, value)
-    raise ValueError(
-        f"{name} is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of "
-        "another model, such as pretrained=OTHER"
+        return _arguments(value)
+    raise _UnusableError(
+        f"is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of another "
+        "model, such as pretrained=OTHER"
     )
 
 
-def _unseen(name: str, value: object) -> Path:
-    file = _path(name, value)
+def _unseen(value: Any) -> Path:
+    file = _path(value)
     if not file.is_file():
-        raise ValueError(f"{name} is {str(file)!r}, which is not a file; give one with a question per row")
+        raise _UnusableError(f"is {str(file)!r}, which is not a file; give one with a question per row")
     return file
 
 
-def _orders(name: str, value: object) -> str:
+def _orders(value: Any) -> str:
     from lm_eval_leakage.harness.tasks.base_task import documented
 
-    text = _text(name, value)
-    documented({name: text}, name)
-    return text
+    documented({"orders": value}, "orders")
+    return str(value)
 
 
-def _word(name: str, value: object) -> str:
-    word = str(value).replace("_", " ")
-    if word not in WORDS:
-        words = ", ".join(one.replace(" ", "_") for one in reversed(WORDS))
-        raise ValueError(f"{name} is {brief(value)}; choose one of: {words}")
-    return word
-
-
-def _exports(name: str, value: object) -> tuple[str, ...]:
-    formats = _names(name, value)
-    for one in formats:
-        if one not in EXPORTS:
-            raise ValueError(f"{name} is {brief(one)}; choose one of: {', '.join(EXPORTS)}")
-    return formats
-
-
-def _batch_size(name: str, value: object) -> int | str:
-    text = str(value)
-    if not (text.isdecimal() and int(text) > 0) and not text.startswith("auto"):
-        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, or auto")
-    return int(text) if text.isdecimal() else text
-
-
-def _chat_template(name: str, value: object) -> bool | str:
-    if not isinstance(value, (bool, str)):
-        raise ValueError(f"{name} is {brief(value)}; give true, false, or the name of a template")
+def _one_of(value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise _UnusableError(f"is {brief(value)}; choose one of: {', '.join(known)}")
     return value
 
 
-def _model_name(name: str, value: object) -> str:
-    text = _text(name, str(value) if isinstance(value, (int, float)) else value)
+def _word(value: Any) -> str:
+    known = [word.replace(" ", "_") for word in reversed(WORDS)]
+    return _one_of(str(value).replace(" ", "_"), known).replace("_", " ")
+
+
+def _exports(value: Any) -> tuple[str, ...]:
+    return tuple(_one_of(one, [*EXPORTS]) for one in _names(value))
+
+
+def _slurm(value: Any) -> dict[str, Any]:
+    return _without_none(_usable(value, isinstance(value, Mapping)))
+
+
+def _chat_template(value: Any) -> bool | str:
+    return _usable(value, isinstance(value, (bool, str)))  # type: ignore[no-any-return]
+
+
+def _batch_size(value: Any) -> int | str:
+    return value if str(value).startswith("auto") else int(_usable(_whole(value), _whole(value) > 0))
+
+
+def _model_name(value: Any) -> str:
+    text = _text(str(value) if isinstance(value, (int, float)) else value)
     if not MODEL_NAME.fullmatch(text):
-        raise ValueError(
-            f"{name} is {brief(text)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
+        raise _UnusableError(
+            f"is {brief(text)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
         )
     return text
 
 
-def _models(name: str, value: object) -> list[Any]:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {brief(value)}; give a list of models, each with a name and model_args")
-    return [_without_none(one) if isinstance(one, Mapping) else one for one in value]
+def _models(value: Any) -> list[Any]:
+    given = _usable(value, isinstance(value, (list, tuple)) and value)
+    return [_without_none(one) if isinstance(one, Mapping) else one for one in given]
 
 
 def _without_none(told: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in told.items() if value is not None}
 
 
-def _audits(name: str, value: object) -> tuple[str, ...]:
-    audits = () if value in ([], (), False) else _names(name, value)
+def _audits(value: Any) -> tuple[str, ...]:
+    audits = () if value is False else _names(value)
     for audit in audits:
         if audit not in suffixes():
             nearest = did_you_mean(audit, suffixes()) or f"; choose from: {', '.join(sorted(suffixes()))}"
-            raise ValueError(f"{name} has {audit!r}, which is not an audit{nearest}")
+            raise _UnusableError(f"has {audit!r}, which is not an audit{nearest}")
     return audits
 
 
+NAMES = "one name, or several separated by commas"
 FromOne = Annotated[int, _whole_number(1)]
-Text = Annotated[str, _field(_text)]
-Switch = Annotated[bool, _field(_switch)]
+Text = Annotated[str, _field(_text, "a text")]
+Switch = Annotated[bool, _field(lambda value: _usable(value, isinstance(value, bool)), "true or false")]
 SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), arbitrary_types_allowed=True)
 
 
@@ -283,13 +263,17 @@ class PlanModel(BaseModel):
 
     model_config = SETTINGS
 
-    name: Annotated[str, _field(_model_name)] = ""
+    name: Annotated[str, _field(_model_name, "a text")] = ""
     model: Text = "hf"
-    model_args: Annotated[dict[str, Any], _field(_model_arguments)] = {}
+    model_args: Annotated[
+        dict[str, Any], _arguments_without(BESIDE_ARGUMENTS, "which lm_eval takes beside them; give it on its own")
+    ] = {}
     gpus: Annotated[int, _whole_number(0)] = 0
-    batch_size: Annotated[int | str, _field(_batch_size)] | None = None
+    batch_size: Annotated[int | str, _field(_batch_size, "a whole number from 1, or auto")] | None = None
     device: Text | None = None
-    apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
+    apply_chat_template: Annotated[bool | str, _field(_chat_template, "true, false, or the name of a template")] = (
+        False
+    )
     system_instruction: Text | None = None
     workers: FromOne | None = None
     _in_memory: Any = PrivateAttr(default=None)
@@ -310,10 +294,16 @@ class PlanModel(BaseModel):
         """The name of its folder: its own, or made from the arguments that name the model."""
         if self.name:
             return self.name
+        called = re.sub(r"[^A-Za-z0-9._+-]", "_", self.who.name)
+        return called[-LONGEST_KEY:].lstrip("._+-") or self.model
+
+    @property
+    def who(self) -> NamedModel:
+        """As lm_eval's command line names it."""
         from lm_eval_leakage.harness.saved_run import NamedModel
 
-        called = re.sub(r"[^A-Za-z0-9._+-]", "_", NamedModel(self.model, self.model_args).name)
-        return called[-LONGEST_KEY:].lstrip("._+-") or self.model
+        told = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
+        return NamedModel(**_without_none(told), called=self.name, loaded=self.loaded)
 
 
 class Plan(BaseModel):
@@ -349,34 +339,38 @@ class Plan(BaseModel):
 
     model_config = SETTINGS
 
-    models: Annotated[tuple[PlanModel, ...], _field(_models)]
-    tasks: Annotated[tuple[str, ...], _field(_names)]
-    runs: Annotated[tuple[Path, ...], _field(_folders)] = ()
+    models: Annotated[tuple[PlanModel, ...], _field(_models, "a list of models, each with a name and model_args")]
+    tasks: Annotated[tuple[str, ...], _field(_names, NAMES)]
+    runs: Annotated[tuple[Path, ...], _field(_folders, "one folder, or a list of folders")] = ()
     reference: Annotated[Path | dict[str, Any], _field(_reference)] | None = None
-    unseen: Annotated[Path, _field(_unseen)] | None = None
+    unseen: Annotated[Path, _field(_unseen, "a text")] | None = None
     orders: Annotated[str, _field(_orders)] | None = None
-    audits: Annotated[tuple[str, ...], _field(_audits)] = CHECKED_AUDITS
+    audits: Annotated[tuple[str, ...], _field(_audits, NAMES)] = CHECKED_AUDITS
     accuracy: Switch = True
-    questions: Annotated[int | str | None, _field(_questions)] = ENOUGH
+    questions: Annotated[
+        int | str | None, _field(_questions, f"a whole number from 1, {ALL_QUESTIONS!r} or {ENOUGH!r}")
+    ] = ENOUGH
     budget: FromOne | None = None
-    detect: Annotated[float, _field(_share)] = DETECT
+    detect: Annotated[float, _field(_share, "a share of the questions above 0, such as 20% or 0.2")] = DETECT
     max_tokens_asked: FromOne | None = None
-    seed: Annotated[int, _whole_number()] = 0
+    seed: Annotated[int, _field(_whole, "a whole number")] = 0
     num_fewshot: Annotated[int, _whole_number(0)] | None = None
-    metadata: Annotated[dict[str, Any], _field(_metadata)] = {}
-    output_path: Annotated[Path, _field(_path)] = Path("leakage")
+    metadata: Annotated[
+        dict[str, Any], _arguments_without(SET_BY_UNITS, "which each unit has for itself; give the number as shards")
+    ] = {}
+    output_path: Annotated[Path, _field(_path, "a text")] = Path("leakage")
     include_path: Text | None = None
-    imports: Annotated[tuple[str, ...], _field(_names)] = ()
+    imports: Annotated[tuple[str, ...], _field(_names, NAMES)] = ()
     engine: Text | None = None
     address: Text | None = None
     shards: Annotated[int, _whole_number(1, MOST_SHARDS)] = 1
     retries: Annotated[int, _whole_number(0)] = 1
-    minutes: Annotated[float, _field(_minutes)] | None = None
+    minutes: Annotated[float, _field(_minutes, "a number of minutes above 0")] | None = None
     workers: FromOne | None = None
-    slurm: Annotated[dict[str, Any], _field(_slurm)] = {}
+    slurm: Annotated[dict[str, Any], _field(_slurm, "names and values, such as partition: gpu")] = {}
     fail_on: Annotated[str, _field(_word)] | None = None
     allow_untold: Switch = False
-    export: Annotated[tuple[str, ...], _field(_exports)] = ()
+    export: Annotated[tuple[str, ...], _field(_exports, NAMES)] = ()
     dry_run: Switch = False
     quiet: Switch = False
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from typing import Any
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
-from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
-from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
+from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
+from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.task_shelf import (
     LoadedTask,
     PlacedRow,
@@ -38,11 +38,12 @@ from lm_eval_leakage.jobs.plan import (
     CONFUSION,
     ENOUGH,
     REFERENCE,
+    ROOMS,
     RUN,
+    RUNS,
     TOKENS,
     UNSEEN,
     Plan,
-    PlanModel,
     Unit,
 )
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
@@ -60,12 +61,6 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import visible
-
-
-def named_model(one: PlanModel) -> NamedModel:
-    how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
-    return NamedModel(one.model, one.model_args, *how, one.name, one.system_instruction, one.loaded)
-
 
 ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
 
@@ -272,9 +267,13 @@ def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
 
 
 TO_RUN, THERE, NOT_NEEDED, NOT_POSSIBLE = "to run", "there already", "not needed", "not possible"
-ACCURACY_RUN, ORDERS_RUN = "accuracy", "option orders"
-TOKENS_RUN, CONFUSION_RUN = "token-level evidence", "choice confusion"
-REFERENCE_RUN, UNSEEN_RUN = "reference", "unseen questions"
+ORDERS_RUN, REFERENCE_RUN, UNSEEN_RUN = "option orders", "reference", "unseen questions"
+IN_WORDS = {
+    RUN: "accuracy",
+    FIRST_AUDIT: ORDERS_RUN,
+    TOKENS: "token-level evidence",
+    CONFUSION: "choice confusion",
+}
 HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
 
 
@@ -368,7 +367,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*first, cells[-1]]).rstrip()
 
 
-IN_WORDS = {FIRST_AUDIT: ORDERS_RUN, TOKENS: TOKENS_RUN, CONFUSION: CONFUSION_RUN}
 NOT_ALIKE = "the benchmark's own prompt is not one in which other questions can be asked"
 TASKS_KEPT = 8  # of which the drawn questions are remembered
 
@@ -395,6 +393,7 @@ class UnitJob:
 
 
 StepAndJob = tuple[PlannedStep, UnitJob | None]
+Planned = Mapping[Unit, StepAndJob]
 
 
 class Planner:
@@ -405,9 +404,10 @@ class Planner:
 
     def __init__(self, plan: Plan, shelf: TaskShelf, early: Collection[str] = ()) -> None:
         self.plan, self.shelf, self.early = plan, shelf, early
-        self._tokenizers: dict[str, TokenizerOnly | None] = {}
-        self._given: dict[str, PresentRuns] = {}
-        self._task = lru_cache(TASKS_KEPT)(self._new_task)
+        self._task = lru_cache(TASKS_KEPT)(partial(_PlannedTask, self))
+        # by the keys of models; a tokenizer is None if it is not on this machine
+        self.tokenizer = cache(lambda key: tokenizer_on_disk(plan.model(key).model_args))
+        self.given = cache(lambda key: _given_runs(plan, plan.model(key).who))
 
     def step(self, unit: Unit, places: Sequence[Path] = ()) -> StepAndJob:
         """What is to be done for a unit, and what its model is asked if it has to be.
@@ -420,19 +420,19 @@ class Planner:
         main = unit.model if is_own else self.plan.models[0].key
         return self._task(main, unit.task).planned(unit, places)
 
-    def tokenizer(self, model: PlanModel) -> TokenizerOnly | None:
-        """None if it is not on this machine."""
-        if model.key not in self._tokenizers:
-            self._tokenizers[model.key] = tokenizer_on_disk(model.model_args)
-        return self._tokenizers[model.key]
+    def table(self, planned: Planned, left_out: Mapping[tuple[str, str], str]) -> CheckPlan:
+        """Of a plan of one model.
 
-    def given(self, model: PlanModel) -> PresentRuns:
-        if model.key not in self._given:
-            self._given[model.key] = _given_runs(self.plan, named_model(model))
-        return self._given[model.key]
-
-    def _new_task(self, model: str, task: str) -> _PlannedTask:
-        return _PlannedTask(self, self.plan.model(model), task)
+        left_out: kinds of units of tasks that are not possible, with the reasons
+        """
+        model, place = self.plan.models[0], self.plan.tasks.index
+        steps = [
+            PlannedStep(task, in_words(kind), 0, 0, 0, NOT_POSSIBLE, why) for (task, kind), why in left_out.items()
+        ]
+        steps += [planned[unit][0] for unit in sorted(planned, key=lambda unit: ROOMS.index(unit.room))]
+        steps.sort(key=lambda step: place(step.task))
+        is_counted = self.tokenizer(model.key) is not None
+        return CheckPlan(model.who.name, model.model, self.plan.seed, tuple(steps), is_counted)
 
 
 def _unlike(present: PresentRuns) -> Iterator[str]:
@@ -464,9 +464,9 @@ def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
 class _PlannedTask:
     """The questions that are drawn of one task for one model, and its units."""
 
-    def __init__(self, planner: Planner, model: PlanModel, name: str) -> None:
+    def __init__(self, planner: Planner, model: str, name: str) -> None:
         self.planner, self.plan, self.model, self.name = planner, planner.plan, model, name
-        self.who, self.given = named_model(model), planner.given(model)
+        self.who, self.given = self.plan.model(model).who, planner.given(model)
         orders, folder = self.plan.orders, self.plan.reference
         self.of_orders: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
         self.base = self._loaded(name)
@@ -521,89 +521,98 @@ class _PlannedTask:
             return {self.name: ""}
         return {task.audited: digest_of_rows(task, documented=False) for task in self.orders.leaves.values()}
 
+    # ------------------------------------------------------------------ the steps
+
     def planned(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
-        step, job = self._reference(unit, places) if unit.room == REFERENCE else self._own(unit, places)
+        job, step = None, self._without_asking(unit)
+        if step is None:
+            step, job = self._asked(unit, self._task_of(unit), places)
         whole = len(self.chosen) == self.n_questions
         return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged), job
 
-    # ------------------------------------------------------------------ the steps
-
-    def _own(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
-        """Of the model itself, on the benchmark or on unseen questions."""
+    def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
+        words = [in_words(unit.suffix)]
         if unit.room == UNSEEN:
-            asked = {"data_files": str(self.plan.unseen), **unit.metadata}
-            loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)
-            if unit.suffix in (TOKENS, CONFUSION) and not isinstance(loaded, str):
-                loaded = self._asked_alike(unit.suffix, loaded, asked)
-            rows = [] if isinstance(loaded, str) else placed_rows(loaded)
-            what = f"{UNSEEN_RUN}: {in_words(unit.suffix)}"
-            is_own = unit.model == self.model.key
-            step = PlannedStep(self.name, what if is_own else f"{REFERENCE_RUN}: {what}", len(rows))
-            return self._asked(step, unit, loaded, rows, places)
-        step = PlannedStep(self.name, in_words(unit.kind), len(self.chosen))
-        if self.given.has_all(unit.kind, self.chosen):
-            files = self.given.with_any(unit.kind, self.chosen)
-            step = replace(step, status=THERE, note=_folders(files), files=tuple(map(str, files)))
-            return replace(step, remarks=tuple(_unlike(self.given))), None
-        metadata = self.of_orders if unit.kind == FIRST_AUDIT else {}
-        known = {RUN: self.base, FIRST_AUDIT: self.orders} if not unit.metadata else {}
-        loaded = known.get(unit.kind) or self._loaded(unit.asked, {**metadata, **unit.metadata})
-        rows = self.chosen if unit.kind == RUN else self._found_in(loaded)
-        return self._asked(step, unit, loaded, rows, places)
+            words.insert(0, UNSEEN_RUN)
+        if unit.room == REFERENCE or unit.model != self.model:
+            words.insert(0, REFERENCE_RUN)
+        return PlannedStep(self.name, ": ".join(words), n_questions, status=status, note=note)
 
-    def _reference(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
-        step = PlannedStep(self.name, f"{REFERENCE_RUN}: {in_words(unit.suffix)}", len(self.chosen))
-        arguments = self.plan.model(unit.model).model_args
-        if unit.suffix == TOKENS:
-            loaded = self._loaded(unit.asked, unit.metadata, arguments)
-            return self._asked(step, unit, loaded, self._found_in(loaded), places)
+    def _there(self, unit: Unit, n_questions: int, files: Sequence[Path]) -> PlannedStep:
+        folders = ", ".join(dict.fromkeys(str(file.parent) for file in files))
+        return replace(self._step(unit, n_questions, THERE, folders), files=tuple(map(str, files)))
+
+    def _without_asking(self, unit: Unit) -> PlannedStep | None:
+        """What given runs answer, or why the reference is not asked; None if the model is to be asked."""
+        n = len(self.chosen)
+        if unit.room == RUNS and self.given.has_all(unit.kind, self.chosen):
+            step = self._there(unit, n, self.given.with_any(unit.kind, self.chosen))
+            return replace(step, remarks=tuple(_unlike(self.given)))
+        if unit.room != REFERENCE or unit.suffix == TOKENS:
+            return None
         if isinstance(self.orders, str):
-            return replace(step, status=NOT_POSSIBLE, note=self.orders), None
+            return self._step(unit, n, NOT_POSSIBLE, self.orders)
         if all(task.orders.status in EXACT for task in self.orders.leaves.values()):
-            return replace(step, status=NOT_NEEDED, note="the published orders were drawn at random"), None
-        folder = self.plan.reference
-        if isinstance(folder, Path):
-            found = [] if self.references is None else self.references.among(self.chosen)
-            note = str(folder) if found else f"{folder} has no audit of these questions by another model"
-            return replace(step, n_questions=len(found), status=THERE if found else NOT_POSSIBLE, note=note), None
-        metadata = {"control_form": False, **self.of_orders, **unit.metadata}
-        loaded = self._loaded(unit.asked, metadata, arguments)
-        return self._asked(step, unit, loaded, self._found_in(loaded), places)
+            return self._step(unit, n, NOT_NEEDED, "the published orders were drawn at random")
+        if self.references is None:
+            return None
+        if found := self.references.among(self.chosen):
+            return self._step(unit, len(found), THERE, str(self.plan.reference))
+        why = f"{self.plan.reference} has no audit of these questions by another model"
+        return self._step(unit, 0, NOT_POSSIBLE, why)
+
+    def _task_of(self, unit: Unit) -> LoadedTask | str:
+        """What the model is asked, or why it cannot be."""
+        if unit.room == RUNS and unit.n_shards == 1 and unit.kind in (RUN, FIRST_AUDIT):
+            return self.base if unit.kind == RUN else self.orders
+        asked: dict[str, object] = {**unit.metadata}
+        if unit.room == UNSEEN:
+            asked["data_files"] = str(self.plan.unseen)
+        elif unit.suffix == FIRST_AUDIT:
+            asked |= self.of_orders | ({"control_form": False} if unit.room == REFERENCE else {})
+        loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)
+        if isinstance(loaded, str) or unit.room != UNSEEN or unit.suffix not in (TOKENS, CONFUSION):
+            return loaded
+        return self._asked_alike(unit.suffix, loaded, asked)
+
+    def _rows_of(self, unit: Unit, loaded: LoadedTask | str) -> list[PlacedRow]:
+        """The drawn questions; an audit whose rows are not questions of the benchmark, such as one of question orders,
+        draws from its own. All of the unseen ones."""
+        if unit.kind == RUN:
+            return self.chosen
+        rows = [] if isinstance(loaded, str) else placed_rows(loaded)
+        if unit.room == UNSEEN:
+            return rows
+        return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen))) or self._drawn(rows)
 
     # ------------------------------------------------------------------ parts of a step
 
-    def _asked(
-        self,
-        step: PlannedStep,
-        unit: Unit,
-        loaded: LoadedTask | str,
-        rows: Sequence[PlacedRow],
-        places: Sequence[Path],
-    ) -> StepAndJob:
+    def _asked(self, unit: Unit, loaded: LoadedTask | str, places: Sequence[Path]) -> StepAndJob:
         """What is there already, else what is to be run, else why it cannot be."""
+        rows = self._rows_of(unit, loaded)
+        n = len(rows if unit.room == UNSEEN else self.chosen)
         if isinstance(loaded, str):
-            return replace(step, status=NOT_POSSIBLE, note=loaded), None
-        model = self.plan.model(unit.model)
-        who = named_model(model)
+            return self._step(unit, n, NOT_POSSIBLE, loaded), None
+        who = self.plan.model(unit.model).who
         for place in places:
             present = present_runs([place], who, needs_control=unit.room != REFERENCE)
             if files := present.exact(unit.suffix, rows, loaded):
-                return replace(step, status=THERE, note=_folders(files), files=tuple(map(str, files))), None
+                return self._there(unit, n, files), None
         needs = {needs_of(task) for task in loaded.leaves.values()}
         reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
         if reasons or not rows:
-            return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
+            return self._step(unit, n, NOT_POSSIBLE, reasons[0] if reasons else "no question can be read"), None
         samples = samples_of(rows)
         if unit.kind not in self._sizes:
-            tokenizer = self.planner.tokenizer(model)
+            tokenizer = self.planner.tokenizer(unit.model)
             self._sizes[unit.kind] = size_of_chosen(loaded.leaves, samples, tokenizer, who.apply_chat_template)
         size = self._sizes[unit.kind]
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
-            return replace(step, n_questions=len(rows), status=NOT_POSSIBLE, note=reason), None
+            return self._step(unit, len(rows), NOT_POSSIBLE, reason), None
+        step = self._step(unit, len(rows))
         step = replace(
             step,
-            n_questions=len(rows),
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
             note=self._of_count(rows) if step.what == ORDERS_RUN else "",
@@ -660,12 +669,6 @@ class _PlannedTask:
             return NOT_ALIKE
         return loaded if score == "letters" else self._loaded(f"{self.name}_{CONFUSION}", {**asked, "score": score})
 
-    def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
-        """The drawn questions; an audit whose rows are not questions of the benchmark, such as one of question orders,
-        draws from its own."""
-        rows = [] if isinstance(loaded, str) else placed_rows(loaded)
-        return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen))) or self._drawn(rows)
-
 
 def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
     """Choice confusion needs its answer, too."""
@@ -674,9 +677,5 @@ def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
     return next((one for one in questions if suffix == TOKENS or one.answer is not None), None)
 
 
-def _folders(files: Sequence[Path]) -> str:
-    return ", ".join(dict.fromkeys(str(file.parent) for file in files))
-
-
 def in_words(kind: str) -> str:
-    return ACCURACY_RUN if kind == RUN else IN_WORDS.get(kind, kind)
+    return IN_WORDS.get(kind, kind)

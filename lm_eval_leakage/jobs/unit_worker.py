@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,7 @@ from typing import Any
 
 from lm_eval_leakage.files import log_to_add_to
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.request_tokens import tokens_of
+from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens_of
 from lm_eval_leakage.harness.saved_run import Heard, KeptModels, one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
@@ -28,7 +29,8 @@ from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, facts_of, refuse_another
 from lm_eval_leakage.jobs.plan import Plan, Unit
-from lm_eval_leakage.jobs.planning import PlannedStep, Planner, StepAndJob, UnitJob, named_model
+from lm_eval_leakage.jobs.planning import ORDERS_RUN, Planned, PlannedStep, Planner, StepAndJob, UnitJob
+from lm_eval_leakage.results.formatting import count, duration
 from lm_eval_leakage.texts import in_one_sentence
 
 STREAMS = (1, 2)  # stdout and stderr, as descriptors
@@ -94,20 +96,38 @@ def time_limit(minutes: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-Narrate = Callable[[PlannedStep, UnitJob], Heard]  # begins a unit; hears its requests
-
-
 @dataclass(frozen=True)
 class OnScreen:
     """What a worker needs that is this process, whose user looks on.
 
-    planned: what there is to do for the units
-    narrate: says what begins
+    planned: what there is to do for the units; left: those that are to be done
+    say: prints
     """
 
-    planned: Mapping[Unit, StepAndJob]
-    narrate: Narrate
+    planned: Planned
+    left: Sequence[Unit]
+    say: Callable[[str], None]
     quiet: bool
+
+    def narrated(self, step: PlannedStep, job: UnitJob) -> Heard:
+        """Says which run begins and, when its first requests are answered, how long it and the rest will take."""
+        steps = [self.planned[unit][0] for unit in self.left]
+        place = steps.index(step)
+        self.say(f"\n[{place + 1}/{len(steps)}] {step.task}: {step.what}, {job.who.name}")
+        later = sum(after.n_tokens for after in steps[place + 1 :])
+        time_left = TimeLeft(job.size.n_characters, partial(self._tell, step, later))
+        return lambda method, request: time_left.done(n_characters(request))
+
+    def _tell(self, step: PlannedStep, n_later: int, pace: Pace) -> None:
+        """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have
+        too few requests to tell."""
+        whole = ""
+        if step.what == ORDERS_RUN and n_later and step.n_tokens:
+            later = n_later * pace.seconds / (pace.share * step.n_tokens)
+            whole = f", {duration(pace.left + later)} for the whole check"
+        done = count(round(pace.share * step.n_requests))
+        left = f"about {duration(pace.left)} left for this run{whole}"
+        self.say(f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; {left}")
 
 
 class UnitWorker(ExitStack):
@@ -121,7 +141,7 @@ class UnitWorker(ExitStack):
     ) -> None:
         super().__init__()
         self._plan, self._folder, self._worker, self._screen = plan, folder, worker_name, screen
-        self._who = named_model(plan.model(model))
+        self._who = plan.model(model).who
         self._kept: KeptModels | None = None
         self._planner: Planner | None = None
         self._not_loaded: list[str] = []
@@ -193,7 +213,7 @@ class UnitWorker(ExitStack):
             refuse_another(self._folder, unit.model, self._who.identity)
             self._kept = self.enter_context(one_loaded_model(self._who.loaded))
         if self._screen is not None:
-            heard.also = self._screen.narrate(step, job)
+            heard.also = self._screen.narrated(step, job)
         run_saved(job.who, job.loaded, job.samples, work, self._kept, heard, job.seed)
         return step
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.jobs.estimates import CheckedPlan, Impossible
+from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, UNIT_FILE, CampaignFolder, digests_of
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, identity_of_unit
 from lm_eval_leakage.jobs.outcome import TABLE_FILES, VERDICTS, CheckedTask, conclude, texts_of
-from lm_eval_leakage.jobs.plan import Plan, Unit, as_settings
+from lm_eval_leakage.jobs.plan import Unit, as_settings
 from lm_eval_leakage.logs.run import ANNOTATED
 
 
@@ -40,7 +40,7 @@ def verify(folder: CampaignFolder) -> Verification:
         found += _of_model(folder, Unit.of_id(name), unit, manifest.get("models") or {})
         found += _of_unit(folder.run_of(Unit.of_id(name)), unit["files"])
     n_files = sum(len(unit["files"]) for unit in told.values())
-    return Verification(len(told), n_files, (*found, *_of_verdicts(folder, manifest)))
+    return Verification(len(told), n_files, (*found, *_of_verdicts(folder)))
 
 
 def _of_plan(folder: CampaignFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _of_plan(folder: CampaignFolder, manifest: Mapping[str, Any]) -> Iterator[st
     told = manifest.get("plan") or {}
     if as_settings(plan) | {"output_path": ""} != told | {"output_path": ""}:  # a campaign may be moved
         yield f"{folder.path / PLAN} is not the plan of the manifest"
-    units = _prepared(plan, manifest).units()
+    units = CheckedPlan.of(folder).units()
     known = {*(manifest.get("units") or {}), *(one.unit.id for one in folder.failed(units) if not one.ok)}
     for unit in units:
         if unit.id not in known:
@@ -103,14 +103,10 @@ def _of_unit(place: Path, told: Mapping[str, str]) -> Iterator[str]:
             yield f"{place / name} was changed after the unit was complete"
 
 
-def _prepared(plan: Plan, manifest: Mapping[str, Any]) -> CheckedPlan:
-    return CheckedPlan(plan, tuple(Impossible(**one) for one in manifest.get("impossible") or ()))
-
-
-def _of_verdicts(folder: CampaignFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _of_verdicts(folder: CampaignFolder) -> Iterator[str]:
     """Of the last command. Remedies name the folder, which may have been moved, and times are their own."""
     try:
-        prepared = _prepared(folder.plan, manifest)
+        prepared = CheckedPlan.of(folder)
         saved = json.loads((folder.path / VERDICTS).read_text(encoding="utf-8"))["verdicts"]
         known = [replace(CheckedTask(**record), summary="") for record in saved]
     except (OSError, ValueError, TypeError, KeyError) as error:

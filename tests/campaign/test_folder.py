@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.files import PART, add_record
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, attempt_of, digests_of, new_attempts
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, digests_of, new_attempts
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
 from lm_eval_leakage.jobs.plan import Unit, units_of
+from lm_eval_leakage.texts import as_json
 from tests.campaign.campaigns import small_plan
 
 UNITS = units_of(small_plan(models=[{"name": "a"}, {"name": "b"}], tasks="t,u", accuracy=False))
@@ -68,26 +69,23 @@ def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path
     assert folder.failed([ONE, OTHER]) == [attempt(ONE, 3)]
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", '{"unit": 1}', '{"unit": "a/t/run/0of1", "more": 1}'])
-def test_what_is_not_an_attempt_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="is not the line of an attempt"):
-        attempt_of(line)
+OF_NO_ATTEMPT = b'\n{}\n[]\n{"unit": \n{"unit": 1}\n{"unit": "a/t/run/0of1", "more": 1}\n'
 
 
 def test_each_new_attempt_is_heard_of_once_and_when_its_line_is_complete(tmp_path: Path) -> None:
     (place := tmp_path / "attempts").mkdir()
     first, second, read = attempt(ONE, 1), attempt(ONE, 2), dict[str, int]()
     assert new_attempts(tmp_path / "not there yet", read) == []
-    add_record(place / "a.jsonl", attempt(ONE).as_line)
+    add_record(place / "a.jsonl", as_json(attempt(ONE).as_record))
     assert new_attempts(tmp_path, read) == [attempt(ONE)]
     assert new_attempts(tmp_path, read) == []
-    add_record(place / "b.jsonl", second.as_line)
-    add_record(place / "a.jsonl", first.as_line)
+    add_record(place / "b.jsonl", as_json(second.as_record))
+    add_record(place / "a.jsonl", as_json(first.as_record))
     assert new_attempts(tmp_path, read) == [first, second]
-    line = first.as_line.encode() + b"\n"
-    (place / "c.jsonl").write_bytes(b'{"unit": \n' + line + line[:20])
+    line = as_json(first.as_record).encode() + b"\n"
+    (place / "c.jsonl").write_bytes(OF_NO_ATTEMPT + line + line[:20])
     assert new_attempts(tmp_path, read) == [first]
-    (place / "c.jsonl").write_bytes(b'{"unit": \n' + line + line)
+    (place / "c.jsonl").write_bytes(OF_NO_ATTEMPT + line + line)
     assert new_attempts(tmp_path, read) == [first]
     assert new_attempts(tmp_path, read) == []
 

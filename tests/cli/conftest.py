@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lm_eval_leakage import cli
+from tests.results.harness_files import answered, audited, row, write_run
 
 
 @pytest.fixture
@@ -23,3 +25,12 @@ def typed(monkeypatch, capsys):
         return code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run and an audit of six questions in `runs`, of which three are flagged and answered correctly."""
+    docs = [row(i) for i in range(6)]
+    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 3) for i, doc in enumerate(docs)]})
+    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 3) for i, doc in enumerate(docs)]})
+    return tmp_path

@@ -23,7 +23,7 @@ from lm_eval_leakage import cli
 from lm_eval_leakage.cli.ending import end_in_words, in_words, note, say, warn
 from lm_eval_leakage.harness.seams.patching import Refusal
 from tests.checking.conftest import GivenTasksOnly
-from tests.results.harness_files import answered, audited, row, write_run
+from tests.results.harness_files import audited, row, write_run
 
 EVIL = "m\x1b[31m\x9b1m\x7f\r\n|x\u202e\u2028\ud800"
 
@@ -65,38 +65,9 @@ def child(
         return Process(code, out.decode(encoding), errors.read())
 
 
-@pytest.fixture
-def ended(monkeypatch, capsys):
-    """Runs a command as typed; returns its exit code and stderr."""
-
-    def run(*words: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 1
-        return code, capsys.readouterr().err
-
-    return run
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    docs = [row(i) for i in range(6)]
-    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 3) for i, doc in enumerate(docs)]})
-    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 3) for i, doc in enumerate(docs)]})
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ("annotate", "{}/runs", "--output_path", "{}/file"),
-        ("report", "{}/runs", "--output_path", "{}/runs"),
-        ("report", "{}/runs", "--output_path", "{}/file/page.html"),
-        ("leaderboard", "{}/runs", "--output_path", "{}/runs"),
-        ("leaderboard", "{}/runs", "--format", "csv", "--output_path", "{}/runs"),
         ("annotate", "{}/runs", "--calibration", "{}/deep.json"),
         ("annotate", "{}/runs", "--calibration", "{}"),
         ("annotate", "{}/empty"),
@@ -108,27 +79,27 @@ def folder(tmp_path) -> Path:
     ],
     ids=lambda words: " ".join(words),
 )
-def test_an_error_that_the_user_can_fix_is_one_sentence_and_exit_2(folder, ended, words) -> None:
+def test_an_error_that_the_user_can_fix_is_one_sentence_and_exit_2(folder, typed, words) -> None:
     (folder / "file").write_text("")
     (folder / "empty").mkdir()
     (folder / "deep.json").write_text("[" * 100_000)
-    code, err = ended(*(word.format(folder) for word in words))
+    code, _, err = typed(*(word.format(folder) for word in words))
     assert (code, "Traceback" in err) == (2, False)
     assert err.strip()
 
 
-def test_files_nested_too_deeply_are_named_and_the_others_are_read(folder, ended) -> None:
+def test_files_nested_too_deeply_are_named_and_the_others_are_read(folder, typed) -> None:
     place = folder / "runs" / "m"
     (place / "results_2027-01-01T00-00-00.json").write_text('{"results":' * 100_000)
     (log,) = place.glob("samples_bench_leakage_perm_*")
     log.write_text(log.read_text() + '{"doc":' * 100_000 + "\n")
-    code, err = ended("annotate", folder / "runs", "--dry_run")
+    code, _, err = typed("annotate", folder / "runs", "--dry_run")
     assert code == 0
     assert "not a complete results file" in err
     assert "line 7: left out" in err
 
 
-def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(folder, ended) -> None:
+def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(folder, typed) -> None:
     (log,) = folder.rglob("samples_bench_leakage_perm_*")
     log.write_text(log.read_text().splitlines(keepends=True)[0])
     said = "lacks questions of bench_leakage_perm: it holds 1 of 6 by max_order"
@@ -141,11 +112,11 @@ def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(fol
         ("leaderboard", runs, "--format", "markdown"),
         ("prevalence", runs),
     ):
-        code, err = ended(*words)
+        code, _, err = typed(*words)
         assert (code, said in err) == (0, True), words
     assert said in page.read_text().partition('<section id="by-task">')[0]
     assert said in board.read_text().partition('<section id="standings">')[0]
-    code, err = ended("annotate", runs, "--dry_run", "--fail-on", "pvalue<0.9")
+    code, _, err = typed("annotate", runs, "--dry_run", "--fail-on", "pvalue<0.9")
     assert code == 2
     assert "--fail-on does not judge incomplete logs" in err
 
@@ -197,12 +168,12 @@ def test_ctrl_c_is_no_traceback(capsys) -> None:
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch, ended) -> None:
+def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch, typed) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "_main", stop)
-    assert ended("annotate") == (130, "interrupted\n")
+    assert typed("annotate") == (130, "", "interrupted\n")
 
 
 def test_a_signal_ends_a_command_with_130() -> None:
@@ -327,6 +298,6 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_reason_and_the_remedy
     assert in_words(raised.value) == said
 
 
-def test_lm_evals_exit_code_1_is_none_of_a_condition_that_was_met(ended, monkeypatch) -> None:
+def test_lm_evals_exit_code_1_is_none_of_a_condition_that_was_met(typed, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.tasks.TaskManager", GivenTasksOnly)
-    assert ended("validate", "--tasks", "nosuch_*")[0] == 2
+    assert typed("validate", "--tasks", "nosuch_*")[0] == 2

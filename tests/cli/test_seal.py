@@ -113,17 +113,11 @@ def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Pa
 # ---------------------------------------------------------------------- verify
 
 
-def test_an_unchanged_benchmark_is_verified_in_a_sentence(typed, made: Path) -> None:
+def test_an_unchanged_benchmark_is_verified_with_its_commitment_and_the_head_of_its_ledger(typed, made: Path) -> None:
     code, out, err = typed("seal", "verify", made / "public", made / "private")
-    seal = read_seal(made / "private")
     assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        "verified: 8 questions of mine, in mine.jsonl and mine.parquet, each in the wording, order and place that the "
-        f"key draws, and key and all versions are what commitment.json fixed ({seal.commitment})",
-        f"ledger: 0 looks, head {read_ledger(made / 'private', seal).head}; publish it where nothing can be changed "
-        "later (a commit in a public repository, a timestamp service): whoever has the key can write another ledger, "
-        "and only a published head shows that",
-    ]
+    seal = read_seal(made / "private")
+    assert (seal.commitment in out, read_ledger(made / "private", seal).head in out) == (True, True)
     assert typed("seal", "verify", made) == (code, out, err)
 
 

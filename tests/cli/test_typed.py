@@ -12,7 +12,6 @@ from lm_eval_leakage.cli import commands, ending
 from lm_eval_leakage.cli.ending import SHELLS, completion, shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.results.verdict_words import WORDS
-from tests.results.harness_files import answered, audited, row, write_run
 
 
 def test_the_versions_are_ours_the_harnesss_and_pythons(typed) -> None:
@@ -148,14 +147,6 @@ def test_an_error_on_a_terminal_is_red_and_still_escaped(monkeypatch) -> None:
 
 
 # ---------------------------------------------------------------------- quiet
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    docs = [row(i) for i in range(24)]
-    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 8) for i, doc in enumerate(docs)]})
-    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 8) for i, doc in enumerate(docs)]})
-    return tmp_path
 
 
 def test_quiet_prints_the_result_only(folder: Path, typed) -> None:

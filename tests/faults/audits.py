@@ -20,10 +20,11 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.tasks.audit_names import check_task_names
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.faults.children import KILLED, Ended, kill_at
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import ANSWERS_KEPT, NAME, Place, Weighed, killed
 
 TASK = "fresh_leakage_perm"
+LIMITS = (0, 4_000, 40_000, 60_000, 200_000, 400_000, 1_000_000)  # bytes of a file
 Lines = Sequence[Mapping[str, Any]]
 
 
@@ -84,12 +85,13 @@ class Audit:
     def compare(self, found: Lines, note: str) -> None:
         counts = Counter((line["doc_hash"], line["filter"]) for line in found)
         self.tally.found(f"{note}: questions stand twice", doubled=sum(n - 1 for n in counts.values()))
-        self.tally.found(f"{note}: samples differ", wrong=int(list(found) != list(self.right)))
+        self.tally.found(f"{note}: samples differ", wrong=list(found) != list(self.right))
 
 
-def random_kills(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("kill of an audit at random", 30, 2)
+def random_kills(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Each audit is killed up to three times, at any request."""
-    audit = Audit(folder, tally := Tally("kill of an audit at random"))
+    audit = Audit(folder, tally)
     while tally.tries < tries:
         audit.again()
         n_kills = 0
@@ -97,7 +99,6 @@ def random_kills(folder: Path, tries: int, rng: random.Random) -> Tally:
             n_kills += audit.run(at={rng.randrange(audit.n_requests): killed}).code == KILLED
         tally.tries += n_kills
         audit.finish(f"random kill {tally.tries}", n_kills)
-    return tally
 
 
 AIMS: Sequence[tuple[str, Any, str, tuple[int, ...]]] = (
@@ -111,9 +112,10 @@ AIMS: Sequence[tuple[str, Any, str, tuple[int, ...]]] = (
 )
 
 
-def aimed_kills(folder: Path, tries: int) -> Tally:
+@attack("kill of an audit, aimed", 100, 3)
+def aimed_kills(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Before and after certain calls of each place of AIMS."""
-    audit = Audit(folder, tally := Tally("kill of an audit, aimed"))
+    audit = Audit(folder, tally)
     aims = [(*aim[:3], call, after) for aim in AIMS for call in aim[3] for after in (False, True)]
     for name, owner, method, call, after in aims[:tries]:
         audit.again()
@@ -121,25 +123,25 @@ def aimed_kills(folder: Path, tries: int) -> Tally:
             ended = audit.run()
         tally.tries += int(ended.code == KILLED)
         audit.finish(f"kill {name}, call {call}", 1)
-    return tally
 
 
-def full_disk(folder: Path, limits: Sequence[int]) -> Tally:
+@attack("full disk under an audit", 7, 3)
+def audit_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """A run whose files cannot grow beyond a limit says so and exits with an error; with room it goes on."""
-    audit = Audit(folder, tally := Tally("full disk under an audit"))
-    for limit in limits:
+    audit = Audit(folder, tally)
+    for limit in LIMITS[:tries]:
         audit.again()
         ended = audit.run(size_limit=limit)
         tally.tries += 1
         audit.place.notes.unlink(missing_ok=True)  # it was cut, too
         is_whole = ended.code == 0 and audit.samples() == audit.right
-        tally.found(f"limit {limit}: exit {ended.code}, not whole", wrong=int(ended.code == 0 and not is_whole))
+        tally.found(f"limit {limit}: exit {ended.code}, not whole", wrong=ended.code == 0 and not is_whole)
         audit.finish(f"after a full disk of {limit}")
-    return tally
 
 
-def two_at_once(folder: Path, tries: int) -> Tally:
-    audit = Audit(folder, tally := Tally("two audits in one folder at once"))
+@attack("two audits in one folder at once", 5, 1)
+def two_audits_at_once(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
+    audit = Audit(folder, tally)
     for number in range(tries):
         audit.again()
         pid = os.fork()
@@ -150,11 +152,10 @@ def two_at_once(folder: Path, tries: int) -> Tally:
         _, status = os.waitpid(pid, 0)
         tally.tries += 1
         ends = f"exit {ended.code} and {status}: {ended.output[-400:]}"
-        tally.found(f"two at once {number}: {ends}", lost=int(ended.code != 0 or status != 0))
+        tally.found(f"two at once {number}: {ends}", lost=ended.code != 0 or status != 0)
         for log in audit.place.out.rglob(f"samples_{TASK}_*.jsonl"):
             lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
             audit.compare(lines, f"two at once {number}")
-    return tally
 
 
 # ---------------------------------------------------------------------- models that misbehave
@@ -186,9 +187,10 @@ def _same(pvalue: float | None, other: float | None) -> bool:
     return pvalue == other if pvalue is None or other is None else math.isclose(pvalue, other, rel_tol=1e-12)
 
 
-def misbehaving_models(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("model that misbehaves", 60, 3)
+def misbehaving_models(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """What is not skipped with a reason is what a sound model gives."""
-    audit = Audit(folder, tally := Tally("model that misbehaves"))
+    audit = Audit(folder, tally)
     for number in range(tries):
         audit.again()
         Weighed.spoil = staticmethod(_spoilt(rng))
@@ -199,10 +201,9 @@ def misbehaving_models(folder: Path, tries: int, rng: random.Random) -> Tally:
         tally.tries += 1
         found = audit.samples()
         if ended.code != 0:
-            tally.found(f"model {number}: exit {ended.code} without a reason", wrong=int("cannot" not in ended.output))
+            tally.found(f"model {number}: exit {ended.code} without a reason", wrong="cannot" not in ended.output)
             continue
-        tally.found(f"model {number}: questions are missing", wrong=int(len(found) != len(audit.right)))
+        tally.found(f"model {number}: questions are missing", wrong=len(found) != len(audit.right))
         for mine, sound in zip(found, audit.right, strict=False):
             known = mine["reason"] is not None or _same(mine["pvalue"], sound["pvalue"])
-            tally.found(f"model {number}: a question is wrong in silence", wrong=int(not known))
-    return tally
+            tally.found(f"model {number}: a question is wrong in silence", wrong=not known)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.checking.conftest import questions, written
 from tests.faults.children import KILLED, Ended
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, OF_ACCURACY, OF_ORDERS, TEMPLATE, TRAINED, Place, killed
 from tests.logs.test_broken_files import damage
 
@@ -87,11 +87,19 @@ class Attacked:
         return self.said(self.run())
 
 
-def changes(folder: Path, tries: int, is_campaign: bool) -> Tally:
+@attack("check: model, dtype, template, file, keys changed under their names", 100, 1)
+def check_changes(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Each change at each moment; afterwards it is undone."""
-    command = "campaign" if is_campaign else "check"
-    tally = Tally(f"{command}: model, dtype, template, file, keys changed under their names")
-    attacked = Attacked(Place(folder), is_campaign)
+    _changes(tally, Attacked(Place(folder), is_campaign=False), tries)
+
+
+@attack("campaign: model, dtype, template, file, keys changed under their names", 100, 1)
+def campaign_changes(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
+    """The same."""
+    _changes(tally, Attacked(Place(folder), is_campaign=True), tries)
+
+
+def _changes(tally: Tally, attacked: Attacked, tries: int) -> None:
     right = attacked.fresh()
     assert right.what, "a campaign or a check without a result"
     combinations = list(product(CHANGES, MOMENTS))
@@ -99,7 +107,6 @@ def changes(folder: Path, tries: int, is_campaign: bool) -> Tally:
     for name, moment in combinations[:tries]:
         if moment != MEANWHILE or name in IN_FILES:
             _changed(attacked, tally, right, name, moment)
-    return tally
 
 
 def _changed(attacked: Attacked, tally: Tally, before: Said, name: str, moment: str) -> None:
@@ -114,11 +121,11 @@ def _changed(attacked: Attacked, tally: Tally, before: Said, name: str, moment: 
         ended = attacked.run(at={request: lambda: CHANGES[name](place)})
         found = attacked.said(ended)
         tally.found(
-            f"{note}: of neither: {ended.output[-400:]}", wrong=int(found not in (before, after) and ended.code != 2)
+            f"{note}: of neither: {ended.output[-400:]}", wrong=found not in (before, after) and ended.code != 2
         )
     else:
         ended = attacked.run(at={} if request is None else {request: killed})
-        tally.found(f"{note}: not killed", lost=int((ended.code == KILLED) != (request is not None)))
+        tally.found(f"{note}: not killed", lost=(ended.code == KILLED) != (request is not None))
         CHANGES[name](place)
     tally.tries += 1
     _compare(attacked, tally, after, note)
@@ -139,13 +146,13 @@ def _compare(attacked: Attacked, tally: Tally, right: Said, note: str) -> None:
     ended = attacked.run()
     found = attacked.said(ended)
     is_refused = ended.code == 2 and bool(ended.output.strip())
-    tally.found(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=int(found != right and not is_refused))
+    tally.found(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=found != right and not is_refused)
 
 
-def older_verdicts(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("folder with older verdicts", 12, 0)
+def older_verdicts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Three older checks of other benchmarks lie in the folder, and sometimes their verdicts are damaged: words,
     numbers and exit code are those of a fresh folder. The model's memory is around what is just evidence."""
-    tally = Tally("folder with older verdicts")
     attacked = Attacked(Place(folder), is_campaign=False)
     place, older = attacked.place, folder.with_name("older")
     for seed in (11, 12, 13):
@@ -162,5 +169,4 @@ def older_verdicts(folder: Path, tries: int, rng: random.Random) -> Tally:
             damage(place.out / "verdicts.json", rng)
         found = attacked.said(attacked.run())
         tally.tries += 1
-        tally.found(f"exit {found.code} instead of {right.code}", wrong=int(found != right))
-    return tally
+        tally.found(f"exit {found.code} instead of {right.code}", wrong=found != right)

@@ -21,7 +21,7 @@ from lm_eval_leakage.results.leaderboard import as_markdown as board_of
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.tables import as_text
 from tests.faults.children import KILLED, child, has_traceback, kill_at
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.logs.test_broken_files import damage
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
@@ -94,12 +94,12 @@ class Attacked:
 
     def check(self, tally: Tally, note: str) -> None:
         """Nothing that was there is changed; what is there of the outputs is whole; the command ends it."""
-        tally.found(f"{note}: originals changed", lost=int(digests(self.folder / "runs") != self.before))
+        tally.found(f"{note}: originals changed", lost=digests(self.folder / "runs") != self.before)
         broken = [name for name, digest in self.made().items() if digest != self.right.get(name)]
         tally.found(f"{note}: not whole: {broken}", wrong=len(broken))
         ended = self.run()
-        tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=int(ended.code != 0))
-        tally.found(f"{note}: ends otherwise", wrong=int(self.made() != self.right))
+        tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=ended.code != 0)
+        tally.found(f"{note}: ends otherwise", wrong=self.made() != self.right)
 
 
 def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], float]]]:
@@ -114,9 +114,9 @@ def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], flo
     return source, found
 
 
-def kills(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("kill of annotate, report, leaderboard, clean", 40, 4)
+def command_kills(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """At random, and aimed at the writing of files."""
-    tally = Tally("kill of annotate, report, leaderboard, clean")
     source, right = undisturbed(folder)
     for number in range(tries):
         name = list(right)[number % len(right)]
@@ -129,26 +129,24 @@ def kills(folder: Path, tries: int, rng: random.Random) -> Tally:
             ended = one.run(kill_after=rng.uniform(0.3, 1.0) * seconds)
         tally.tries += int(ended.code == KILLED)
         one.check(tally, f"{name}, kill {number}")
-    return tally
 
 
-def full_disk(folder: Path, limits: Sequence[int]) -> Tally:
-    tally = Tally("full disk under annotate, report, leaderboard, clean")
+@attack("full disk under annotate, report, leaderboard, clean", 4, 1)
+def command_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     source, right = undisturbed(folder)
-    for limit, (name, (digest, _)) in product(limits, right.items()):
+    for limit, (name, (digest, _)) in product((0, 2_000, 20_000, 100_000)[:tries], right.items()):
         one = Attacked(folder, name, source, digest)
         ended = one.run(size_limit=limit)
         tally.tries += 1
         is_silent = ended.code == 0 and one.made() != digest
-        tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=int(is_silent))
-        tally.found(f"{name}, {limit}: a traceback", wrong=int(has_traceback(ended)))
+        tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=is_silent)
+        tally.found(f"{name}, {limit}: a traceback", wrong=has_traceback(ended))
         one.check(tally, f"{name}, {limit}")
-    return tally
 
 
-def read_only(folder: Path) -> Tally:
+@attack("output that cannot be written", 1, 1)
+def read_only(tally: Tally, folder: Path, _tries: int, _: random.Random) -> None:
     """Places where not even root may write."""
-    tally = Tally("output that cannot be written")
     source = folder_of_runs(folder / "source", n_rows=20)
     (folder / "file").write_text("")
     for place in ("/proc/none", "/sys/none", str(folder / "file" / "below")):
@@ -157,17 +155,16 @@ def read_only(folder: Path) -> Tally:
             ended = child(typed(changed), folder / "log")
             tally.tries += 1
             held = ended.code == 2 and not has_traceback(ended) and ended.output.strip()
-            tally.found(f"{name} into {place}: exit {ended.code}: {ended.output[-200:]}", wrong=int(not held))
-    return tally
+            tally.found(f"{name} into {place}: exit {ended.code}: {ended.output[-200:]}", wrong=not held)
 
 
 def _unsafe(text: str) -> bool:
     return any((ord(letter) < 32 and letter != "\n") or 0x7F <= ord(letter) < 0xA0 for letter in text)
 
 
-def hostile_names(folder: Path, tries: int) -> Tally:
+@attack("hostile names of models and tasks", 1000, 3)
+def hostile_names(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """A model and a task of every name: nothing of it reaches a terminal raw, and every command ends in order."""
-    tally = Tally("hostile names of models and tasks")
     for number, name in enumerate(NAMES[:tries]):
         place = folder / f"name_{number}"
         docs = [row(index, subject=name) for index in range(12)]
@@ -191,15 +188,14 @@ def hostile_names(folder: Path, tries: int) -> Tally:
             ended = child(typed(words), folder / "log")
             tally.tries += 1
             note = f"{name!r}, {words[0]} {words[-1] if len(words) > 4 else ''}"
-            tally.found(f"{note}: exit {ended.code}: {ended.output[-200:]}", wrong=int(ended.code != 0))
-            tally.found(f"{note}: raw on the terminal", wrong=int(_unsafe(ended.output)))
+            tally.found(f"{note}: exit {ended.code}: {ended.output[-200:]}", wrong=ended.code != 0)
+            tally.found(f"{note}: raw on the terminal", wrong=_unsafe(ended.output))
         shutil.rmtree(place)
-    return tally
 
 
-def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("damaged files", 500, 20)
+def damaged_files(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Folders each file of which is damaged, or lost lines: what is read is right, or it is told that not all is."""
-    tally = Tally("damaged files")
     source = folder_of_runs(folder / "damaged_source", n_rows=12) / "runs"
     right = _answers(annotate([source]))
     while tally.tries < tries:
@@ -214,7 +210,6 @@ def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
                 damage(file, rng)
             tally.tries += 1
         _read_damaged(tally, place, right)
-    return tally
 
 
 def _answers(annotations: Iterable[Any]) -> dict[Any, Any]:
@@ -234,13 +229,13 @@ def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
                 as_text(annotation.rows, "table")
             board_of(leaderboard(annotations))
     except ValueError as error:
-        tally.found(f"{note}: refused without a word", wrong=int(not str(error)))
+        tally.found(f"{note}: refused without a word", wrong=not str(error))
         return
     except Exception as error:
         tally.found(f"{note}: {error!r}", wrong=1)
         return
     is_told = any(annotation.problems for annotation in annotations)
-    tally.found(f"{note}: differs without a word", wrong=int(_answers(annotations) != right and not is_told))
+    tally.found(f"{note}: differs without a word", wrong=_answers(annotations) != right and not is_told)
     if len(annotations) == 1:
         asked = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
         tally.found(f"{note}: questions stand twice", doubled=len(asked) - len(set(asked)))

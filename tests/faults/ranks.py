@@ -8,16 +8,16 @@ from collections import Counter
 from pathlib import Path
 
 from tests.fakes import FakeLM, by_hash
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.harness.test_ranks import MANY, N_REQUESTS, Kept, spawned, texts
 from tests.harness.test_task import TASK, evaluate
 
 NUMBERS = (1, 2, 3, 5)
 
 
-def changing_numbers(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("ranks 1, 2, 3, 5: interrupted, continued by another number", 8, 1)
+def changing_ranks(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Each try: cut off after some answers per process, twice with other numbers of them, then to the end."""
-    tally = Tally("ranks 1, 2, 3, 5: interrupted, continued by another number")
     file = folder / "questions.jsonl"
     folder.mkdir(parents=True)
     file.write_text("".join(json.dumps(doc) + "\n" for doc in MANY))
@@ -44,5 +44,4 @@ def changing_numbers(folder: Path, tries: int, rng: random.Random) -> Tally:
         lines = Counter((line["doc_id"], line["filter"]) for line in samples)
         tally.found(f"{note}: questions stand twice", doubled=sum(count - 1 for count in lines.values()))
         found = {(line["doc_id"], line["filter"]): line["pvalue"] for line in samples}
-        tally.found(f"{note}: differs", wrong=int(found != right or len(answered) != N_REQUESTS))
-    return tally
+        tally.found(f"{note}: differs", wrong=found != right or len(answered) != N_REQUESTS)

@@ -16,7 +16,7 @@ import torch
 from tests.checking.conftest import written
 from tests.faults.changes import CHANGES, Attacked
 from tests.faults.children import Ended, has_traceback
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, OF_ACCURACY, OF_ORDERS, Place, Weighed
 
 DAY = 24 * 60 * 60.0
@@ -35,10 +35,10 @@ def _raising(error: BaseException) -> Callable[[], None]:
     return raises
 
 
-def out_of_memory(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("model out of memory", 24, 2)
+def out_of_memory(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A model is out of memory at one request, at several, or from one on. What is told is of all questions, or says
     what is missing; with memory, the same command ends as ever."""
-    tally = Tally("model out of memory")
     place = Place(folder)
     attacked = {True: Attacked(place, True), False: Attacked(place, False)}
     right = {is_campaign: one.fresh() for is_campaign, one in attacked.items()}
@@ -51,17 +51,16 @@ def out_of_memory(folder: Path, tries: int, rng: random.Random) -> Tally:
         note = f"{error!r}, {n} from {first}: exit {ended.code}: {ended.output[-500:]}"
         is_told = ended.code == 2 or "skipped" in ended.output or "left out" in ended.output
         found = one.said(ended)
-        tally.found(f"another result: {note}", wrong=int(found != right[one.is_campaign] and not is_told))
+        tally.found(f"another result: {note}", wrong=found != right[one.is_campaign] and not is_told)
         ended = one.run()
         found, is_told = one.said(ended), "skipped" in ended.output
-        tally.found(f"ends otherwise: {note}", wrong=int(found != right[one.is_campaign] and not is_told))
-    return tally
+        tally.found(f"ends otherwise: {note}", wrong=found != right[one.is_campaign] and not is_told)
 
 
-def cut_runs(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("check --runs of cut logs", 40, 2)
+def cut_runs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """`check --runs` of logs that end within a line, or lack lines, or files: the verdict is that of whole ones, since
     what is missing is asked again, or the command says why there is none."""
-    tally = Tally("check --runs of cut logs")
     place = Place(folder)
     place.check()
     right = place.verdicts()
@@ -76,9 +75,8 @@ def cut_runs(folder: Path, tries: int, rng: random.Random) -> Tally:
         ended = place.check()
         tally.tries += 1
         is_right = place.verdicts() == right or ended.code == 2
-        tally.found(f"exit {ended.code}: {ended.output[-500:]}", wrong=int(not is_right))
-        tally.found(f"traceback: {ended.output[-500:]}", wrong=int(has_traceback(ended)))
-    return tally
+        tally.found(f"exit {ended.code}: {ended.output[-500:]}", wrong=not is_right)
+        tally.found(f"traceback: {ended.output[-500:]}", wrong=has_traceback(ended))
 
 
 def _cut(file: Path, rng: random.Random) -> None:
@@ -94,10 +92,10 @@ def _cut(file: Path, rng: random.Random) -> None:
         file.unlink()
 
 
-def clocks_set_back(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("clock set back, wrong times of files", 12, 0)
+def clocks_set_back(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """The second command's clock is behind the first one's, or files have other times; meanwhile something was
     changed, or nothing: the verdict is that of a fresh folder."""
-    tally = Tally("clock set back, wrong times of files")
     attacked = Attacked(Place(folder), is_campaign=False)
     place = attacked.place
     names = ["", "keys", "weights", "fewer questions"]
@@ -118,14 +116,13 @@ def clocks_set_back(folder: Path, tries: int, rng: random.Random) -> Tally:
         ended = attacked.run()
         tally.tries += 1
         found = attacked.said(ended)
-        tally.found(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=int(found != after))
-    return tally
+        tally.found(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=found != after)
 
 
-def read_while_written(folder: Path, tries: int) -> Tally:
+@attack("annotate while a run writes", 40, 2)
+def read_while_written(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """`annotate` of the folder that a check writes, again and again: whatever accuracy it shows is the right one, or
     it says that something is missing; and the check is not disturbed. A try is an `annotate`."""
-    tally = Tally("annotate while a run writes")
     place = Place(folder)
     place.check()
     right, accuracies = place.verdicts(), _accuracies(_annotated(place))
@@ -140,12 +137,11 @@ def read_while_written(folder: Path, tries: int) -> Tally:
             ended = _annotated(place)
             tally.tries += 1
             note = f"exit {ended.code}: {ended.output[-500:]}"
-            tally.found(f"traceback: {note}", wrong=int(has_traceback(ended) or ended.code not in (0, 2)))
+            tally.found(f"traceback: {note}", wrong=has_traceback(ended) or ended.code not in (0, 2))
             strange = _accuracies(ended) - accuracies
-            tally.found(f"{strange}: {note}", wrong=int(bool(strange) and "question" not in ended.output))
+            tally.found(f"{strange}: {note}", wrong=bool(strange) and "question" not in ended.output)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        tally.found(f"the check ends with {code}", wrong=int(code != 0 or place.verdicts() != right))
-    return tally
+        tally.found(f"the check ends with {code}", wrong=code != 0 or place.verdicts() != right)
 
 
 def _annotated(place: Place) -> Ended:
@@ -159,9 +155,9 @@ def _accuracies(ended: Ended) -> set[str]:
     return {row["accuracy"] for row in rows if row.get("accuracy")} if start < len(lines) else set()
 
 
-def long_lines(folder: Path, tries: int) -> Tally:
+@attack("lines of 100 MB", 5, 0)
+def long_lines(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """A line of 100 MB among the questions, or in a log: the rest counts, or the file is refused in a sentence."""
-    tally = Tally("lines of 100 MB")
     place = Place(folder)
     place.check()
     right, log = place.verdicts(), next(place.out.rglob("samples_quiz_2*.jsonl"))
@@ -175,7 +171,7 @@ def long_lines(folder: Path, tries: int) -> Tally:
         tally.tries += 1
         note = f"a log with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
         is_told = ended.code == 2 or "cannot be read" in ended.output or "line" in ended.output
-        tally.found(note, wrong=int(has_traceback(ended) or (_accuracies(ended) != accuracies and not is_told)))
+        tally.found(note, wrong=has_traceback(ended) or (_accuracies(ended) != accuracies and not is_told))
     for line in (" " * LONG, "x" * LONG, json.dumps(DOCS[0] | {"more": "x" * LONG}))[:tries]:
         place.without_output()
         written(place.folder, DOCS if line.isspace() or line[0] == "x" else DOCS[1:])
@@ -185,5 +181,4 @@ def long_lines(folder: Path, tries: int) -> Tally:
         tally.tries += 1
         note = f"questions with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
         is_right = place.verdicts() == right or ended.code == 2 or line[0] == "{"
-        tally.found(note, wrong=int(has_traceback(ended) or not is_right))
-    return tally
+        tally.found(note, wrong=has_traceback(ended) or not is_right)

@@ -19,7 +19,7 @@ from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, add_looks, he
 from lm_eval_leakage.stats.looks import Look
 from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.commands import typed
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.sealed import rows
 
 SIZE, WRITERS, WRITES = 60_000, 4, 15
@@ -29,10 +29,10 @@ Lines = list[str]
 # ---------------------------------------------------------------------- equal process ids
 
 
-def equal_process_ids(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("writers with equal process ids", 3000, 120)
+def equal_process_ids(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Four processes that are number 1, as in containers, write one file; half the time, one of them is killed. A try
     is a write."""
-    tally = Tally("writers with equal process ids")
     file = folder / "verdicts.json"
     while tally.tries < tries:
         atomic_write(file, "0" * SIZE)
@@ -41,7 +41,7 @@ def equal_process_ids(folder: Path, tries: int, rng: random.Random) -> Tally:
         at_read, n_reads = rng.randrange(20), 0
         while any(os.waitid(os.P_PID, one, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for one in writers):
             text = file.read_text()
-            tally.found(f"a file of {len(text)} characters", wrong=int(len(text) != SIZE or len(set(text)) != 1))
+            tally.found(f"a file of {len(text)} characters", wrong=len(text) != SIZE or len(set(text)) != 1)
             if victim is not None and n_reads == at_read:
                 os.kill(victim, signal.SIGKILL)
             n_reads += 1
@@ -51,7 +51,6 @@ def equal_process_ids(folder: Path, tries: int, rng: random.Random) -> Tally:
         left = [path.name for path in folder.iterdir() if path != file]
         tally.found(f"left: {left}", wrong=len(left))
         tally.tries += WRITERS * WRITES
-    return tally
 
 
 def _writer(file: Path, letter: str) -> int:
@@ -70,9 +69,9 @@ def _writer(file: Path, letter: str) -> int:
 # ---------------------------------------------------------------------- kills of seal
 
 
-def killed_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("kill of seal", 40, 3)
+def killed_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """At every flush to disk and rename. The same command completes it, and no key lies outside the private folder."""
-    tally = Tally("kill of seal")
     for _ in range(tries):
         place = folder / "place"
         shutil.rmtree(place, ignore_errors=True)
@@ -84,10 +83,9 @@ def killed_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
         tally.tries += int(ended.code == KILLED)
         again = child(seal, folder / "log")
         is_there = (place / "sealed" / "private" / "key.json").is_file()
-        tally.found(f"{name}: {again.output[-300:]}", lost=int(again.code not in (0, 2) or not is_there))
+        tally.found(f"{name}: {again.output[-300:]}", lost=again.code not in (0, 2) or not is_there)
         keys = [path for path in place.rglob("key.json") if path.parent.parent.name != "sealed"]
         tally.found(f"{name}: keys {keys}", wrong=len(keys))
-    return tally
 
 
 def _questions(file: Path) -> Path:
@@ -133,9 +131,9 @@ LEDGER: Mapping[str, Callable[[Lines, random.Random], Lines]] = {
 }
 
 
-def tampered_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("tampered seals", 500, 10)
+def tampered_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """`seal verify` of the folder of both, after one file of it was changed: never verified, and named."""
-    tally = Tally("tampered seals")
     source = folder / "source"
     write_sealing(sealing_of(str(_questions(folder / "mine.jsonl")), None, "keep", None), source)
     seal = read_seal(source / "private")
@@ -160,11 +158,10 @@ def tampered_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
         tally.tries += 1
         told = f"{name}, {note}: exit {ended.code}: {ended.output[-300:]}"
         is_told = f"{name} was compared row by row" in ended.output  # the name of its writer was changed
-        tally.found(f"verified: {told}", wrong=int(ended.code == 0 and not is_told))
-        tally.found(f"traceback: {told}", wrong=int(has_traceback(ended)))
+        tally.found(f"verified: {told}", wrong=ended.code == 0 and not is_told)
+        tally.found(f"traceback: {told}", wrong=has_traceback(ended))
         is_named = name in ended.output or "private" in ended.output or note.startswith("both")
-        tally.found(f"not named: {told}", wrong=int(not is_named))
-    return tally
+        tally.found(f"not named: {told}", wrong=not is_named)
 
 
 def _go_back(private: Path, seal: Seal, rng: random.Random) -> None:

@@ -16,7 +16,7 @@ from lm_eval.api.registry import model_registry
 from tests.checking.conftest import written
 from tests.faults.children import Ended, child, has_traceback
 from tests.faults.commands import typed
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, Place
 from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, Response, serving
 
@@ -56,7 +56,7 @@ def _answers(place: Place) -> dict[Key, Any]:
 def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], note: str) -> None:
     """Each question has its answer, or none with a reason, of which the command says something."""
     told = f"{note}: exit {ended.code}: {ended.output[-600:]}"
-    tally.found(f"traceback: {told}", wrong=int(has_traceback(ended)))
+    tally.found(f"traceback: {told}", wrong=has_traceback(ended))
     if ended.code != 0:
         return
     found = _answers(place)
@@ -64,13 +64,13 @@ def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], n
     changed = [key for key in right if key not in missing and found[key] != right[key]]
     tally.found(f"changed: {changed}: {told}", wrong=len(changed))
     says = "left out" in ended.output or "skipped" in ended.output or "the server" in ended.output
-    tally.found(f"without a word, {len(missing)} missing: {told}", wrong=int(bool(missing) and not says))
+    tally.found(f"without a word, {len(missing)} missing: {told}", wrong=bool(missing) and not says)
 
 
-def misbehaving_servers(folder: Path, tries: int) -> Tally:
+@attack("misbehaving servers", 56, 2)
+def misbehaving_servers(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Each fault for one request, at each of four moments, and for all requests that hold one question: what is there
     is what a server gives that keeps to the rules."""
-    tally = Tally("misbehaving servers")
     place = _place(folder)
     with serving(FakeServer()) as url:
         ended = _check(place, url)
@@ -86,15 +86,12 @@ def misbehaving_servers(folder: Path, tries: int) -> Tally:
         note = f"{fault} in {moment}" if moment else f"{fault} for a question"
         _judge(tally, place, ended, right, note)
         is_once = moment and moment != "its first request"
-        tally.found(
-            f"not sent again: {note}", lost=int(bool(is_once) and ended.code == 0 and _answers(place) != right)
-        )
-    return tally
+        tally.found(f"not sent again: {note}", lost=bool(is_once) and ended.code == 0 and _answers(place) != right)
 
 
-def slow_servers(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("slow servers", 6, 0)
+def slow_servers(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A server that is slower than the time limit now and then, and one that stops for good."""
-    tally = Tally("slow servers")
     place = _place(folder)
     with serving(FakeServer()) as url:
         _check(place, url)
@@ -106,7 +103,6 @@ def slow_servers(folder: Path, tries: int, rng: random.Random) -> Tally:
             ended = _check(place, url, timeout=1)
         tally.tries += 1
         _judge(tally, place, ended, right, f"slow server {number}")
-    return tally
 
 
 def _waiting(response: Response) -> Response:

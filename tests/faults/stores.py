@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.faults.children import KILLED
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import OF_ACCURACY, OF_ORDERS, Place, killed
 
 Damage = Callable[[Path, random.Random], None]
@@ -87,10 +87,10 @@ DAMAGE: dict[str, Damage] = {
 }
 
 
-def damaged_answers(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("damaged store of answers", 45, 2)
+def damaged_answers(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A check is killed in its accuracy or its audit; then its kept answers are damaged. The verdict and the samples
     are those of an undisturbed check, whatever has to be asked again."""
-    tally = Tally("damaged store of answers")
     place = Place(folder)
     assert place.check().code == 0
     right, samples = place.verdicts(), place.samples()
@@ -104,10 +104,9 @@ def damaged_answers(folder: Path, tries: int, rng: random.Random) -> Tally:
         ended = place.check()
         note = f"{how}: exit {ended.code}: {ended.output[-300:]}"
         tally.tries += 1
-        tally.found(note, lost=int(ended.code == 2))
+        tally.found(note, lost=ended.code == 2)
         same = place.verdicts() == right and place.samples() == samples
-        tally.found(f"otherwise: {note}", wrong=int(ended.code != 2 and not same))
-    return tally
+        tally.found(f"otherwise: {note}", wrong=ended.code != 2 and not same)
 
 
 def _killed(place: Place, request: int) -> Path:

@@ -1,9 +1,12 @@
-"""What attacks found."""
+"""Attacks, and what they found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -30,6 +33,41 @@ class Tally:
     @property
     def held(self) -> bool:
         return not (self.lost or self.doubled or self.wrong)
+
+
+Run = Callable[[Tally, Path, int, random.Random], None]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """words: in the table; run: is given a folder that is not there yet, in one of its own
+    tries: in the whole campaign; in_core: in its small core, 0 if it is not part of it
+    """
+
+    words: str
+    tries: int
+    in_core: int
+    run: Run
+
+    def tally(self, small: bool, seed: int) -> Tally:
+        tally = Tally(self.words)
+        with tempfile.TemporaryDirectory() as folder:
+            tries = self.in_core if small else self.tries
+            self.run(tally, Path(folder) / "place", tries, random.Random(f"{seed} {self.words}"))
+        return tally
+
+
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(words: str, tries: int, in_core: int) -> Callable[[Run], Run]:
+    """Makes a function an attack of its name; see `Attack`."""
+
+    def added(run: Run) -> Run:
+        ATTACKS[run.__name__] = Attack(words, tries, in_core, run)
+        return run
+
+    return added
 
 
 def as_markdown(tallies: Iterable[Tally]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from lm_eval_leakage import files
 from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.commands import typed
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, attack
 from tests.faults.weighed import OF_ACCURACY, OF_ORDERS, Place, killed
 from tests.logs.test_broken_files import damage
 
@@ -113,9 +113,9 @@ TAMPERED: dict[str, Change] = {
 }
 
 
-def tampered_campaigns(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("tampered campaigns", 96, 8)
+def tampered_campaigns(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """One thing is changed: `check --verify` ends with an error, and names it."""
-    tally = Tally("tampered campaigns")
     place = Place(folder)
     _whole(place)
     source = place.out.rename(folder.with_name("campaign"))
@@ -129,18 +129,17 @@ def tampered_campaigns(folder: Path, tries: int, rng: random.Random) -> Tally:
         ended = place.command("check", "--verify", str(place.out))
         tally.tries += 1
         note = f"{what}: exit {ended.code}: {ended.output[-500:]}"
-        tally.found(f"not named: {name}: {note}", wrong=int(ended.code == 0 or name not in ended.output))
-        tally.found(f"traceback: {note}", wrong=int(has_traceback(ended)))
-    return tally
+        tally.found(f"not named: {name}: {note}", wrong=ended.code == 0 or name not in ended.output)
+        tally.found(f"traceback: {note}", wrong=has_traceback(ended))
 
 
 # ---------------------------------------------------------------------- damage
 
 
-def damaged_units(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("damaged units of a campaign", 80, 3)
+def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Files of a unit that is done, of one that was killed, or of the campaign itself are damaged or removed, and the
     same command is given: its table is the right one, or it says that something is amiss, as `verify` then does."""
-    tally = Tally("damaged units of a campaign")
     place = Place(folder)
     right = _whole(place)
     whole = place.out.rename(folder.with_name("whole"))
@@ -161,14 +160,13 @@ def damaged_units(folder: Path, tries: int, rng: random.Random) -> Tally:
         is_right = place.table() == right
         told = is_right or ended.code != 0 or place.command("check", "--verify", str(place.out)).code != 0
         note = f"{name}: exit {ended.code}: {ended.output[-400:]}"
-        tally.found(f"{note}: another table without a word", wrong=int(not told))
-        tally.found(f"{note}: traceback", wrong=int(has_traceback(ended)))
-    return tally
+        tally.found(f"{note}: another table without a word", wrong=not told)
+        tally.found(f"{note}: traceback", wrong=has_traceback(ended))
 
 
-def two_at_once(folder: Path, tries: int) -> Tally:
+@attack("two campaigns in one folder at once", 5, 1)
+def two_campaigns_at_once(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Two commands start the same campaign at once: one does it, the other one is refused or finds it done."""
-    tally = Tally("two campaigns in one folder at once")
     place = Place(folder)
     right = _whole(place)
     for _ in range(tries):
@@ -181,13 +179,12 @@ def two_at_once(folder: Path, tries: int) -> Tally:
         other = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         tally.tries += 1
         codes = sorted((ended.code, other))
-        tally.found(f"exit codes {codes}: {ended.output[-300:]}", wrong=int(codes not in ([0, 0], [0, 2])))
-        tally.found("another table", wrong=int(place.table() != right))
+        tally.found(f"exit codes {codes}: {ended.output[-300:]}", wrong=codes not in ([0, 0], [0, 2]))
+        tally.found("another table", wrong=place.table() != right)
         results = list((place.out / "runs").rglob("results_*.json"))
         tally.found(f"runs: {results}", doubled=max(0, len(results) - len(UNITS)))
         verified = place.command("check", "--verify", str(place.out))
-        tally.found(verified.output[-300:], wrong=int(verified.code != 0))
-    return tally
+        tally.found(verified.output[-300:], wrong=verified.code != 0)
 
 
 # ---------------------------------------------------------------------- kills at renames
@@ -196,10 +193,10 @@ def two_at_once(folder: Path, tries: int) -> Tally:
 RENAMES = ((files.Path, "replace"), (files.Path, "rename"), (files.os, "fsync"), (files.os, "link"))
 
 
-def kills_at_renames(folder: Path, tries: int, rng: random.Random) -> Tally:
+@attack("kill of check and campaign at a rename or a flush", 40, 2)
+def kills_at_renames(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A check or a campaign is killed before or after one of the calls that give a file or folder its name or flush it
     to disk, all of which come after the first saved answers, and is then continued."""
-    tally = Tally("kill of check and campaign at a rename or a flush")
     place = Place(folder)
     right: dict[bool, object] = {True: _whole(place)}
     place.without_output()
@@ -215,7 +212,6 @@ def kills_at_renames(folder: Path, tries: int, rng: random.Random) -> Tally:
         tally.tries += int(ended.code == KILLED)
         ended = place.campaign() if is_campaign else place.check()
         note = f"{name}, call {call}: {ended.output[-400:]}"
-        tally.found(f"does not go on: {note}", lost=int(ended.code != 0))
+        tally.found(f"does not go on: {note}", lost=ended.code != 0)
         found = place.table() if is_campaign else (place.verdicts(), place.samples())
-        tally.found(f"ends otherwise: {note}", wrong=int(found != right[is_campaign]))
-    return tally
+        tally.found(f"ends otherwise: {note}", wrong=found != right[is_campaign])

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.cli import plugin_command as cli
+from lm_eval_leakage import cli, task_configs_path
 from lm_eval_leakage.harness.seams import pth_hook as hook
 
 MANAGER = """
