@@ -78,7 +78,7 @@ AS_FOR_LM_EVAL = {
     "--include_path DIR": "a folder with additional tasks",
     "--system_instruction TEXT": "as for lm_eval",
     "--num_fewshot -f N": "examples of the tasks themselves, as for lm_eval; audits have none",
-    "--metadata ARGS": "of the audits, as for lm_eval: layouts=mixed",
+    "--metadata ARGS": "of the audits, as for lm_eval: layouts=every",
 }
 OF_ENGINES = {
     "--engine NAME": "what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it is "
