@@ -30,6 +30,7 @@ from lm_eval_leakage.harness.models.server_responses import accept_valid_answers
 from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
+from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -215,7 +216,7 @@ def run_saved(
     place = output / FOLDER / f"responses_{digest_of(identity)}"
     resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
     kept.prepare = _prepared(heard, resumed)
-    with closing(resumed) if resumed else nullcontext():
+    with closing(resumed) if resumed else nullcontext(), templates_compiled_once():
         results = simple_evaluate(
             model=who.model,
             model_args=dict(who.model_args),
