@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
 
 
+def pytest_collection_finish() -> None:
+    """A run frees its model's memory by collecting garbage, and would search all modules each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def questions_file(tmp_path: Path):
     """Writes docs as a local benchmark and returns the metadata that makes a task read them."""
@@ -45,6 +52,13 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets")
+
+
+@pytest.fixture(autouse=True)
+def _no_description_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness asks a dozen programs about the machine at the end of each run, pip among them, which takes longer
+    than most runs of a test."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda storage: None)
 
 
 @pytest.fixture(autouse=True)

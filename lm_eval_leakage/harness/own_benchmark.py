@@ -10,6 +10,7 @@ Questions whose right option the file does not tell cannot be scored: then there
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from string import ascii_uppercase
 from typing import NamedTuple
@@ -57,7 +58,13 @@ def name_from_file(file: Path) -> str:
 
 def is_installed(name: str) -> bool:
     """Whether lm_eval has a folder or a YAML of this name among its tasks."""
-    return (INSTALLED_TASKS / name).is_dir() or any(INSTALLED_TASKS.rglob(f"{name}.y*ml"))
+    return (INSTALLED_TASKS / name).is_dir() or name in _installed_yamls()
+
+
+@cache
+def _installed_yamls() -> frozenset[str]:
+    """Their names without the ending; listing 14,000 files takes a quarter of a second."""
+    return frozenset(file.stem for file in INSTALLED_TASKS.rglob("*.y*ml"))
 
 
 SCORED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU."

@@ -31,6 +31,7 @@ from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
+from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -251,7 +252,7 @@ def run_saved(
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
     place = output / FOLDER / f"responses_{digest_of(identity)}"
     resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
-    with closing(resumed) if resumed else nullcontext():
+    with closing(resumed) if resumed else nullcontext(), templates_compiled_once():
         lm = kept.loaded(who)
         _prepare(lm, heard, resumed)
         results = simple_evaluate(

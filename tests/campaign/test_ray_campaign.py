@@ -18,9 +18,9 @@ from tests.campaign.ray_nodes import SmallCluster, a_cluster
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 
-MODELS = ("ash", "birch", "cedar", "elm", "fir", "oak")
-BENCHMARKS = ("alpha", "beta", "gamma", "delta", "epsilon")
-AUDITS = ["leakage_perm", "leakage_perm_q"]
+MODELS = ("ash", "birch", "cedar")
+BENCHMARKS = ("alpha", "beta", "gamma")
+LOST_BETWEEN = ((2, 12), (14, 26))  # units that are done
 END_S = 300.0
 
 
@@ -33,7 +33,7 @@ def a_plan(place: Path, output: str, shards: int, **more) -> Plan:
     for seed, name in enumerate(BENCHMARKS):
         benchmark(place / "tasks", name, n=7, seed=seed)
     named = [{"name": one, "model": "scripted", "model_args": {"seed": one}} for one in MODELS]
-    told = {"models": named, "tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5}
+    told = {"models": named, "tasks": list(BENCHMARKS), "shards": shards, "minutes": 5}
     return plan_for(place, place / output, **(told | more))
 
 
@@ -59,7 +59,7 @@ class LosesNodes:
 
     def _kill(self) -> None:
         end = time.monotonic() + END_S
-        for n_done in (self._rng.randint(5, 100), self._rng.randint(110, 200)):
+        for n_done in (self._rng.randint(*between) for between in LOST_BETWEEN):
             while self._n_done() < n_done or len(self._nodes) < 2:
                 if time.monotonic() > end:
                     return
@@ -73,7 +73,7 @@ class LosesNodes:
 
 
 def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:
-    plan = a_plan(tmp_path, "on_ray", shards=3)
+    plan = a_plan(tmp_path, "on_ray", shards=2)
     folder, seed = begun(plan), random.randrange(2**32)
     print("seed", seed)
     with a_cluster() as cluster:

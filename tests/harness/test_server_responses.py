@@ -13,6 +13,7 @@ from datasets import Dataset
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
+from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.models import server_responses
 from lm_eval_leakage.harness.models.server_responses import (
@@ -132,7 +133,8 @@ class Spoiling(FakeLM):
 def test_an_ordinary_task_leaves_a_question_without_a_valid_answer_out_of_its_accuracy(bad, caplog) -> None:
     lm = Spoiling(bad)
     accept_valid_answers_only(type(lm))
-    results = simple_evaluate(model=lm, tasks=[ConfigurableTask(config=PLAIN)], bootstrap_iters=0)
+    task, manager = ConfigurableTask(config=PLAIN), TaskManager(include_defaults=False)
+    results = simple_evaluate(model=lm, tasks=[task], task_manager=manager, bootstrap_iters=0)
     assert results["results"]["plain"]["acc,none"] == 0.5  # of two questions
     (line,) = [sample for sample in results["samples"]["plain"] if "acc" not in sample]
     assert line["doc"]["question"] == "dusk"

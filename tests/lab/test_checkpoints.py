@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,17 +47,3 @@ def test_checkpoints_are_removed_when_their_training_is_done(tmp_path: Path, up_
     saved(tmp_path / "state", 3, FILES[:2])
     remove_used(tmp_path / "state", up_to)
     assert [entry.name for entry in tmp_path.iterdir()] == (["state"] if stays else [])
-
-
-@pytest.mark.model
-def test_a_killed_simulation_resumes_to_the_result_of_an_uninterrupted_one() -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.lab.kills", "2"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    trials = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(trials) == 4
-    for trial in trials:
-        assert (trial["resumed"], trial["same"], trial["left"]) == (True, True, []), trial
-    assert any(trial["killed"] for trial in trials)

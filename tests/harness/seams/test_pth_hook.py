@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import cli, task_configs_path
+from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
 from lm_eval_leakage.harness.seams import pth_hook as hook
 
 MANAGER = """
@@ -168,6 +170,7 @@ DISCOVERING = """
 import importlib.util, sys, tomllib
 from pathlib import Path
 import lm_eval.tasks.manager as manager
+manager.__file__ = f"{TASKS}/manager.py"  # beside which it looks for its own tasks
 original = manager.TaskManager.__init__
 def discover_plugin_task_paths():  # as in pull request 4015 of lm-evaluation-harness
     points = tomllib.loads(Path(PROJECT).read_text())["project"]["entry-points"]["lm_eval.tasks"]
@@ -193,10 +196,13 @@ HOOK = "from lm_eval_leakage.harness import extend_harness; extend_harness(TaskM
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib")
 @pytest.mark.parametrize("hook_too", [False, True])
 def test_a_harness_that_discovers_plugins_finds_tasks_and_audits_and_warns_of_nothing(
-    hook_too,
+    tmp_path: Path, hook_too: bool
 ) -> None:
+    for name in ("arc", "mmlu"):  # of 14,000 tasks
+        shutil.copytree(INSTALLED_TASKS / name, tmp_path / name)
     project = Path(__file__).parents[3] / "pyproject.toml"
-    code = f"import logging; logging.basicConfig(level='INFO'); PROJECT = {str(project)!r}\n{DISCOVERING}"
+    places = f"PROJECT = {str(project)!r}; TASKS = {str(tmp_path)!r}"
+    code = f"import logging; logging.basicConfig(level='INFO'); {places}\n{DISCOVERING}"
     done = subprocess.run(
         [sys.executable, "-c", code + HOOK * hook_too + FOUND], capture_output=True, text=True, check=False
     )
