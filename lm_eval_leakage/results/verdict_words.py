@@ -355,7 +355,7 @@ def aim_in_words(verdict: DataVerdict) -> str:
 def _found_or_not(verdict: DataVerdict) -> str:
     if verdict.word in (EVIDENCE, STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
-    found = detectable_in_words(verdict.detectable, IN_MIXED_LAYOUTS if verdict.layouts else "")
+    found = detectable_in_words(verdict.detectable, _layouts_of_seen(verdict))
     if verdict.word == NONE_FOUND:
         return found
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
@@ -370,11 +370,10 @@ def _too_little(verdict: DataVerdict) -> str:
     share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
     if math.isnan(share):
         return "the audit would have missed even a benchmark that was seen as a whole"
-    how = IN_MIXED_LAYOUTS if verdict.layouts else ""
     told, wanted = whole_percent(share), whole_percent(verdict.detect)
     if told == wanted:
         told, wanted = percent(share, 1), percent(verdict.detect, 1)
-    seen = f"of the questions seen {DETECT_TIMES} times{how}"
+    seen = f"of the questions seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
     return f"the audit finds this only from {told} {seen} on, not from {wanted}"
 
 
@@ -435,7 +434,9 @@ def in_families(n_units: int) -> str:
     return f"in {count(n_units)} {'family' if n_units == 1 else 'families'} with the same options, passage or stem"
 
 
-IN_MIXED_LAYOUTS = ", each in one of six layouts,"
+def _layouts_of_seen(verdict: DataVerdict) -> str:
+    """In which the questions were seen of which a sentence says that they would have been found."""
+    return ", each in one of six layouts," if verdict.layouts else " as the audit shows them"
 
 
 def detectable_in_words(detectable: Iterable[tuple[int, float]], how: str = "") -> str:
@@ -451,8 +452,8 @@ def _had_it_seen(verdict: DataVerdict) -> str:
     for n, share in verdict.detectable:
         if not math.isnan(share):
             seen = {1: "once", 2: "twice"}.get(n, f"{n} times")
-            had = f"Had it seen {whole_percent(share)} of the questions {seen}"
-            had += IN_MIXED_LAYOUTS.rstrip(",") if verdict.layouts else ""
+            how = _layouts_of_seen(verdict).rstrip(",")
+            had = f"Had it seen {whole_percent(share)} of the questions {seen}{how}"
             return f" {had}, the audit would have found that with probability {FOUND_WITH}."
     return ""
 

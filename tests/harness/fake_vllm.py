@@ -165,6 +165,7 @@ class LLM:
 @contextmanager
 def installed() -> Iterator[ModuleType]:
     """The module of our model, imported with the toy in the place of vLLM; it is forgotten afterwards."""
+    from lm_eval.api.registry import model_registry
     from transformers import AutoTokenizer
 
     vllm, real_version = ModuleType("vllm"), importlib.metadata.version
@@ -185,6 +186,7 @@ def installed() -> Iterator[ModuleType]:
         for module in (vllm, *parents, lora, hf, tokenizers, engine):
             patch.setitem(sys.modules, module.__name__, module)
         patch.setattr(importlib.metadata, "version", lambda name: "0.32.0" if name == "vllm" else real_version(name))
+        patch.setattr(model_registry, "_objs", dict(model_registry._objs))  # it refuses a class that is made again
         before = {name: sys.modules.pop(name, None) for name in IMPORTED}
         try:
             yield importlib.import_module(IMPORTED[-1])

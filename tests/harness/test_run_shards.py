@@ -203,7 +203,7 @@ def test_a_malformed_shard_ends_the_run_in_one_sentence_before_anything_is_loade
 TASKS = ["places", "capitals_leakage_perm"]
 
 
-def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(run, tmp_path) -> None:
+def test_rows_of_pooled_shards_equal_those_of_the_whole_run(run, tmp_path) -> None:
     """With more shards than one of the tasks has questions, done in any order."""
     run(TASKS, output=tmp_path / "whole")
     for index in (5, *range(5), *reversed(range(6, 12))):
@@ -213,7 +213,10 @@ def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(ru
         [{key: value for key, value in flat_row(row).items() if key != "origin"} for row in one.rows]
         for one in (whole, pooled)
     ]
-    assert told[0] == told[1]
+    for own, other in zip(*told, strict=True):
+        assert own.keys() == other.keys()
+        for key, value in own.items():
+            assert other[key] == (pytest.approx(value, rel=1e-12, nan_ok=True) if isinstance(value, float) else value)
     assert [row["task"] for row in told[0]] == ["places", "places", "capitals", "capitals", "rivers", "rivers"]
     assert [row.verdict for row in whole.rows] == [row.verdict for row in pooled.rows]
     assert whole.audited_questions == pooled.audited_questions

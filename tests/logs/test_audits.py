@@ -129,7 +129,7 @@ def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models
     for folder, of, results in (("a", range(5), True), ("b", range(5, N), False)):
         write_run(tmp_path / folder, "org/m", {"bench_leakage_perm": perm(of)}, results=results)
     whole, _ = (share for share in by_null(tmp_path, []) if share.detector == DETECTOR)
-    assert whole.n == N
+    assert whole.flags.n == N
 
 
 def test_an_audit_of_fewer_questions_does_not_make_up_for_it(tmp_path) -> None:

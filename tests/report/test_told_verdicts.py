@@ -66,8 +66,8 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
             ((1, 0.244), (3, 0.251)),
             ", but the audit finds this only from 25.1% of the questions seen 3 times on, not from 25.0%.",
         ),
-        (((1, 0.244), (3, 0.1)), "Had it seen 24 % of the questions once, the audit would have found that"),
-        (((1, math.nan), (3, 0.1)), "Had it seen 10 % of the questions 3 times, the audit would have found that"),
+        (((1, 0.244), (3, 0.1)), "Had it seen 24 % of the questions once as the audit shows them, the audit"),
+        (((1, math.nan), (3, 0.1)), "Had it seen 10 % of the questions 3 times as the audit shows them, the audit"),
     ],
 )
 def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> None:
@@ -216,7 +216,7 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3
             NONE,
             "“none found” (p = 0.57, 1 after adjustment for 2 verdicts; 60 questions without a natural order, "
             "compared with the model's own control forms; 65% of the questions seen once or 24% of the questions "
-            "seen three times would have been found with probability 0.8).",
+            "seen three times as the audit shows them would have been found with probability 0.8).",
         ),
         (not_judged("it has no options"), "“cannot be told” (it has no options)."),
     ],

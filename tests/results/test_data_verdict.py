@@ -334,7 +334,9 @@ def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: s
         assert [count for count, _ in found.detectable] == list(SEEN_TIMES)
         assert all(0 < share <= 1 for share in told.values())
         for count, words in ((1, "once"), (3, "three times")):
-            assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
+            assert (f"seen {words} as the audit shows them would have been found" in found.sentence) == (
+                max(told, default=0) == count
+            )
             assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
             assert dict(found.detectable).get(count, math.nan) == pytest.approx(told.get(count, math.nan), nan_ok=True)
         assert ("missed even a benchmark that was seen as a whole" in found.sentence) == (not told)
