@@ -481,7 +481,7 @@ class _PlannedTask:
         if self.plan.budget is not None and self.design is not None:
             self.of_orders["orders"] = self.design.within.n_orders
             self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.of_orders)
-        self._sizes: dict[str, RunSize] = {}  # by kind; of all shards
+        self._sizes: dict[tuple[str, str], RunSize] = {}  # by model and kind; of all shards
 
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
@@ -603,10 +603,11 @@ class _PlannedTask:
         if reasons or not rows:
             return self._step(unit, n, NOT_POSSIBLE, reasons[0] if reasons else "no question can be read"), None
         samples = samples_of(rows)
-        if unit.kind not in self._sizes:
+        asked = unit.model, unit.kind
+        if asked not in self._sizes:
             tokenizer = self.planner.tokenizer(unit.model)
-            self._sizes[unit.kind] = size_of_chosen(loaded.leaves, samples, tokenizer, who.apply_chat_template)
-        size = self._sizes[unit.kind]
+            self._sizes[asked] = size_of_chosen(loaded.leaves, samples, tokenizer, who.apply_chat_template)
+        size = self._sizes[asked]
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return self._step(unit, len(rows), NOT_POSSIBLE, reason), None

@@ -373,8 +373,8 @@ def _too_little(verdict: DataVerdict) -> str:
     told, wanted = whole_percent(share), whole_percent(verdict.detect)
     if told == wanted:
         told, wanted = percent(share, 1), percent(verdict.detect, 1)
-    seen = f"of the questions seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-    return f"the audit finds this only from {told} {seen} on, not from {wanted}"
+    seen = f"where they were seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
+    return f"the audit finds this only from {told} of the questions on, not from {wanted}, {seen}"
 
 
 def _what_would_do(verdict: DataVerdict) -> str:

@@ -64,7 +64,7 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
         ),
         (
             ((1, 0.244), (3, 0.251)),
-            ", but the audit finds this only from 25.1% of the questions seen 3 times on, not from 25.0%.",
+            ", but the audit finds this only from 25.1% of the questions on, not from 25.0%, where they were seen",
         ),
         (((1, 0.244), (3, 0.1)), "Had it seen 24 % of the questions once as the audit shows them, the audit"),
         (((1, math.nan), (3, 0.1)), "Had it seen 10 % of the questions 3 times as the audit shows them, the audit"),
