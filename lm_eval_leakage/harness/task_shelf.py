@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +16,8 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, with_metadata
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.task import LeakageTask, doc_hash, row_names
+from lm_eval_leakage.harness.tasks.data import row_names
+from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.families import question_key
@@ -41,6 +43,20 @@ class LoadedTask:
     leaves: Mapping[str, Any]
     manager: Any
 
+    @cached_property
+    def rows(self) -> list[PlacedRow]:
+        """Every question, task by task in the published order."""
+        return [
+            PlacedRow(name, index, *row_names(doc))
+            for name, task in self.leaves.items()
+            for index, doc in enumerate(task.eval_docs)
+        ]
+
+    def keyed(self, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
+        """Rows of this task, with their keys."""
+        docs = {name: task.eval_docs for name, task in self.leaves.items()}
+        return [replace(row, key=_key(self.leaves[row.task], docs[row.task][row.index])) for row in rows]
+
 
 def in_memory(audit: LeakageTask) -> LoadedTask:
     """An audit of given questions."""
@@ -52,7 +68,7 @@ def in_memory(audit: LeakageTask) -> LoadedTask:
 class PlacedRow:
     """The place of a question in a task, and its `row_names`.
 
-    key: as of `questions.copies`; empty if there is no question to be read
+    key: as of `questions.families`; empty if it is not known, or there is no question to be read
     """
 
     task: str
@@ -69,8 +85,13 @@ class TaskShelf:
     """
 
     def __init__(self, include_paths: Sequence[str] = ()) -> None:
+        self._include_paths = [*include_paths]
+        self._managers: dict[str, Any] = {}  # by metadata
+
+    @cached_property
+    def _manager(self) -> Any:
         find_audits(TaskManager)
-        self._manager = TaskManager(include_path=list(include_paths) or None)
+        return TaskManager(include_path=self._include_paths or None)
 
     @property
     def index(self) -> Mapping[str, Entry]:
@@ -108,7 +129,7 @@ class TaskShelf:
 
         metadata: as in `--metadata`, with the model's arguments, which lm_eval adds
         """
-        manager = with_metadata(self._manager, metadata)
+        manager = self._managers.setdefault(repr(metadata), with_metadata(self._manager, metadata))
         try:
             found = manager.load([name])
         except (OSError, ValueError):
@@ -119,15 +140,6 @@ class TaskShelf:
         named = {**found["tasks"], **found["groups"]}
         built = tuple(one for key, one in named.items() if key not in inner)
         return LoadedTask(name, built, found["tasks"], manager)
-
-
-def placed_rows(loaded: LoadedTask) -> list[PlacedRow]:
-    """Every question, task by task in the published order."""
-    return [
-        PlacedRow(name, index, *row_names(doc), _key(task, doc))
-        for name, task in loaded.leaves.items()
-        for index, doc in enumerate(task.eval_docs)
-    ]
 
 
 def found_among(rows: Iterable[PlacedRow], asked: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
@@ -160,7 +172,7 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
         told[STATUS_KEY] = says
     digest = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16)
     for doc in task.eval_docs:
-        digest.update(doc_hash(doc).encode())
+        digest.update(row_names(doc)[0].encode())
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from statistics import median_low
 
 from lm_eval_leakage.harness.costs import ROWS_MEASURED
-from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, found_among, placed_rows
+from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, found_among
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.records import UntestableQuestion
@@ -57,7 +57,7 @@ class AuditDesign:
 
     def __init__(self, orders: LoadedTask, plan: Plan) -> None:
         self._leaves, self._plan = orders.leaves, plan
-        self._rows = placed_rows(orders)
+        self._rows = orders.rows
         self._sampled = drawn(self._rows, ROWS_MEASURED, 0)
         self._is_exact = all(task.orders.status in EXACT for task in orders.leaves.values())
 

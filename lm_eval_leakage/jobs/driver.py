@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
 from lm_eval_leakage.harness.saved_run import random_numbers_kept
 from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
-from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
 from lm_eval_leakage.jobs.estimates import (
@@ -257,7 +255,7 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
             return CheckOutcome((), (), shown)
     if plan.max_tokens_asked is not None:
         left = folder.left(units)
-        refuse_above_limit(plan, tokens_planned(planned) if plan.is_here else tokens_of_units(prepared.plan, left))
+        refuse_above_limit(plan, tokens_planned(planned) if plan.is_here else tokens_of_units(prepared, left))
     _record_beginning(folder, plan, prepared)
     if (decided := session.decided_early(planned)) is not None:
         shown, planned = session.planned(units, decided)
@@ -297,10 +295,6 @@ class _Session:
     say: Say
     watch: Watch
 
-    @cached_property
-    def shelf(self) -> TaskShelf:
-        return TaskShelf(self.prepared.plan.include_paths)
-
     def planned(self, units: Sequence[Unit], early: Collection[str] = ()) -> tuple[CheckPlan, Planned]:
         """What there is to do for each unit, which loads tasks and data, and no model.
 
@@ -309,7 +303,7 @@ class _Session:
         Raises ValueError if no audit is possible: an accuracy alone would end without a verdict.
         """
         plan, folder = self.prepared.plan, self.folder
-        planner = Planner(plan, self.shelf, early)
+        planner = Planner(plan, self.prepared.shelf, early)
         changed = with_changed_files(folder, plan, units)
         places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
         planned = {unit: planner.step(unit, own) for unit, own in places.items()}

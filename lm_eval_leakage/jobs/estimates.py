@@ -50,18 +50,21 @@ class Impossible:
 @dataclass(frozen=True)
 class CheckedPlan:
     """plan: with tasks and groups instead of tags and patterns
+    shelf: from which its tasks are loaded
     files: digests of the user's own files that each task is made of
     """
 
     plan: Plan
     impossible: tuple[Impossible, ...]
+    shelf: TaskShelf
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: CampaignFolder) -> CheckedPlan:
         """The one that a folder has been begun for."""
         known = folder.manifest().get("impossible") or ()
-        return cls(folder.plan, tuple(Impossible(**one) for one in known))
+        shelf = TaskShelf(folder.plan.include_paths)
+        return cls(folder.plan, tuple(Impossible(**one) for one in known), shelf)
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
@@ -86,7 +89,7 @@ def checked(plan: Plan) -> CheckedPlan:
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
         impossible += (*_not_audited(named, leaves), *_not_answered(named, leaves, shelf))
-    found = CheckedPlan(named, impossible, files_of_tasks(named, shelf.index))
+    found = CheckedPlan(named, impossible, shelf, files_of_tasks(named, shelf.index))
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {found.impossible[0].reason}; change models or tasks")
     return found
@@ -179,9 +182,9 @@ def tokens_planned(planned: Mapping[Unit, StepAndJob]) -> int:
     return sum(job.n_tokens for _, job in planned.values() if job is not None)
 
 
-def tokens_of_units(plan: Plan, left: Sequence[Unit]) -> float:
+def tokens_of_units(prepared: CheckedPlan, left: Sequence[Unit]) -> float:
     """That models are asked for units; for a shard, its part of the whole. Loads tasks and their data."""
-    planner = Planner(plan, TaskShelf(plan.include_paths))
+    plan, planner = prepared.plan, Planner(prepared.plan, prepared.shelf)
     shards = Counter(replace(unit, shard=0, n_shards=1) for unit in left)
     return sum(tokens_planned({whole: planner.step(whole)}) * n / plan.shards for whole, n in shards.items())
 
@@ -199,7 +202,7 @@ def foreseen(prepared: CheckedPlan, tflops: float, say: Callable[[str], None]) -
     """
     plan, units = prepared.plan, prepared.units()
     kinds, n_units = Counter(unit.kind for unit in units), Counter(unit.model for unit in units)
-    sizes, problems = _sizes(plan, units, say)
+    sizes, problems = _sizes(prepared, units, say)
     parameters = {model.key: parameters_on_disk(model.model_args) for model in plan.asked_models}
     lines, hours = [list(ESTIMATED)], list[float]()
     for model in plan.asked_models:
@@ -237,10 +240,10 @@ def foreseen(prepared: CheckedPlan, tflops: float, say: Callable[[str], None]) -
 
 
 def _sizes(
-    plan: Plan, units: Sequence[Unit], say: Callable[[str], None]
+    prepared: CheckedPlan, units: Sequence[Unit], say: Callable[[str], None]
 ) -> tuple[dict[str, list[RunSize]], Iterable[str]]:
     """Of runs and audits, by the models whose tokenizers are on this machine; and why one could not be counted."""
-    planner = Planner(plan, TaskShelf(plan.include_paths))
+    plan, planner = prepared.plan, Planner(prepared.plan, prepared.shelf)
     known = [model for model in plan.asked_models if planner.tokenizer(model.key) is not None]
     sizes: dict[str, list[RunSize]] = {model.key: [] for model in known}
     problems: dict[str, None] = {}

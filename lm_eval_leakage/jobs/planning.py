@@ -28,10 +28,10 @@ from lm_eval_leakage.harness.task_shelf import (
     TaskShelf,
     digest_of_rows,
     found_among,
-    placed_rows,
 )
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.task import drawn, row_names
+from lm_eval_leakage.harness.tasks.data import row_names
+from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 from lm_eval_leakage.jobs.design import AuditDesign
 from lm_eval_leakage.jobs.plan import (
@@ -485,9 +485,11 @@ class _PlannedTask:
 
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
-        base = [] if isinstance(self.base, str) else placed_rows(self.base)
-        audited = [] if isinstance(self.orders, str) else placed_rows(self.orders)
+        base = [] if isinstance(self.base, str) else self.base.rows
+        audited = [] if isinstance(self.orders, str) else self.orders.keyed(self.orders.rows)
         read = [replace(row, key=found.key) for row, found in found_among(audited, base)]
+        if not (read or isinstance(self.base, str)):
+            base = self.base.keyed(base)
         population = read or base or audited
         population = self.given.among(population) or population
         if self.references is not None:
@@ -580,10 +582,10 @@ class _PlannedTask:
         draws from its own. All of the unseen ones."""
         if unit.kind == RUN:
             return self.chosen
-        rows = [] if isinstance(loaded, str) else placed_rows(loaded)
-        if unit.room == UNSEEN:
-            return rows
-        return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen))) or self._drawn(rows)
+        if isinstance(loaded, str) or unit.room == UNSEEN:
+            return [] if isinstance(loaded, str) else loaded.rows
+        found = dict.fromkeys(found for _, found in found_among(loaded.rows, self.chosen))
+        return list(found) or self._drawn(loaded.keyed(loaded.rows))
 
     # ------------------------------------------------------------------ parts of a step
 
@@ -616,7 +618,7 @@ class _PlannedTask:
             step,
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
-            note=self._of_count(rows) if step.what == ORDERS_RUN else "",
+            note=self._of_count(loaded.keyed(rows)) if step.what == ORDERS_RUN else "",
         )
         is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
         return step, UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None)

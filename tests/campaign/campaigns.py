@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
@@ -83,7 +84,7 @@ def in_one_process(plan: Plan) -> CampaignFolder:
 def written_again(folder: CampaignFolder) -> CheckOutcome:
     """What the units that are done give now, written as at the end of a plan."""
     plan = folder.plan
-    return conclude(plan, CheckedPlan(plan, ()), folder, {})
+    return conclude(plan, CheckedPlan(plan, (), TaskShelf()), folder, {})
 
 
 def numbers(folder: CampaignFolder) -> dict[str, str]:

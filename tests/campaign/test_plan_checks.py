@@ -61,7 +61,7 @@ def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
     settings: dict[str, Any], here: Callable[..., CheckOutcome]
 ) -> None:
     prepared = checked(plan_of(settings, "the plan"))
-    n_tokens = round(tokens_of_units(prepared.plan, prepared.units()))
+    n_tokens = round(tokens_of_units(prepared, prepared.units()))
     twice = settings | {"models": [*settings["models"], {**settings["models"][0], "name": "b"}]}
     with pytest.raises(ValueError, match="max_tokens_asked is .*, but what is left to be asked has about"):
         here(twice, max_tokens_asked=n_tokens)
@@ -71,11 +71,11 @@ def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
 
 def test_a_shard_counts_as_its_part_of_the_tokens(settings: dict[str, Any], here: Callable[..., CheckOutcome]) -> None:
     whole, parts = (checked(plan_of(settings | {"shards": n}, "the plan")) for n in (1, 3))
-    n_tokens = tokens_of_units(whole.plan, whole.units())
+    n_tokens = tokens_of_units(whole, whole.units())
     assert n_tokens > 0
-    assert tokens_of_units(parts.plan, parts.units()) == pytest.approx(n_tokens)
+    assert tokens_of_units(parts, parts.units()) == pytest.approx(n_tokens)
     of_two = [unit for unit in parts.units() if unit.shard < 2]
-    assert tokens_of_units(parts.plan, of_two) == pytest.approx(n_tokens * 2 / 3)
+    assert tokens_of_units(parts, of_two) == pytest.approx(n_tokens * 2 / 3)
 
 
 # ---------------------------------------------------------------------- plans that are another campaign

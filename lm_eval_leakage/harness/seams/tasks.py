@@ -94,6 +94,7 @@ def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
     patched_once(SCORED, wrap)
 
 
+AUDITED_KEPT = 8
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 
 
@@ -103,17 +104,22 @@ def kind_of(entry: Entry) -> str:
 
 
 class Factory(TaskFactory):  # type: ignore[misc]
-    """Builds tasks by `make`, which gets lm_eval's own way to build an entry, the entry, overrides and metadata."""
+    """Builds tasks by `make`, which gets lm_eval's own way to build an entry, the entry, overrides and metadata.
+
+    audited: what a name denotes that is audited, built once for several audits of it
+    """
 
     def __init__(self, metadata: Mapping[str, Any] | None, make: Callable[..., Any]) -> None:
         super().__init__(meta=metadata)
-        self.make = make
+        self.make, self._registry = make, dict[str, Entry]()
+        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self._of_harness(self._registry[name]))
 
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
-        def of_harness(entry: Entry, overrides: Mapping[str, Any] | None = None) -> Any:
-            return super(Factory, self).build(entry, overrides=overrides, registry=registry)
+        self._registry = registry
+        return self.make(self._of_harness, self.audited, entry, overrides or {}, self._meta)
 
-        return self.make(of_harness, entry, overrides or {}, self._meta)
+    def _of_harness(self, entry: Entry, overrides: Mapping[str, Any] | None = None) -> Any:
+        return super().build(entry, overrides=overrides, registry=self._registry)
 
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:

@@ -31,7 +31,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
     refusal,
     seal_in,
 )
-from lm_eval_leakage.harness.tasks.data import Rows, docs_of, rows_to_audit
+from lm_eval_leakage.harness.tasks.data import Rows, docs_to_audit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
@@ -175,8 +175,7 @@ class TaskAudit(LeakageTask):
         super().__init__(config)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        rows, read, in_data = rows_to_audit(self.base, self.config.metadata or {})
-        docs = docs_of(rows, read)
+        docs, in_data = docs_to_audit(self.base, self.config.metadata or {})
         if not docs:
             raise RefusedAudit(f"{self.base.config.task} has no questions")
         first = [doc.reading for doc in islice(docs, ROWS_TRIED)]

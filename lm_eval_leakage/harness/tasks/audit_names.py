@@ -92,10 +92,15 @@ def find_audits(task_manager_class: type) -> None:
     find_tasks(task_manager_class, know_audits)
 
 
-def _made(of_harness: Callable[..., Any], entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+Build = Callable[..., Any]
+
+
+def _made(
+    of_harness: Build, audited: Build, entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
+) -> Any:
     """What a name denotes, as the harness builds it or as an audit of that; with `shard` in the metadata, a part.
 
-    of_harness: builds an entry of the harness
+    of_harness: builds an entry of the harness; audited: the same by name, once for several audits
     """
     from lm_eval.api.group import Group
 
@@ -103,7 +108,7 @@ def _made(of_harness: Callable[..., Any], entry: Entry, overrides: Mapping[str, 
     from lm_eval_leakage.logs.run import shard_in
 
     shard = shard_in(given)
-    built = _whole(of_harness, entry, overrides, given)
+    built = _whole(of_harness, audited, entry, overrides, given)
     if shard is not None:
         tasks = built.get_all_tasks() if isinstance(built, Group) else built if isinstance(built, list) else [built]
         for task in tasks:
@@ -112,7 +117,7 @@ def _made(of_harness: Callable[..., Any], entry: Entry, overrides: Mapping[str, 
 
 
 def _whole(
-    of_harness: Callable[..., Any], entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
+    of_harness: Build, audited: Build, entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:
     if split_name(entry.name) is not None:
         from lm_eval_leakage.harness.seams.patching import hide_tracebacks
@@ -132,7 +137,7 @@ def _whole(
     metadata = {**given, **(overrides.get("metadata") or {})}
     if split_name(entry.base.name) is not None:
         return audit_of_yaml(entry.base.yaml_path, entry.name, entry.suffix, metadata)
-    return build_audits(of_harness(entry.base), entry.suffix, metadata)
+    return build_audits(audited(entry.base.name), entry.suffix, metadata)
 
 
 # ---------------------------------------------------------------------- misspelled names

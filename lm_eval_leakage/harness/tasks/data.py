@@ -22,8 +22,10 @@ import datasets
 import pyarrow as pa
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
+from lm_eval.utils import handle_non_serializable, hash_string
 
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, reader_of, texts_before
+from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, read_keys, well_formed_parts
 from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -208,8 +210,18 @@ def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.D
     return datasets.concatenate_datasets(parts)
 
 
+def row_names(doc: Any) -> tuple[str, str]:
+    """The two hashes by which runs and audits of a question are joined: of the row as the harness computes it, and of
+    the question's text (empty if the row has no known layout)."""
+    return doc.names if isinstance(doc, ReadDoc) else (doc_hash(doc), content_of(doc)[1])
+
+
+def doc_hash(doc: Any) -> str:
+    return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))
+
+
 class ReadDoc(dict[str, Any]):
-    """A row of a task's data, read as a question only once."""
+    """A row of a task's data, read as a question, and hashed, only once."""
 
     def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
         super().__init__(well_formed_parts(row))
@@ -221,6 +233,10 @@ class ReadDoc(dict[str, Any]):
             return self._read(self)
         except UntestableQuestion as error:
             return error.with_traceback(None)
+
+    @cached_property
+    def names(self) -> tuple[str, str]:
+        return doc_hash(self), content_of(self)[1]
 
 
 class Docs(list[ReadDoc]):
@@ -254,6 +270,19 @@ def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> Aud
             metadata["data_files"],
             why_unreadable(given, reader_of(base)),
         )
+    return found
+
+
+OWN_DOCS = "docs_to_audit"  # attribute of a task
+
+
+def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Collection[str]]:
+    """The same rows, and the texts; a task's own are read once for all of its audits."""
+    kept = {} if "data_files" in metadata else vars(base)
+    if OWN_DOCS not in kept:
+        rows, read, in_data = rows_to_audit(base, metadata)
+        kept[OWN_DOCS] = docs_of(rows, read), in_data
+    found: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
     return found
 
 

@@ -6,7 +6,6 @@ subject or of one source.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.evaluator_utils import get_sample_size
-from lm_eval.utils import handle_non_serializable, hash_string
 
 from lm_eval_leakage.detectors import Probe
 from lm_eval_leakage.harness.models.asking import (
@@ -48,10 +46,10 @@ from lm_eval_leakage.harness.tasks.base_task import (
     status_of,
     wordings_of,
 )
-from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions
+from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
 from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions, only_filter
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
-from lm_eval_leakage.logs.audit_line import benchmark_of, content_of
+from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.fields import Doc, question_from_doc
@@ -109,16 +107,6 @@ def drawn(rows: Sequence[Row], n: int | None, seed: int) -> list[Row]:
     places = list(range(len(rows)))
     random.Random(seed).shuffle(places)
     return [rows[place] for place in sorted(places[:n])]
-
-
-def row_names(doc: Any) -> tuple[str, str]:
-    """The two hashes by which runs and audits of a question are joined: of the row as the harness computes it, and of
-    the question's text (empty if the row has no known layout)."""
-    return doc_hash(doc), content_of(doc)[1]
-
-
-def doc_hash(doc: Any) -> str:
-    return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))
 
 
 def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation | None) -> list[int]:

@@ -1,0 +1,90 @@
+"""Tasks by name: what several audits of one benchmark share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.harness import task_shelf
+from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.harness.seams import tasks
+from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
+from tests.checking.conftest import GivenTasksOnly, questions, written
+
+PERM, TOKENS = "quiz_leakage_perm", "quiz_leakage_tokens"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskShelf:
+    monkeypatch.setattr(task_shelf, "TaskManager", GivenTasksOnly)
+    monkeypatch.setattr(tasks, "AUDITED_KEPT", 2)
+    write_task(written(tmp_path, questions(12)), tmp_path)
+    return TaskShelf([str(tmp_path)])
+
+
+def base_of(loaded: LoadedTask) -> object:
+    ((_, audit),) = loaded.leaves.items()
+    return audit.base
+
+
+def test_audits_of_a_task_share_it_and_read_its_questions_once(shelf: TaskShelf) -> None:
+    orders, texts = shelf.load(PERM, {}), shelf.load(TOKENS, {})
+    assert base_of(orders) is base_of(texts)
+    read = [[doc.reading for doc in loaded.leaves[loaded.name].eval_docs] for loaded in (orders, texts)]
+    assert all(one is other for one, other in zip(*read, strict=True))
+    assert orders.leaves[PERM] is not texts.leaves[TOKENS]
+
+
+def test_neither_the_task_itself_nor_one_with_other_settings_is_shared(shelf: TaskShelf) -> None:
+    """lm_eval sets few shots on tasks of a run, and a task may build its data from the metadata."""
+    audited = base_of(shelf.load(PERM, {}))
+    assert audited is not shelf.load("quiz", {}).leaves["quiz"]
+    assert shelf.load("quiz", {}).leaves["quiz"] is not shelf.load("quiz", {}).leaves["quiz"]
+    assert audited is not base_of(shelf.load(PERM, {"orders": 6}))
+    assert shelf.load(PERM, {}).leaves[PERM] is not shelf.load(PERM, {}).leaves[PERM]
+
+
+def test_a_users_file_of_questions_is_read_anew(shelf: TaskShelf, tmp_path: Path) -> None:
+    given = written(tmp_path, questions(3, seed=5), "given.jsonl")
+    metadata = {"data_files": str(given)}
+    assert len(shelf.load(PERM, metadata).rows) == 3
+    written(tmp_path, questions(5, seed=5), "given.jsonl")
+    assert len(shelf.load(PERM, metadata).rows) == 5
+
+
+def test_only_the_last_few_tasks_are_kept(shelf: TaskShelf, tmp_path: Path) -> None:
+    others = [write_task(written(tmp_path, questions(2), f"{name}.jsonl"), tmp_path).name for name in ("two", "three")]
+    first = base_of(shelf.load(PERM, {}))
+    shelf.load(f"{others[0]}_leakage_perm", {})
+    assert base_of(shelf.load(TOKENS, {})) is first
+    for name in others:
+        shelf.load(f"{name}_leakage_perm", {})
+    assert base_of(shelf.load(TOKENS, {})) is not first
+
+
+def test_the_index_is_built_once_and_only_when_a_task_is_asked_for(
+    shelf: TaskShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+
+    class Counted(GivenTasksOnly):
+        def __init__(self, *args, **kwargs) -> None:
+            built.append(kwargs)
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(task_shelf, "TaskManager", Counted)
+    assert not built
+    shelf.load(PERM, {})
+    shelf.load(TOKENS, {"orders": 6})
+    assert len(built) == 1
+
+
+def test_keys_are_equal_for_copies(tmp_path: Path, shelf: TaskShelf) -> None:
+    docs = questions(3)
+    write_task(written(tmp_path, [*docs, docs[0] | {"choices": docs[0]["choices"][::-1]}], "copies.jsonl"), tmp_path)
+    loaded = shelf.load("copies_leakage_perm", {})
+    assert {row.key for row in loaded.rows} == {""}
+    keys = [row.key for row in loaded.keyed(loaded.rows)]
+    assert len({*keys[:3]}) == 3
+    assert keys[3] == keys[0]
