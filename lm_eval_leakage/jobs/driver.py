@@ -63,8 +63,9 @@ from lm_eval_leakage.jobs.planning import (
     Planner,
 )
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
-from lm_eval_leakage.results.formatting import about, count, duration
-from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
+from lm_eval_leakage.results.formatting import about, count, duration, whole_percent
+from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)
@@ -260,7 +261,7 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     if (decided := session.decided_early(planned)) is not None:
         shown, planned = session.planned(units, decided)
         if decided:
-            say(f"strong evidence by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
+            say(f"decided by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
     remarks = session.up_to_date(units, planned)
     left = folder.left(units)
     chosen = session.inline(planned, left) if plan.is_here else _engine(plan, session, len(units), len(left))
@@ -316,8 +317,9 @@ class _Session:
         return planner.table(planned, left_out), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
-        """The tasks for which the first of two stages finds strong evidence; None if there is no first stage to be
-        done. What it finds otherwise is not told, and its answers are used by the second stage."""
+        """The tasks for which the first of two stages finds strong evidence, or excludes what has to be excluded; None
+        if there is no first stage to be done. What it finds otherwise is not told, and its answers are used by the
+        second stage."""
         prepared, folder = self.prepared, self.folder
         orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
         staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
@@ -327,11 +329,12 @@ class _Session:
         _, early = self.planned(units, staged)
         self.up_to_date(units, early)
         if left := folder.left(units):
-            self.say(f"\nfirst stage, {FEWEST_DRAWN} questions: only strong evidence ends it")
+            aim = f"the exclusion of {whole_percent(prepared.plan.detect)} seen {DETECT_TIMES} times"
+            self.say(f"\nfirst stage, {FEWEST_DRAWN} questions: strong evidence ends it, or {aim}")
             self.carry_out(self.inline(early, left), left, Progress(units, left))
         found = conclude(prepared.plan, prepared, folder, {}, keep=False)
         rows = [row for annotation in found.annotations for row in annotation.rows]
-        decided = {row.task for row in rows if row.verdict.word == STRONG_EVIDENCE}
+        decided = {row.task for row in rows if row.verdict.word in (STRONG_EVIDENCE, NONE_FOUND)}
         undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
         set_apart(folder, prepared.plan, undecided, undecided)
         return frozenset(staged & decided)

@@ -5,9 +5,10 @@ Verdicts are told at the level of their look. Who asks 100 questions, then 300, 
 alarm, so the looks at one benchmark by one model share one error, as those of a seal do (`stats.looks`): each has a
 level of its own, and the p-value is adjusted for it before those that are shown together are adjusted by Holm's
 method. The same questions asked again are the same look, at its own level. A first stage of fewer questions is no
-look: it ends only with strong evidence, whose level is taken off the look's (Haybittle and Peto). A model is known by
-what its answers depend on, a benchmark by a digest of all its rows; runs that do not say which model they are of have
-looks of their own.
+look: it ends with strong evidence, whose level is taken off the look's (Haybittle and Peto), or with an upper bound of
+the share of seen questions that excludes what has to be excluded; all such bounds of a benchmark share one error, too.
+A model is known by what its answers depend on, a benchmark by a digest of all its rows; runs that do not say which
+model they are of have looks of their own.
 Limits: nothing counts looks in another folder, or without the file.
 """
 
@@ -90,7 +91,7 @@ class CheckedModel:
     """What was found of one model.
 
     unjudged: why there is no audit of option orders, by task
-    whole: tasks of which all questions are asked; staged: that strong evidence by fewer would have ended
+    whole: tasks of which all questions are asked; staged: that fewer might have ended
     benchmarks: of each task, the benchmarks in it with digests of their rows
     problems: what is to be said of its runs
     """

@@ -287,7 +287,7 @@ class PlannedStep:
     remarks: what is to be said of them
     benchmarks: that the task is made of, with digests of their rows
     whole: whether all questions are asked
-    staged: whether strong evidence by fewer questions would have been the end
+    staged: whether fewer questions might have been the end
     """
 
     task: str

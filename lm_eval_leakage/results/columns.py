@@ -41,7 +41,7 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuest
 from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.inflation import AnsweredTwice, by_shuffling, by_unseen, without
-from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_TIMES
+from lm_eval_leakage.stats.order_power import SEEN_TIMES
 from lm_eval_leakage.stats.pooling import (
     NAN,
     UNKNOWN,
@@ -169,14 +169,12 @@ def log_evalue(found: DataVerdict) -> float:
     return found.tested.log_evalue
 
 
-def _detectable(count: int) -> Column[Row]:
-    meaning = f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}"
-    return Column(
-        "", NUMBER, lambda row: dict(row.verdict.detectable).get(count, NAN), meaning, f"detectable_seen_{count}"
-    )
+def _at_most(count: int) -> Column[Row]:
+    meaning = f"share of questions, seen {count} time(s), that is not exceeded, with 95 % confidence"
+    return Column("", NUMBER, lambda row: dict(row.verdict.at_most).get(count, NAN), meaning, f"at_most_seen_{count}")
 
 
-OF_VERDICT += map(_detectable, SEEN_TIMES)
+OF_VERDICT += map(_at_most, SEEN_TIMES)
 VERDICT = OF_VERDICT[0]
 
 # ---------------------------------------------------------------------- computed from the row's questions

@@ -58,9 +58,7 @@ from lm_eval_leakage.results.verdict_words import (
     BY_REFERENCE,
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
-    INCONCLUSIVE,
     NO_VERDICT,
-    NONE_FOUND,
     WORDS,
     DataVerdict,
     in_families,
@@ -68,11 +66,13 @@ from lm_eval_leakage.results.verdict_words import (
 from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
     FOUND_WITH,
+    SEEN_ERROR,
     SEEN_IN_LAYOUTS,
-    Detectable,
     OrderPower,
+    Shares,
     found_by_all,
     needed_by_all,
+    seen_at_most,
 )
 from lm_eval_leakage.stats.order_sum import (
     USUAL_SPREAD,
@@ -90,6 +90,7 @@ from lm_eval_leakage.stats.pooling import Floats, Verdicts
 from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, best_bound, hits_of
 
 VERDICT_SEED = 0
+STAGES = 2  # in which a check may ask a benchmark's questions; what they say has one error
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
 RANKED_BY = {BY_ORDERS: (BY_ORDERS,), BY_REFERENCE: (BY_REFERENCE,), BY_CONTROL: CONTROL_FORMS}
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1}  # measured on clean models: docs/validity.md
@@ -222,9 +223,9 @@ def _tested(
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
     tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
-    shares = found_by_all(power.beyond(test.critical) for power, test in zip(powers, tests, strict=True))
     means = tuple(float(np.mean(own)) for own in zip(*(one.published for one in scored), strict=True))
-    found = DataVerdict(basis, n=n, tested=tested, detectable=shares, doubt=doubt, power=tuple(powers), scores=means)
+    shares = seen_at_most(powers, SEEN_ERROR / STAGES)
+    found = DataVerdict(basis, n=n, tested=tested, at_most=shares, doubt=doubt, power=tuple(powers), scores=means)
     if basis == BY_CONTROL:
         found = replace(found, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
     return found
@@ -263,7 +264,7 @@ def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, n_
     return None if n is None else math.ceil(MARGIN * n)
 
 
-def usually_found(basis: str, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Detectable:
+def usually_found(basis: str, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Shares:
     """What `n` questions of `n_orders` orders find, likewise, but without a margin."""
     powers = _usual_powers(basis, n_orders, n, n_layouts)
     return found_by_all(power.detectable(level) for power in powers)
@@ -279,17 +280,15 @@ def _usual_powers(basis: str, n_orders: int, n: int, n_layouts: int) -> list[Ord
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
-    """At the level that decides the word: with the threshold and, where nothing was found, what would have been."""
-    found_nothing = verdict.word in (NONE_FOUND, INCONCLUSIVE)
-    if not verdict.power or not (found_nothing or verdict.basis == BY_CONTROL):
+    """At the level that decides the word, and its share of all looks' error: with the threshold, and with how many of
+    the questions may have been seen."""
+    if not verdict.power:
+        return verdict
+    verdict = replace(verdict, at_most=seen_at_most(verdict.power, SEEN_ERROR / STAGES * verdict.spent))
+    if verdict.basis != BY_CONTROL:
         return verdict
     critical = [power.critical(verdict.level_of_orders) for power in verdict.power]
-    if verdict.basis == BY_CONTROL:
-        verdict = replace(verdict, threshold=max(critical) / verdict.n)
-    if not found_nothing:
-        return verdict
-    shares = (power.beyond(own) for power, own in zip(verdict.power, critical, strict=True))
-    return replace(verdict, detectable=found_by_all(shares))
+    return replace(verdict, threshold=max(critical) / verdict.n)
 
 
 def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: np.random.Generator) -> str:

@@ -1,7 +1,8 @@
 """Verdicts in the formats in which others publish scores, and as a badge: one file for each model and benchmark.
 
-The accuracy is the reported score. The verdict, what would have been found and what leakage adds stand beside it where
-the format has room for them; the sentence to copy holds them all. To add a format, add an entry to `EXPORTS`.
+The accuracy is the reported score. The verdict, how many questions may have been seen and what leakage adds stand
+beside it where the format has room for them; the sentence to copy holds them all. To add a format, add an entry to
+`EXPORTS`.
 
 What nobody wrote down, such as who publishes the score, is `unknown` in a record of Every Eval Ever.
 """

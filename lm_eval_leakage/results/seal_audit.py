@@ -38,17 +38,17 @@ from lm_eval_leakage.results.verdict_words import (
     EVIDENCE,
     NONE_FOUND,
     STRONG_EVIDENCE,
-    detectable_in_words,
+    at_most_in_words,
     seen_in_words,
     word_without_evidence,
 )
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger
 from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated, as_ranges, check_alpha
-from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES
+from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES, SEEN_ERROR, Shares, seen_at_most
 from lm_eval_leakage.stats.order_sum import holm_level
 from lm_eval_leakage.stats.pooling import NAN
-from lm_eval_leakage.stats.sealed import SealedTest, SeenBound, Together, best_bound, needed_alone, together
+from lm_eval_leakage.stats.sealed import SealedTest, SeenBound, Together, best_bound, together
 from lm_eval_leakage.texts import visible
 
 
@@ -85,7 +85,7 @@ class SealedVerdict:
             return CANNOT_TELL
         if self.look.pvalue <= self.level():
             return STRONG_EVIDENCE if self.look.pvalue <= self.level(STRONGER) else EVIDENCE
-        return word_without_evidence(self.detectable) if self.detectable else CANNOT_TELL
+        return word_without_evidence(self.at_most) if self.at_most else CANNOT_TELL
 
     def level(self, stronger: float = 1.0) -> float:
         """The p-value from which this look claims something, by Holm's method among those told together; with
@@ -94,12 +94,10 @@ class SealedVerdict:
         return holm_level([self.look.pvalue, *self.beside], self.look.share / stronger)
 
     @cached_property
-    def detectable(self) -> tuple[tuple[int, float], ...]:
-        """By exposures, the smallest share of the questions that would have been found at the level of the look, by
-        the test that finds the most, if the others bring nothing; empty if no test's power is known."""
-        level = needed_alone(self.level(), len(self.used))
-        found = [test.power.detectable(level) for test in self.used if test.power is not None]
-        return min(found, key=lambda shares: [(math.isnan(share), share) for _, share in shares], default=())
+    def at_most(self) -> Shares:
+        """By exposures, the largest share of the questions that may have been seen, with 95 % confidence for this
+        look alone; empty if no test's power is known."""
+        return seen_at_most([test.power for test in self.used if test.power is not None], SEEN_ERROR)
 
     @property
     def used(self) -> list[SealedTest]:
@@ -188,10 +186,10 @@ def _because(verdict: SealedVerdict) -> str:
     if is_found:
         return f"{found}{seen_in_words(verdict.bound)}"
     if verdict.word == CANNOT_TELL:
-        return f"{found}; what these tests would have found is not known"
-    few = "" if verdict.word == NONE_FOUND else "; too few are tested to find "
+        return f"{found}; how many questions may have been seen is not known"
+    few = "" if verdict.word == NONE_FOUND else "; too few are tested to exclude "
     wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""
-    return f"{found}{detectable_in_words(verdict.detectable)}{few}{wanted}"
+    return f"{found}{at_most_in_words(verdict.at_most)}{few}{wanted}"
 
 
 SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
@@ -279,7 +277,7 @@ def _record(verdict: SealedVerdict) -> dict[str, object]:
         "tests": tests,
         "combined": asdict(verdict.combined),
         "seen_at_least": asdict(verdict.bound),
-        "detectable": [] if look is None else [{"seen": n, "share": share} for n, share in verdict.detectable],
+        "at_most": [] if look is None else [{"seen": n, "share": share} for n, share in verdict.at_most],
         "look": look,
         "is_new_look": look is not None and verdict.written is None,
         "log_evalue_of_looks": verdict.log_evalue,

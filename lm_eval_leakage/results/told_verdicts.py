@@ -175,7 +175,7 @@ def worth(row: Row) -> str:
         added = columns.INFLATION.of(row)
         ends = f"{number(clean.low, 2)} to {number(clean.high, 2)}"
         return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {number(added.value, 2)}"
-    share = _would_have_been_found(row.verdict)
+    share = _seen_at_most(row.verdict)
     least = row.accuracy.value - highest(row.accuracy.value, share)
     if not least > 0:
         return ""
@@ -183,9 +183,9 @@ def worth(row: Row) -> str:
     return f"at least {number(least, 2)} without leakage {seen}"
 
 
-def _would_have_been_found(verdict: DataVerdict) -> float:
-    """The smallest share that a verdict without evidence would have found at the most exposures that are known."""
-    shares = [share for _, share in verdict.detectable if not math.isnan(share)]
+def _seen_at_most(verdict: DataVerdict) -> float:
+    """The share that may have been seen, by a verdict without evidence, at the most exposures that are known."""
+    shares = [share for _, share in verdict.at_most if not math.isnan(share)]
     return shares[-1] if shares and verdict.word in (NONE_FOUND, INCONCLUSIVE) else math.nan
 
 

@@ -1,11 +1,11 @@
 """A verdict on a data set in words: one word, and one sentence with the figure, what its null hypothesis rests on and
-what could have been found. It is computed in `results.data_verdict`.
+how many may have been seen. It is computed in `results.data_verdict`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,8 +37,9 @@ from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
     DETECT,
     DETECT_TIMES,
-    FOUND_WITH,
+    SEEN_ERROR,
     OrderPower,
+    Shares,
     needed_by_all,
 )
 from lm_eval_leakage.stats.order_sum import (
@@ -66,9 +67,9 @@ class DataVerdict:
     n: number of questions that the p-value covers; n_asked: of all whose orders were asked
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
     ratio: of the questions without a guard; NaN where they are too few
-    detectable: by number of exposures, the smallest share of seen questions that would have been found with
-        probability `FOUND_WITH`; NaN if even all would not be
-    detect: share of the questions, seen `DETECT_TIMES` times, that has to be found; else finding nothing says little
+    at_most: by number of exposures, the largest share of the questions that may have been seen so often, with 95 %
+        confidence; NaN if it may be all
+    detect: share of the questions, seen `DETECT_TIMES` times, that has to be excluded where nothing is found
     adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
     doubt: why finding nothing means nothing; empty if it does
     seen: at least how many of the questions were seen, where the null hypothesis is exact
@@ -80,7 +81,7 @@ class DataVerdict:
     power: what each comparison finds at other levels; empty where none was made
     natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
     n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
-    layouts: in which each order was asked, if in several; then `detectable` is of questions seen in mixed layouts
+    layouts: in which each order was asked, if in several; then `at_most` is of questions seen in mixed layouts
     scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
     threshold: about the mean difference from which it would be evidence, by the control forms
     texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
@@ -92,7 +93,7 @@ class DataVerdict:
     n_asked: int = 0
     tested: OrderSum = NOT_TESTED
     ratio: OrderRatio = NO_RATIO
-    detectable: tuple[tuple[int, float], ...] = ()
+    at_most: Shares = ()
     detect: float = DETECT
     adjusted: float = NAN
     n_together: int = 1
@@ -169,18 +170,20 @@ class DataVerdict:
             return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
         if self.doubt:
             return CANNOT_TELL
-        return word_without_evidence(self.detectable, self.detect)
+        return word_without_evidence(self.at_most, self.detect)
 
     @cached_property
     def needed(self) -> int | None:
-        """About how many questions like these would find what has to be found, at the next look if looks are counted;
-        None if no number would."""
+        """About how many questions like these would find what has to be excluded, at the next look if looks are
+        counted; None if no number would, or fewer than were asked."""
         level = self.level_of_orders * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
-        return needed_by_all(self.power, self.detect, level)
+        found = needed_by_all(self.power, self.detect, level)
+        return found if found is not None and found > self.n else None
 
     @property
     def sentence(self) -> str:
-        """The word, the figure, what its null hypothesis rests on, and what could have been found."""
+        """The word, the figure, what its null hypothesis rests on, and how many questions were seen at least or at
+        most."""
         return f"{self.word}: {self.reason}" if self.basis else ""
 
     @property
@@ -190,10 +193,9 @@ class DataVerdict:
         return f"{in_words(self)}{f'; {copies}' if copies else ''}" if self.basis else ""
 
 
-def word_without_evidence(detectable: Iterable[tuple[int, float]], detect: float = DETECT) -> str:
-    """Where nothing was found, by what would have been."""
-    finds_enough = any(n == DETECT_TIMES and share <= detect for n, share in detectable)
-    return NONE_FOUND if finds_enough else INCONCLUSIVE
+def word_without_evidence(at_most: Shares, detect: float = DETECT) -> str:
+    """Where nothing was found, by how many may have been seen."""
+    return NONE_FOUND if dict(at_most).get(DETECT_TIMES, NAN) <= detect else INCONCLUSIVE
 
 
 NO_VERDICT = DataVerdict()
@@ -278,7 +280,9 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short and verdict.word == INCONCLUSIVE:
         return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
     if short:
-        return f"{none} ({p}).{_had_it_seen(verdict)}"
+        share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
+        seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
+        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY}."
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
@@ -342,49 +346,49 @@ def scores_in_words(verdict: DataVerdict) -> str:
 
 
 def aim_in_words(verdict: DataVerdict) -> str:
-    """What was to be found and what would have been, where nothing was: a sentence; empty where it is not known."""
-    share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
+    """What was to be found and what may be there, where nothing was: a sentence; empty where it is not known."""
+    share = dict(verdict.at_most).get(DETECT_TIMES, NAN)
     if verdict.word not in (NONE_FOUND, INCONCLUSIVE) or math.isnan(share):
         return ""
     return (
-        f"The aim was to find {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} times; by the "
-        f"model's own scores the audit finds it from {whole_percent(share)} on."
+        f"The aim was to find, or to exclude, {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} "
+        f"times; at most {whole_percent(share)} were, {CONFIDENTLY}."
     )
 
 
 def _found_or_not(verdict: DataVerdict) -> str:
     if verdict.word in (EVIDENCE, STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
-    found = detectable_in_words(verdict.detectable, _layouts_of_seen(verdict))
+    found = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
     if verdict.word == NONE_FOUND:
         return found
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
-    few = "" if verdict.needed is None else f"; for {aim}, about {counted(rounded_up(verdict.needed))} are needed"
-    return f"{found}{few}" if found else f"; {_too_little(verdict)}"
+    few = "" if verdict.needed is None else f"; to find {aim}, about {counted(rounded_up(verdict.needed))} are needed"
+    return f"{found or f'; {_too_little(verdict)}'}{few}"
 
 
 def _too_little(verdict: DataVerdict) -> str:
-    """What would have been missed, without a full stop."""
-    if not verdict.detectable:
-        return "what the audit would have found is not known"
-    share = dict(verdict.detectable).get(DETECT_TIMES, NAN)
+    """How many may have been seen, where they are too many, without a full stop."""
+    if not verdict.at_most:
+        return "how many questions may have been seen is not known"
+    share, wanted = dict(verdict.at_most).get(DETECT_TIMES, NAN), whole_percent(verdict.detect)
     if math.isnan(share):
-        return "the audit would have missed even a benchmark that was seen as a whole"
-    told, wanted = whole_percent(share), whole_percent(verdict.detect)
-    if told == wanted:
-        told, wanted = percent(share, 1), percent(verdict.detect, 1)
-    seen = f"where they were seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
-    return f"the audit finds this only from {told} of the questions on, not from {wanted}, {seen}"
+        told = "all of the questions"
+    else:
+        told = whole_percent(share)
+        if told == wanted:
+            told, wanted = percent(share, 1), percent(verdict.detect, 1)
+        told = f"up to {told} of the questions"
+    seen = f"been seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
+    return f"{told} may have {seen}, and the aim was to exclude {wanted}"
 
 
 def _what_would_do(verdict: DataVerdict) -> str:
     """A sentence; empty where it is not known."""
-    if not verdict.power:
-        return ""
     if verdict.needed is None:
-        return "No number of questions is enough for that."
+        return ""
     which = "" if verdict.orders in EXACT else " without a natural order"
-    return f"That needs about {counted(rounded_up(verdict.needed))}{which}."
+    return f"To find so many, about {counted(rounded_up(verdict.needed))}{which} are needed."
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
@@ -435,27 +439,20 @@ def in_families(n_units: int) -> str:
 
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
-    """In which the questions were seen of which a sentence says that they would have been found."""
+    """In which the questions were seen of which a sentence says how many they may be."""
     return ", each in one of six layouts," if verdict.layouts else " as the audit shows them"
 
 
-def detectable_in_words(detectable: Iterable[tuple[int, float]], how: str = "") -> str:
-    """To end a sentence with: how many seen questions would have been found; empty if not even all."""
-    able = [(count, share) for count, share in detectable if not math.isnan(share)]
-    times = {1: "once", 2: "twice", 3: "three times"}
-    told = [f"{percent(share, 0)} of the questions seen {times.get(n, f'{n} times')}" for n, share in able]
-    return f"; {' or '.join(told)}{how} would have been found with probability {FOUND_WITH}" if told else ""
+CONFIDENTLY = f"with {1 - SEEN_ERROR:.0%} confidence"
+TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
-def _had_it_seen(verdict: DataVerdict) -> str:
-    """The first of these in a sentence of its own."""
-    for n, share in verdict.detectable:
-        if not math.isnan(share):
-            seen = {1: "once", 2: "twice"}.get(n, f"{n} times")
-            how = _layouts_of_seen(verdict).rstrip(",")
-            had = f"Had it seen {whole_percent(share)} of the questions {seen}{how}"
-            return f" {had}, the audit would have found that with probability {FOUND_WITH}."
-    return ""
+def at_most_in_words(at_most: Shares, how: str = "") -> str:
+    """To end a sentence with: how many questions may have been seen; empty if it may be all."""
+    known = [(n, percent(share, 0)) for n, share in at_most if not math.isnan(share)]
+    seen = [" of the questions were seen", *[""] * len(known)]
+    told = " or ".join(f"{share}{were} {TIMES[n]}" for (n, share), were in zip(known, seen, strict=False))
+    return f"; at most {told}{how}, {CONFIDENTLY}" if known else ""
 
 
 def details(verdict: DataVerdict) -> Mapping[str, object]:
@@ -479,6 +476,6 @@ def details(verdict: DataVerdict) -> Mapping[str, object]:
         "ratio_low": ratio.low,
         "n_ratio": ratio.n,
         "seen_at_least": verdict.seen.n_seen,
-        **{f"detectable_share_seen_{count}": share for count, share in verdict.detectable},
+        **{f"at_most_seen_{count}": share for count, share in verdict.at_most},
     }
     return {key: defined(value) for key, value in numbers.items()}

@@ -1,4 +1,5 @@
-"""What the data-set test of option orders could have found: the smallest share of seen questions.
+"""How many questions may have been seen, by the data-set test of option orders: what it could find, before a model is
+asked, and an upper confidence bound of the share, afterwards.
 
 A question that was seen k times prefers its published order; how much is described by the distribution of that order's
 rank among all orders, which needs no unit and so carries over to other models as far as their memory is like that of
@@ -22,7 +23,8 @@ from lm_eval_leakage.stats.pooling import NAN, Floats
 FOUND_WITH = 0.8
 DETECT, DETECT_TIMES = 0.25, 3  # share of the questions, seen so many times, that a test should find
 MOST_NEEDED = 10**6  # questions
-Detectable = tuple[tuple[int, float], ...]  # by exposures, the smallest share of seen questions that is found
+SEEN_ERROR = 0.05  # of an upper bound of the share of seen questions, over all looks at a benchmark and both stages
+Shares = tuple[tuple[int, float], ...]  # by exposures, a share of seen questions
 POWER_SEED = 0
 SEEN_TIMES = (1, 3)  # exposures for which it is known
 CONTROL_FORMS = ("in words", "in capitals")  # in which an audit asks every order again, in this order
@@ -93,9 +95,10 @@ SEEN_IN_LAYOUTS: Mapping[int, Mapping[str, Mapping[int, tuple[int, ...]]]] = {
 
 @dataclass(frozen=True, eq=False)
 class OrderPower:
-    """What the test of option orders finds at any level, on the questions that it was used on.
+    """What the test of option orders finds at any level, on the questions that it was used on, and how many of them
+    may have been seen.
 
-    weights: of each question, the weight of every order, `(n_orders,)`
+    weights: of each question, the weight of every order, the published one first, `(n_orders,)`
     bases: their probabilities under the null hypothesis; None if they are equally likely
     ranks: by exposures, in how many seen questions the published order was in the first, second, ... of so many
         equally wide parts of the question's orders, the most likely ones first
@@ -113,7 +116,7 @@ class OrderPower:
     deviation: float = 0.0
     priors: Sequence[Floats] | None = None
 
-    def detectable(self, level: float) -> Detectable:
+    def detectable(self, level: float) -> Shares:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
         probability `found_with`; NaN if even all would be missed."""
         return self.beyond(self.critical(level))
@@ -127,12 +130,25 @@ class OrderPower:
         rng = np.random.default_rng(POWER_SEED)
         return critical_sum(weights, rng, level, bases, self.deviation)
 
-    def beyond(self, critical: float) -> Detectable:
+    def beyond(self, critical: float) -> Shares:
         """The same for the sum from which the test rejects. The sum is taken to be normal, as a mixture of unseen
         and seen families, each of which is seen as a whole or not at all."""
+        return self._sufficient(critical, self.found_with)
+
+    def at_most(self, error: float) -> Shares:
+        """For each of `SEEN_TIMES`, an upper confidence bound of the share of questions that were seen so often: if it
+        were larger, so small a sum of the published orders would have a probability of `error` or less; NaN if all may
+        have been seen. A sum below that of unseen questions counts as that: where other orders than the published
+        ones are natural, it says nothing of memory. The natural addition to the sum is among what is by chance."""
+        found, expected = math.fsum(own[0] for own in self.weights), float(self._if_unseen()[:, 0].sum())
+        return self._sufficient(max(found, expected), 1 - error, self.deviation)
+
+    def _sufficient(self, least: float, probability: float, deviation: float = 0.0) -> Shares:
+        """The smallest shares with which the sum is at least `least` with this probability."""
         unseen = self._if_unseen()
         return tuple(
-            (times, _smallest_share(unseen, self._if_seen(times), critical, self.found_with)) for times in self.ranks
+            (times, _smallest_share(unseen, self._if_seen(times), least, probability, deviation))
+            for times in self.ranks
         )
 
     def needed(self, share: float, level: float, times: int = DETECT_TIMES) -> int | None:
@@ -179,18 +195,26 @@ class OrderPower:
         return _moments(*as_units(self._likeliest, [parts[len(own)] for own in self._likeliest], self._numbers))
 
 
-def _smallest_share(unseen: Floats, seen: Floats, critical: float, found_with: float) -> float:
-    """NaN if the test would miss all."""
+def _smallest_share(unseen: Floats, seen: Floats, least: float, probability: float, deviation: float) -> float:
+    """NaN if not even all are enough."""
     low, high = 0.0, 1.0
-    if _power(unseen, seen, high, critical) < found_with:
+    if _reached(unseen, seen, high, least, deviation) < probability:
         return NAN
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= found_with else (middle, high)
+        is_enough = _reached(unseen, seen, middle, least, deviation) >= probability
+        low, high = (low, middle) if is_enough else (middle, high)
     return high
 
 
-def found_by_all(shares: Iterable[Detectable]) -> Detectable:
+def seen_at_most(powers: Sequence[OrderPower], error: float) -> Shares:
+    """By exposures, the smallest of the upper bounds of several tests of the same questions, each with its part of the
+    error; NaN if none of them has one; empty if there are none."""
+    every = [dict(power.at_most(error / len(powers))) for power in powers]
+    return tuple((times, float(np.fmin.reduce([own[times] for own in every]))) for times in (every or [{}])[0])
+
+
+def found_by_all(shares: Iterable[Shares]) -> Shares:
     """What several tests find that must agree: by exposures, the largest of their smallest shares; NaN if one of them
     would miss all. If each finds its share with probability 1 - d, k of them find the largest with 1 - k d or more."""
     every = [dict(own) for own in shares]
@@ -222,7 +246,8 @@ def _moments(weights: Sequence[Floats], bases: Sequence[Floats]) -> Floats:
     return np.array([(float(base @ own), float(base @ own**2)) for own, base in zip(weights, bases, strict=True)])
 
 
-def _power(unseen: Floats, seen: Floats, share: float, critical: float) -> float:
+def _reached(unseen: Floats, seen: Floats, share: float, least: float, deviation: float) -> float:
+    """The probability that the sum of a mixture, with a normal addition of this deviation, is at least `least`."""
     means, squares = ((1 - share) * unseen + share * seen).T
-    deviation = math.sqrt(max(1e-300, float((squares - means**2).sum())))
-    return 0.5 * math.erfc((critical - float(means.sum())) / deviation / math.sqrt(2))
+    spread = math.sqrt(max(1e-300, float((squares - means**2).sum()) + deviation**2))
+    return 0.5 * math.erfc((least - float(means.sum())) / spread / math.sqrt(2))

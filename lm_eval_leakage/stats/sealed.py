@@ -105,7 +105,7 @@ class SealedTest:
     pvalue: exact under the null hypothesis; NaN if it was not run, with the `reason`
     is_bound: whether the p-value is an upper bound
     log_evalue: logarithm of an e-value; NaN if it has none
-    power: what it would have found; None if that is not known
+    power: by which the share of seen questions is bounded; None if that is not known
     left_out: how many questions were not tested, by reason
     places: of the tested questions in the public file
     hits: by which the number of seen questions can be bounded
@@ -196,15 +196,6 @@ def fisher(pvalues: Sequence[float]) -> float:
     from scipy.stats import combine_pvalues
 
     return float(combine_pvalues([max(pvalue, sys.float_info.min) for pvalue in pvalues]).pvalue)
-
-
-def needed_alone(level: float, n_tests: int) -> float:
-    """The p-value at which one of `n_tests` tests brings all together to `level` if the p-values of the others are
-    1/2, as they are likely to be where these find nothing."""
-    from scipy.stats import chi2
-
-    product = math.exp(-float(chi2.isf(level, 2 * n_tests)) / 2)
-    return min(1.0, product * 2.0 ** (n_tests - 1))
 
 
 # ---------------------------------------------------------------------- how many were seen
