@@ -1,4 +1,4 @@
-"""Where many questions are needed, a first stage of fewer ends only with strong evidence."""
+"""Where many questions are needed, a first stage of fewer ends with strong evidence, or if it excludes the aim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lm_eval_leakage.jobs.outcome import VERDICTS, CheckedTask, CheckOutcome, read_looks
 from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, STAGED_FROM
 from lm_eval_leakage.jobs.verify import verify
-from lm_eval_leakage.results.verdict_words import INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -23,6 +23,12 @@ def clean(fakes: type[NamedFake], tmp_path: Path) -> list[dict[str, object]]:
     written(tmp_path, docs)
     fakes.score = staticmethod(OptionOrders())
     return docs
+
+
+@pytest.fixture
+def partly_seen(clean: list[dict[str, object]], fakes: type[NamedFake]) -> None:
+    """Too few for strong evidence by the first stage, and too many to be excluded."""
+    fakes.score = staticmethod(OptionOrders(clean[::8], (2.2, 0.6)))
 
 
 def verdict(outcome: CheckOutcome) -> CheckedTask:
@@ -41,7 +47,7 @@ def test_what_is_found_at_once_is_asked_no_further_and_the_rest_of_the_check_is_
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25)
     assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (STRONG_EVIDENCE, 200, FEWEST_DRAWN)
-    assert any(line.startswith(f"strong evidence by {FEWEST_DRAWN} questions: quiz") for line in told)
+    assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions: quiz") for line in told)
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
     n_asked = len(fakes.asked)
     again = checked(tmp_path, detect=0.25)
@@ -49,17 +55,31 @@ def test_what_is_found_at_once_is_asked_no_further_and_the_rest_of_the_check_is_
     assert verify(found.folder).found == ()
 
 
-def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_again(
+def test_what_is_excluded_at_once_is_asked_no_further(
     clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    told: list[str] = []
+    found = checked(tmp_path, say=told.append, detect=0.25, seed=1)
+    assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (NONE_FOUND, 200, FEWEST_DRAWN)
+    assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions: quiz") for line in told)
+    assert [look.number for look in read_looks(tmp_path / "out")] == [1]
+    n_asked = len(fakes.asked)
+    assert (checked(tmp_path, detect=0.25, seed=1).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
+    stricter = checked(tmp_path, detect=0.18, seed=1)  # which the first stage cannot exclude
+    assert questions_asked(stricter) > FEWEST_DRAWN
+    assert verify(found.folder).found == ()
+
+
+def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_again(
+    partly_seen: None, fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25)
     n = questions_asked(found)
     assert STAGED_FROM <= n < N
-    assert verdict(found).verdict in (NONE_FOUND, INCONCLUSIVE)
     assert (verdict(found).n, verdict(found).look) == (n, 1)
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
-    assert any("only strong evidence ends it" in line for line in told)
+    assert any("strong evidence ends it, or the exclusion of 25" in line for line in told)
     assert not any("will be run again" in line for line in told)
     orders = [asked for asked in fakes.asked if len(asked[1]) > 5]
     assert len(orders) == len(set(orders))
@@ -72,13 +92,13 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
 
 
 def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(
-    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+    partly_seen: None, fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25, unseen=unseen)
     assert (found.lost, found.n_done) == ((), found.n_units)
-    assert any("only strong evidence ends it" in line for line in told)
+    assert any("strong evidence ends it, or the exclusion of 25" in line for line in told)
     assert not any("will be run again" in line for line in told)
     asked = [attempt.unit.kind for attempt in found.folder.attempts()]
     assert (asked.count("leakage_perm"), asked.count("unseen-leakage_perm")) == (2, 1)

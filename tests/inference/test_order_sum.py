@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from itertools import combinations, permutations, product
 from math import factorial, sqrt
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, chi2, norm
 
 from lm_eval_leakage.stats import order_sum as order_sum_module
-from lm_eval_leakage.stats.order_power import FOUND_WITH, OrderPower
+from lm_eval_leakage.stats.order_power import FOUND_WITH, OrderPower, seen_at_most
 from lm_eval_leakage.stats.order_sum import (
     DRAWN_ORDERS,
     SUM_DRAWS,
@@ -348,6 +349,73 @@ def test_more_orders_than_parts_are_neighbours_in_a_part() -> None:
     weights, critical = weights_and_critical([12] * 200)
     halved = tuple(share / 2 for share in SEEN for _ in range(2))
     assert detectable_share(weights, critical, SEEN) == pytest.approx(detectable_share(weights, critical, halved))
+
+
+# ---------------------------------------------------------------------- how many may have been seen
+
+
+def as_published(own, seen, rng):
+    """The weights of a question with another published order: a drawn one, or one that was drawn by its rank."""
+    ordered, width = np.sort(own)[::-1], len(own) // len(SEEN)
+    place = rng.choice(len(SEEN), p=SEEN) * width + rng.integers(width) if seen else rng.integers(len(own))
+    return np.roll(ordered, -place)
+
+
+def bound(power, error):
+    ((_, share),) = power.at_most(error)
+    return share
+
+
+@pytest.mark.parametrize("weigh", [np.exp, np.positive])
+@pytest.mark.parametrize("share", [0.35, 0.6])
+def test_the_bound_is_below_the_share_of_seen_questions_as_seldom_as_stated(share: float, weigh) -> None:
+    rng, n_runs, error = np.random.default_rng(0), 400, 0.1
+    weights = [weigh(own) for own in scores_of([12] * 60)]
+    bounds = []
+    for _ in range(n_runs):
+        asked = [as_published(own, rng.random() < share, rng) for own in weights]
+        bounds.append(bound(OrderPower(asked, ranks={1: SEEN}), error))
+    n_missed = sum(one < share for one in bounds)
+    assert error / 3 < n_missed / n_runs < error + 3 * math.sqrt(error * (1 - error) / n_runs)
+
+
+@given(st.integers(0, 1000), st.floats(0.001, 0.4), st.floats(0, 0.3))
+@settings(max_examples=25)
+def test_at_the_bound_so_small_a_sum_has_the_stated_probability(seed: int, error: float, spread: float) -> None:
+    """Recomputed from the ranks, with a natural addition to the sum."""
+    rng, n = np.random.default_rng(seed), 150
+    weights = [as_published(own, False, rng) for own in scores_of([6] * n, seed)]
+    share = bound(OrderPower(weights, ranks={1: SEEN}, deviation=spread * n), error)
+    if math.isnan(share):
+        return
+    chances = [share * np.array(SEEN) + (1 - share) / 6] * n
+    means = [chance @ np.sort(own)[::-1] for chance, own in zip(chances, weights, strict=True)]
+    squares = [chance @ np.sort(own)[::-1] ** 2 for chance, own in zip(chances, weights, strict=True)]
+    deviation = math.sqrt(sum(squares) - sum(mean**2 for mean in means) + (spread * n) ** 2)
+    found = max(sum(own[0] for own in weights), sum(own.mean() for own in weights))
+    assert norm.cdf(found, sum(means), deviation) == pytest.approx(error, rel=1e-3)
+
+
+def test_of_several_bounds_the_smallest_counts_each_with_its_part_of_the_error() -> None:
+    rng = np.random.default_rng(0)
+    weights = [as_published(own, False, rng) for own in scores_of([12] * 100)]
+    sharp, vague, useless = (OrderPower(weights, ranks={1: ranks}) for ranks in (SEEN, (4, 2, 1, 1, 1, 1), UNSEEN))
+    assert bound(sharp, 0.01) < bound(vague, 0.01)
+    assert seen_at_most([vague, sharp, useless], 0.03) == sharp.at_most(0.01)
+    assert math.isnan(dict(seen_at_most([useless], 0.05))[1])
+    assert seen_at_most([], 0.05) == ()
+    assert bound(sharp, 0.01) < bound(replace(sharp, deviation=10.0), 0.01)
+
+
+def test_a_preference_for_other_orders_bounds_no_more_than_none() -> None:
+    """It is natural, and says nothing of memory."""
+    least, less, most = (
+        [np.roll(np.sort(own), -place) for own in scores_of([12] * 100)]
+        for place in (0, 1, 11)  # published
+    )
+    shares = [bound(OrderPower(weights, ranks={1: SEEN}), 0.05) for weights in (least, less, most)]
+    assert 0 < shares[0] == shares[1] < 1
+    assert math.isnan(shares[2])
 
 
 # ---------------------------------------------------------------------- within questions

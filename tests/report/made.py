@@ -45,13 +45,13 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
     return Row(task=task, level=level, values=values, **{key: value for key, value in given.items() if key in of_row})
 
 
-ENOUGH, LITTLE = ((1, 0.5), (3, 0.2)), ((1, 0.9), (3, 0.5))  # would have been found
+ENOUGH, LITTLE = ((1, 0.5), (3, 0.2)), ((1, 0.9), (3, 0.5))  # may have been seen
 
 
 def verdict(pvalue: float, **changes: Any) -> DataVerdict:
     """On 100 questions with written orders, by the model's own control."""
     tested = OrderSum(100, pvalue, mean=0.5, mean_error=0.1)
-    usual = DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested, detectable=ENOUGH, natural=(0.0, 0.05))
+    usual = DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested, at_most=ENOUGH, natural=(0.0, 0.05))
     return replace(usual, **changes)
 
 
@@ -59,7 +59,7 @@ UNDECIDED = DataVerdict(BY_RATIO, WRITTEN_ORDERS, n_asked=100, ratio=OrderRatio(
 OF_WORD = {
     CANNOT_TELL: UNDECIDED,
     NONE_FOUND: verdict(0.2),
-    INCONCLUSIVE: verdict(0.2, detectable=LITTLE),
+    INCONCLUSIVE: verdict(0.2, at_most=LITTLE),
     EVIDENCE: verdict(0.003),
     STRONG_EVIDENCE: verdict(2e-5),
 }

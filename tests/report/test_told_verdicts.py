@@ -55,28 +55,26 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detectable", "told"),
+    ("at_most", "told"),
     [
-        ((), ", but what the audit would have found is not known."),
+        ((), ", but how many questions may have been seen is not known."),
         (
             ((1, math.nan), (3, math.nan)),
-            ", but the audit would have missed even a benchmark that was seen as a whole.",
+            ", but all of the questions may have been seen 3 times as the audit shows them, and the aim was to",
         ),
-        (
-            ((1, 0.244), (3, 0.251)),
-            ", but the audit finds this only from 25.1% of the questions on, not from 25.0%, where they were seen",
-        ),
-        (((1, 0.244), (3, 0.1)), "Had it seen 24 % of the questions once as the audit shows them, the audit"),
-        (((1, math.nan), (3, 0.1)), "Had it seen 10 % of the questions 3 times as the audit shows them, the audit"),
+        (((1, 0.244), (3, 0.251)), ", but up to 25.1% of the questions may have been seen 3 times as the audit"),
+        (((1, 0.244), (3, 0.251)), "and the aim was to exclude 25.0%."),
+        (((1, 0.244), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
+        (((1, math.nan), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
     ],
 )
-def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> None:
-    sentence = short_sentence(verdict(0.2, detectable=detectable)).replace("\u00a0", " ")
+def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, told) -> None:
+    sentence = short_sentence(verdict(0.2, at_most=at_most)).replace("\u00a0", " ")
     assert sentence.startswith(
         "No significantly stronger preference for the published orders than in both control forms"
     )
-    assert (told in sentence) is True
-    assert ("Had it" in sentence) is ("Had it" in told)
+    assert told in sentence
+    assert ("At most" in sentence) is (told.startswith(")"))
 
 
 @pytest.mark.parametrize(
@@ -132,10 +130,10 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
 
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
-    few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, detectable=()), **about))
+    few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, at_most=()), **about))
     assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
     assert len(few.reasons) == 2
-    enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, detectable=()), **about))
+    enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, at_most=()), **about))
     assert len(enough.reasons) == 4
 
 
@@ -172,7 +170,7 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
             "Accuracy (acc_norm) 0.50 ± 0.05.",
         ),
         (
-            {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2, detectable=())},
+            {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2, at_most=())},
             "100 questions. Accuracy 0.50 ± 0.05.",
         ),
     ],
@@ -206,7 +204,7 @@ BEGINNING = (
     "org/m (revision 93efa2f) was checked for leakage on 100 questions of mmlu (digest 1a2b3c4d; drawn with seed "
     f"7) by lm_eval_leakage {__version__}, lm_eval 0.4.13, 2026-11-23: the verdict is "
 )
-NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3, 0.24)))
+NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, at_most=((1, 0.65), (3, 0.24)))
 
 
 @pytest.mark.parametrize(
@@ -215,8 +213,8 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65), (3
         (
             NONE,
             "“none found” (p = 0.57, 1 after adjustment for 2 verdicts; 60 questions without a natural order, "
-            "compared with the model's own control forms; 65% of the questions seen once or 24% of the questions "
-            "seen three times as the audit shows them would have been found with probability 0.8).",
+            "compared with the model's own control forms; at most 65% of the questions were seen once or 24% three "
+            "times as the audit shows them, with 95% confidence).",
         ),
         (not_judged("it has no options"), "“cannot be told” (it has no options)."),
     ],
@@ -243,12 +241,12 @@ def test_the_sentence_says_what_leakage_adds_with_its_interval_or_that_it_is_not
 
 
 def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
-    found = verdict(0.2, detectable=((1, math.nan), (3, 0.25)))
+    found = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
     estimated = told_verdict(row(verdict=found))
     assert "Accuracy 0.50 ± 0.05; about 0.40 (0.30 to 0.50) without leakage, which adds 0.10." in figures(estimated)
     bounded = told_verdict(row(verdict=found, **NOT_ESTIMATED))
     least = "at least 0.33 without leakage if no more than 25 % of the questions were seen"
     assert figures(bounded).endswith(f"Accuracy 0.50 ± 0.05; {least}.")
     assert f"Its accuracy is 0.50 ± 0.05; {least}." in bounded.citation.replace("\u00a0", " ")
-    for other in (verdict(0.003, detectable=found.detectable), verdict(0.2, detectable=((1, math.nan), (3, 0.6)))):
+    for other in (verdict(0.003, at_most=found.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
         assert figures(told_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith("Accuracy 0.50 ± 0.05.")

@@ -44,6 +44,7 @@ from lm_eval_leakage.results.verdict_words import (
     details,
     in_words,
 )
+from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum
 from lm_eval_leakage.stats.unseen_texts import TextTest
@@ -222,7 +223,7 @@ def test_without_memory_a_pvalue_is_below_a_level_no_more_often_than_that(status
 @pytest.mark.parametrize(("control", "reference"), [(True, False), (False, True)])
 def test_a_preference_that_the_control_or_the_reference_shares_is_none_and_memory_is(control, reference) -> None:
     shape = {"natural": 0.7, "control": control, "reference": reference}
-    assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word == INCONCLUSIVE
+    assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word in (NONE_FOUND, INCONCLUSIVE)
     assert data_verdict(answers(100, WRITTEN_ORDERS, memory=1.5, **shape)).word == STRONG_EVIDENCE
     drawn = [replace(one, orders=DRAWN_ORDERS, reference=()) for one in answers(100, WRITTEN_ORDERS, **shape)]
     assert data_verdict(drawn).word in (EVIDENCE, STRONG_EVIDENCE)
@@ -319,53 +320,49 @@ def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> N
     assert "it may have seen the benchmark itself" in found.sentence
 
 
-# ---------------------------------------------------------------------- what would have been found
+# ---------------------------------------------------------------------- how many may have been seen
 
 
 @each_test
-def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: str, shape) -> None:
+def test_where_nothing_is_found_the_sentence_says_how_many_may_have_been_seen(status: str, shape) -> None:
     shares = []
     for n in (20, 300):
         found = data_verdict(answers(n, status, **shape))
-        told = {count: share for count, share in found.detectable if not math.isnan(share)}
+        told = {count: share for count, share in found.at_most if not math.isnan(share)}
         assert found.word == (NONE_FOUND if told.get(3, 1) <= DETECT else INCONCLUSIVE)
         assert replace(found, detect=1.0).word == (NONE_FOUND if 3 in told else INCONCLUSIVE)
         assert not math.isnan(found.pvalue)
-        assert [count for count, _ in found.detectable] == list(SEEN_TIMES)
+        assert [count for count, _ in found.at_most] == list(SEEN_TIMES)
         assert all(0 < share <= 1 for share in told.values())
         for count, words in ((1, "once"), (3, "three times")):
-            assert (f"seen {words} as the audit shows them would have been found" in found.sentence) == (
+            assert (f"{words} as the audit shows them, with 95% confidence" in found.sentence) == (
                 max(told, default=0) == count
             )
-            assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
-            assert dict(found.detectable).get(count, math.nan) == pytest.approx(told.get(count, math.nan), nan_ok=True)
-        assert ("missed even a benchmark that was seen as a whole" in found.sentence) == (not told)
+            assert details(found)[f"at_most_seen_{count}"] == told.get(count)
+        assert ("all of the questions may have been seen 3 times" in found.sentence) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 1
 
 
 @each_test
-def test_at_a_stricter_level_only_a_larger_share_would_have_been_found(status: str, shape) -> None:
-    first = data_verdict(answers(100, status, **shape))
-    shares = []
-    for level in (0.01, 0.01 / 20, 1e-8):
-        found = at_its_level(replace(first, level=level))
-        shares.append(dict(found.detectable)[3])
-    assert shares[0] == pytest.approx(dict(first.detectable)[3], rel=0.05)  # up to the error of other draws
+def test_the_bounds_of_later_looks_are_weaker_and_all_together_have_one_error(status: str, shape) -> None:
+    first = data_verdict(answers(300, status, **shape))
+    spent = [1.0, share_alone(1), share_alone(2), share_alone(3)]
+    shares = [dict(at_its_level(replace(first, spent=one)).at_most)[3] for one in spent]
+    assert shares[0] == dict(first.at_most)[3]
     assert shares == sorted(shares)
-    assert shares[0] < 0.95 * shares[1]
-    none = at_its_level(replace(first, look=9, level=1e-300))
-    assert (none.word, none.pvalue) == (INCONCLUSIVE, first.pvalue)
-    assert "the audit would have missed even a benchmark that was seen as a whole" in none.sentence
+    assert len({*shares}) == len(shares)
+    assert at_its_level(replace(first, level=1e-8)).at_most == first.at_most
 
 
 @each_test
-def test_so_many_questions_as_are_needed_find_what_has_to_be_found(status: str, shape) -> None:
-    few = data_verdict(answers(60, status, **shape))
+def test_so_many_questions_as_are_needed_nearly_always_exclude_what_has_to_be_found(status: str, shape) -> None:
+    few = data_verdict(answers(30, status, **shape))
     assert few.needed is not None
-    enough = data_verdict(answers(few.needed, status, **shape))
-    assert dict(enough.detectable)[3] == pytest.approx(few.detect, rel=0.2)
+    enough = [data_verdict(answers(few.needed, status, seed=seed, **shape)) for seed in range(8)]
+    assert sum(one.word == NONE_FOUND for one in enough) >= 6
+    assert data_verdict(answers(2 * few.needed, status, **shape)).needed is None
     assert (replace(few, look=1).needed, few.needed) > (few.needed, replace(few, detect=0.5).needed)
 
 
@@ -386,7 +383,7 @@ def test_the_published_orders_scores_are_told_and_evidence_begins_at_the_thresho
 def test_no_number_of_questions_finds_less_than_what_may_be_natural() -> None:
     found = replace(data_verdict(answers(60, WRITTEN_ORDERS, control=True)), detect=0.01)
     assert (found.word, found.needed) == (INCONCLUSIVE, None)
-    assert in_words(found, short=True).endswith("No number of questions is enough for that.")
+    assert in_words(found, short=True).replace("\u00a0", " ").endswith("and the aim was to exclude 1 %.")
     assert usually_needed(BY_CONTROL, 12, 0.01, EVIDENCE_LEVEL) is None
 
 
@@ -396,16 +393,11 @@ def test_no_number_of_questions_finds_less_than_what_may_be_natural() -> None:
 )
 def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basis, n_orders, shape) -> None:
     status = DRAWN_ORDERS if basis == BY_ORDERS else WRITTEN_ORDERS
-    afterwards = data_verdict(answers(200, status, n_orders=n_orders, **shape)).needed
+    afterwards = data_verdict(answers(30, status, n_orders=n_orders, **shape)).needed
     before = usually_needed(basis, n_orders, DETECT, EVIDENCE_LEVEL)
     assert before is not None
     assert 0.5 < before / afterwards < 2
     assert usually_needed(basis, n_orders, 0.5, EVIDENCE_LEVEL) < before
-
-
-def test_a_verdict_that_found_something_says_nothing_of_other_levels() -> None:
-    found = data_verdict(answers(60, DRAWN_ORDERS, memory=2))
-    assert at_its_level(replace(found, level=1e-300)) == replace(found, level=1e-300)
 
 
 def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> None:
@@ -714,8 +706,6 @@ def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
     found = with_texts(replace(clean_orders, tested=replace(clean_orders.tested, pvalue=0.008)), 0.5)
     assert (replace(found, texts=None).word, found.word) == (EVIDENCE, INCONCLUSIVE)
     assert found.level_of_orders == EVIDENCE_LEVEL / 2
-    alone, both = (dict(at_its_level(one).detectable) for one in (clean_orders, with_texts(clean_orders, 0.5)))
-    assert all(math.isnan(both[n]) or both[n] >= share for n, share in alone.items())
     assert at_its_level(with_texts(clean_orders, 0.5)).threshold > at_its_level(clean_orders).threshold
     assert "nor texts that are predicted better than those of 60 unseen questions" in in_words(found, short=True)
 
