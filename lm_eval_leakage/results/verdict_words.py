@@ -175,10 +175,10 @@ class DataVerdict:
     @cached_property
     def needed(self) -> int | None:
         """About how many questions like these would find what has to be excluded, at the next look if looks are
-        counted; None if no number would, or fewer than were asked."""
+        counted; twice as many as there were, if those did not tell; None if no number would."""
         level = self.level_of_orders * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
         found = needed_by_all(self.power, self.detect, level)
-        return found if found is not None and found > self.n else None
+        return 2 * self.n if found is not None and found <= self.n else found
 
     @property
     def sentence(self) -> str:
@@ -388,7 +388,7 @@ def _what_would_do(verdict: DataVerdict) -> str:
     if verdict.needed is None:
         return ""
     which = "" if verdict.orders in EXACT else " without a natural order"
-    return f"To find so many, about {counted(rounded_up(verdict.needed))}{which} are needed."
+    return f"To find {whole_percent(verdict.detect)}, about {counted(rounded_up(verdict.needed))}{which} are needed."
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
