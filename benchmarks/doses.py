@@ -8,7 +8,9 @@ the exposure: the mean score of the published order with its standard error, ask
 (12) and in four (15); the probability at .01 of finding a tenth of 200 questions whose orders were drawn, by each;
 with control forms, that of finding half of 200; and the mean log-likelihood per character of the published text, in
 standard deviations of that of questions never inserted. Then, over all layouts, in how many questions the published
-order is the first, second, ... by score: `SEEN_IN_LAYOUTS` of the package.
+order is the first, second, ... by score: `SEEN_IN_LAYOUTS` of the package. At last, how well scores of the 24 orders
+in one layout rank single questions, those inserted once or three times against those never inserted: AUROC, and the
+true positive rate at a false positive rate of 5 % (docs/validity_ranking.md).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import math
 import random
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,7 @@ from copies import COPIES, DOSES, kept_questions
 from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.questions.rendering import LAYOUTS
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, averaged, standard_scores
 
@@ -116,6 +120,27 @@ def table(folder: Path) -> None:
             for times in SEEN_TIMES:
                 ranks = (values[found["dose"] == times] > values[found["dose"] == times][:, :1]).sum(axis=1)
                 print(how, kind, times, tuple(np.bincount(ranks, minlength=values.shape[1]).tolist()))
+    ranking(found)
+
+
+def ranking(found: Mapping[str, np.ndarray]) -> None:
+    rows = found["orders"].astype(float).reshape(len(found["dose"]), len(LAYOUTS), -1)[:, 0]
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    places = np.array([sum(i == j for i, j in enumerate(order)) for order in permutations(range(4))], dtype=float)
+    scores = {
+        "margin": rows[:, 0] - rows[:, 1:].max(axis=1),
+        "z": centred[:, 0] / centred.std(axis=1),
+        "fixed_z": centred @ (places - places.mean()) / centred.std(axis=1),
+    }
+    never = found["dose"] == 0
+    for times in SEEN_TIMES:
+        for layout in COPIES:
+            seen = (found["dose"] == times) & (found["layout"] == layout)
+            cells = (
+                f"{name} {auroc(own[seen], own[never]):.3f}, {tpr_at_fpr(own[seen], own[never], fpr=0.05):.2f}"
+                for name, own in scores.items()
+            )
+            print(f"| {times} | {layout} | {' | '.join(cells)} |")
 
 
 def main() -> None:

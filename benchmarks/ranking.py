@@ -24,7 +24,6 @@ import numpy as np
 from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
-from lm_eval_leakage.stats.order_scores import OrderScores, fixed_z
 
 ORDERS, TOKENS = "leakage_perm", "leakage_tokens"
 TOKEN_SCORE = "token_evidence/mean_zscore"
@@ -49,19 +48,19 @@ def scores_of(lab: Path, exposures: int) -> Scores:
         found["margin"][line.question] = line.margin
         found["rank"][line.question] = -line.pvalue
         found["z of the published order"][line.question] = (orders[0] - orders.mean()) / max(orders.std(), 1e-12)
-        found["fixed_z"][line.question] = line.values.get("fixed_z", _computed(line))
+        found["fixed_z"][line.question] = _fixed_z(line)
     tokens = {line.question: line.scores.get(TOKEN_SCORE, np.nan) for line in _lines(lab, exposures, TOKENS)}
     return found | ({"mean z-score of the tokens": tokens} if tokens else {})
 
 
-def _computed(line: AuditLine) -> float:
-    """`fixed_z` of a log of an earlier version that holds all orders of different options."""
-    n_options = next((n for n in range(2, 6) if factorial(n) == len(line.loglikelihoods)), None)
+def _fixed_z(line: AuditLine) -> float:
+    """`sqrt(m - 1)` times the correlation of a score with the number of options in their published place, over all m
+    orders of different options; else NaN."""
+    n_options = next((n for n in range(3, 6) if factorial(n) == len(line.loglikelihoods)), None)
     if n_options is None:
         return float("nan")
     fixed = [sum(i == j for i, j in enumerate(order)) for order in permutations(range(n_options))]
-    scores = OrderScores.from_rows([line.loglikelihoods], "cpu").with_fixed_places([fixed])
-    return float(fixed_z(scores)[0])
+    return float(np.sqrt(len(fixed) - 1) * np.corrcoef(fixed, line.loglikelihoods)[0, 1])
 
 
 def _lines(lab: Path, exposures: int, audit: str) -> list[AuditLine]:

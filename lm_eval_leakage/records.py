@@ -106,8 +106,6 @@ class Answered:
 
     answers: log-likelihoods, nats, minus those of a reference model if the run has one
     reference: the reference model's log-likelihoods of the same texts; empty without one
-    fixed_places: for each request, how many options stand in their published place, if the probe asks about whole
-        orders of them; else empty
     gold: index of the correct option in each list of options that the probe showed, if it showed several
     tokens: scores of every token of each request's text, if the probe needs them
     texts: what the model generated after each request's context, if the probe asks for generation
@@ -121,7 +119,6 @@ class Answered:
     tokens: tuple[TokenScores, ...] = ()
     texts: tuple[str, ...] = ()
     reference: tuple[float, ...] = ()
-    fixed_places: tuple[int, ...] = ()
     candidates: tuple[str, ...] = ()
 
     @property

@@ -82,10 +82,6 @@ class Probe(ABC):
         """The texts of which a reply may name one, the published one first, for probes that ask for a guess."""
         return ()
 
-    def fixed_places(self, question: Question) -> tuple[int, ...]:
-        """For each request, how many options stand in their published place, for probes of whole orders of them."""
-        return ()
-
     def compared(self, question: Question) -> tuple[int, ...]:
         """The places of the requests that are asked in the control forms, too, the first of all among them, for probes
         of orders."""

@@ -6,9 +6,7 @@ likely one with probability 1 / n_orders. Limits: a natural order of the options
 above", True before False) is preferred without any leakage, so that 15-20 % of unseen MMLU questions are flagged
 instead of 4.2 %; `guards` names such questions. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a;
 corrected: only orders that read differently are compared, and a tie counts against leakage. Drawing orders is the
-permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). `fixed_z`, by which questions are ranked, is ours: it uses
-all orders, of which those that keep some options in their published place are remembered in part
-(docs/validity_ranking.md).
+permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). By what questions are ranked: docs/validity_ranking.md.
 """
 
 from __future__ import annotations
@@ -99,9 +97,6 @@ class OptionOrders(Probe):
     def asked_layouts(self) -> tuple[str, ...]:
         return LAYOUT_SETS[self.layouts]
 
-    def fixed_places(self, question: Question) -> tuple[int, ...]:
-        return _fixed_places(_pattern(_read(question.options)), tuple(self.chosen_orders(question)))
-
     @property
     def asks_orders(self) -> bool:
         """Not of the paper's 12 orders, a fixed choice around the published one: from another one of them, the 12
@@ -190,11 +185,6 @@ def _every_order(pattern: Order, moved: Order, n_options: int) -> tuple[Order, .
     return tuple(_with_held(order, moved, n_options) for order in distinct_orders(pattern))
 
 
-@lru_cache(maxsize=64)
-def _fixed_places(pattern: Order, orders: tuple[Order, ...]) -> tuple[int, ...]:
-    return tuple(sum(pattern[source] == own for source, own in zip(order, pattern, strict=True)) for order in orders)
-
-
 def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
     if len(options) == 1:
         return "it has one option"
@@ -251,14 +241,14 @@ class OrderStatistic(Statistic, ABC):
         and its answers may have taken hours."""
         from lm_eval_leakage.stats.order_scores import OrderScores, find_device
 
-        rows, fixed = [one.answers for one in answered], [one.fixed_places for one in answered]
+        rows = [one.answers for one in answered]
         try:
-            return self(OrderScores.from_rows(rows, device).with_fixed_places(fixed))
+            return self(OrderScores.from_rows(rows, device))
         except RuntimeError as error:
             if find_device(device).type == "cpu":
                 raise
             logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
-            return self(OrderScores.from_rows(rows, "cpu").with_fixed_places(fixed))
+            return self(OrderScores.from_rows(rows, "cpu"))
 
 
 @dataclass(frozen=True)
@@ -266,14 +256,14 @@ class MaxOrderEvidence(Evidence):
     """flagged: no other order is as likely as the published one
 
     pvalue: rank of the published order (1 = most likely; ties rank it lower) over the number of orders
-    fixed_z: how much likelier the orders are that keep more options in their published place, see `fixed_z`
+    order_z: how many standard deviations of the question's orders the published one is above their mean, see `order_z`
     margin: nats by which the published order beats the best other one; negative where it does not
     best_order: index of the most likely order, 0 being the published one
     n_orders: how many orders were compared
     """
 
-    ranked_by: ClassVar[str] = "fixed_z"
-    fixed_z: float
+    ranked_by: ClassVar[str] = "order_z"
+    order_z: float
     margin: float
     best_order: int
     n_orders: int
@@ -283,7 +273,7 @@ class MaxOrderEvidence(Evidence):
 @dataclass(frozen=True)
 class MaxOrder(OrderStatistic):
     def __call__(self, scores: OrderScores) -> list[MaxOrderEvidence]:
-        from lm_eval_leakage.stats.order_scores import fixed_z
+        from lm_eval_leakage.stats.order_scores import order_z
 
         published, others = scores.loglikelihoods[:, :1], scores.loglikelihoods[:, 1:]
         n_orders = scores.n_orders.double()
@@ -293,7 +283,7 @@ class MaxOrder(OrderStatistic):
             margin > 0,
             (1 + (others >= published).sum(dim=1)) / n_orders,
             1 / n_orders,
-            fixed_z(scores),
+            order_z(scores),
             margin,
             (best_index + 1) * (margin < 0),
             scores.n_orders,

@@ -95,7 +95,7 @@ class AuditDesign:
         try:
             question = audit.question(doc)
             if self.basis == BY_ORDERS:
-                return len(audit.probe.fixed_places(question))
+                return len(audit.probe.requests(question)) // self._n_layouts
             is_open = self._plan.unseen or audit.orders.status != PATTERNED_ORDERS
             return len(audit.probe.compared(question)) if is_open and not audit.guards(doc) else 0
         except UntestableQuestion:

@@ -4,14 +4,14 @@ compute from it. The only module of statistics that needs torch.
 A question's numbers are the same, to the last digit, whichever other questions are in the batch.
 
 Source of the isolation score: isolation forest, Liu, Ting and Zhou, ICDM 2008, as scikit-learn implements it; here in
-the limit of infinitely many trees. The score by places that stay fixed is ours (docs/validity_ranking.md).
+the limit of infinitely many trees.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
@@ -36,13 +36,10 @@ class OrderScores:
     loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
         fewer orders is padded with -inf at the end of its row
     n_orders: `(n_questions,)`, number of columns of each row that are not padding
-    fixed_places: `(n_questions, n_orders)`, number of options that stand in their published place, any number in the
-        padding; None if only column 0 is known to be the published order, which then counts 1 and every other order 0
     """
 
     loglikelihoods: Tensor
     n_orders: Tensor
-    fixed_places: Tensor | None = None
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
@@ -58,18 +55,6 @@ class OrderScores:
             raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
         where = find_device(device)
         return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
-
-    def with_fixed_places(self, rows: Sequence[Sequence[int]]) -> OrderScores:
-        """The same scores with the number of options in their published place, one sequence per question; an empty one
-        where it is not known."""
-        if not any(rows):
-            return self
-        lengths = self.n_orders.cpu().numpy()
-        known = [own or [1] + [0] * (length - 1) for own, length in zip(rows, lengths.tolist(), strict=True)]
-        for bad, (own, length) in enumerate(zip(known, lengths, strict=True)):
-            if len(own) != length:
-                raise ValueError(f"row {bad} has fixed places of {len(own)} orders, but scores of {length}")
-        return replace(self, fixed_places=torch.from_numpy(_padded(known, lengths, 0)).to(self.loglikelihoods.device))
 
     @property
     def is_order(self) -> Tensor:
@@ -117,28 +102,16 @@ def _within(padded: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[
     return inside
 
 
-def fixed_z(scores: OrderScores) -> Tensor:
-    """Sum over a question's orders of (options in their published place) x (standardised log-likelihood), divided by
-    its standard deviation if the orders are exchangeable; `(n_questions,)`.
+def order_z(scores: OrderScores) -> Tensor:
+    """The published order's log-likelihood, standardised within the question; `(n_questions,)`.
 
-    With f the number of options in their published place, centred over the m orders, and z the log-likelihoods
-    standardised within the question: `sum(f z) / sqrt(sum(f^2) m / (m - 1))`, which is sqrt(m - 1) times the
-    correlation of f and the log-likelihoods. Over all ways to assign the log-likelihoods to the orders it has mean 0
-    and variance 1 for any number of options, drawn or held orders and repeated options, so that questions can be
-    ranked together. An option that keeps its place in every order (`move=movable`) adds the same to every f and
-    changes nothing; places count by what they read, so that repeated options may stand for each other. It is 0 if all
-    orders are equally likely. With two orders only the sign would be left, and it is the margin instead, in nats.
+    Over all orders of a question it has mean 0 and variance 1, so that questions of any length and number of options
+    can be ranked together. It is 0 if all orders are equally likely. With two orders only the sign would be left, and
+    it is the margin instead, in nats.
     """
-    published = scores.fixed_places
-    if published is None:
-        published = torch.zeros_like(scores.loglikelihoods)
-        published[:, 0] = 1
-    fixed, m = scores.centred(published), scores.n_orders
-    spread = (sums(fixed.square()) * m / (m - 1)).sqrt()
-    score = sums(fixed * scores.standardised()) / spread
     margin = scores.loglikelihoods[:, 0] - scores.loglikelihoods[:, 1]
     # rounded, so that neither padding nor the device changes a score or breaks a tie
-    return torch.where(m == 2, margin, score.round(decimals=9))
+    return torch.where(scores.n_orders == 2, margin, scores.standardised()[:, 0].round(decimals=9))
 
 
 def isolation_scores(scores: OrderScores) -> Tensor:

@@ -18,7 +18,7 @@ TASK = "bench_leakage_perm"
 
 
 def line(number: int, score: float, **more: object) -> dict:
-    return audited(row(number), score > 2, statistic=score, fixed_z=score) | more
+    return audited(row(number), score > 2, statistic=score, order_z=score) | more
 
 
 def of_model(folder, model: str, numbers: range, scores, **more: object) -> None:

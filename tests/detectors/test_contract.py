@@ -72,7 +72,6 @@ def answered(probe: str, seed: int) -> list[Answered]:
             asking.gold(question),
             tuple(tokens(rng) for _ in requests) if asking.needs == "token_scores" else (),
             tuple(written(request, rng) for request in requests) if asking.needs == "generate_until" else (),
-            fixed_places=asking.fixed_places(question),
             candidates=asking.candidates(question),
         )
         for question, requests in asked
@@ -166,13 +165,6 @@ def test_request_0_is_the_published_wording(name: str) -> None:
     assert in_order(whole) or in_order(first.context)  # the requested option may be hidden in its place
     # a probe may ask about one option at a time; one of wordings shows none, so that no other draw matters
     assert sum(part in whole for part in parts) >= 1 + (not probes.get(name).needs_seal)
-
-
-@every_probe
-def test_fixed_places_are_one_per_request_and_most_in_the_published_order(name: str) -> None:
-    fixed = probe_of(name).fixed_places(QUESTION)
-    assert len(fixed) in (0, len(probe_of(name).requests(QUESTION)))
-    assert not fixed or fixed[0] == len(QUESTION.options) > max(fixed[1:])
 
 
 COUNT, SHARE = "it must be a whole number of at least", "it must be above 0 and at most"

@@ -27,8 +27,8 @@ from tests.fakes import FakeLM, by_hash, fond_of
 from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
 from tests.written_tasks import LETTERED, published, write_task
 
-FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, fixed_z=2.5, margin=2.0, best_order=0, n_orders=6)
-NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, fixed_z=-1.5, margin=-3.0, best_order=7, n_orders=24)
+FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, order_z=2.5, margin=2.0, best_order=0, n_orders=6)
+NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, order_z=-1.5, margin=-3.0, best_order=7, n_orders=24)
 VERDICTS = [FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED]
 
 

@@ -256,7 +256,6 @@ def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
         tuple(answer for answer in answers if isinstance(answer, TokenScores)),
         tuple(response for response in responses[:n_orders] if isinstance(response, str)),
         expected,
-        probe.fixed_places(question),
         probe.candidates(question),
     )
     if probe.asks_orders:
