@@ -140,12 +140,12 @@ class OrderPower:
         were larger, so small a sum of the published orders would have a probability of `error` or less; NaN if all may
         have been seen. A sum below that of unseen questions counts as that: where other orders than the published
         ones are natural, it says nothing of memory. The natural addition to the sum is among what is by chance."""
-        found, expected = math.fsum(own[0] for own in self.weights), float(self._if_unseen()[:, 0].sum())
+        found, expected = math.fsum(own[0] for own in self.weights), float(self._if_unseen[:, 0].sum())
         return self._sufficient(max(found, expected), 1 - error, self.deviation)
 
     def _sufficient(self, least: float, probability: float, deviation: float = 0.0) -> Shares:
         """The smallest shares with which the sum is at least `least` with this probability."""
-        unseen = self._if_unseen()
+        unseen = self._if_unseen
         return tuple(
             (times, _smallest_share(unseen, self._if_seen(times), least, probability, deviation))
             for times in self.ranks
@@ -158,7 +158,7 @@ class OrderPower:
         n_units, n = len(set(self._numbers)), len(self.weights)
         bases = [np.full(len(own), 1 / len(own)) for own in self.weights] if self.bases is None else self.bases
         null = _moments(*as_units(self.weights, bases, self._numbers))
-        mixed = (1 - share) * self._if_unseen() + share * self._if_seen(times)
+        mixed = (1 - share) * self._if_unseen + share * self._if_seen(times)
         (mean, variance), (other, its_variance) = (
             (float(own[:, 0].mean()), float((own[:, 1] - own[:, 0] ** 2).mean())) for own in (null, mixed)
         )
@@ -184,6 +184,7 @@ class OrderPower:
     def _likeliest(self) -> list[Floats]:
         return [np.sort(own)[::-1] for own in self.weights]
 
+    @cached_property
     def _if_unseen(self) -> Floats:
         if self.priors is not None:
             return _moments(*as_units(self.weights, self.priors, self._numbers))
