@@ -18,6 +18,7 @@ from lm_eval_leakage.results.verdict_words import (
     EVIDENCE,
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
+    NONE_FOUND,
     STRONG_EVIDENCE,
 )
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
@@ -89,7 +90,7 @@ def test_questions_that_do_not_count_are_not_paid_for(fakes: type[NamedFake], tm
     fakes.score = staticmethod(OptionOrders())
     found = checked(tmp_path, budget=270)
     (step,) = found.plan.steps
-    assert (found.verdicts[0].verdict, step.n_questions) == (INCONCLUSIVE, 30)
+    assert (found.verdicts[0].verdict, step.n_questions) == (NONE_FOUND, 30)
     assert not [continuation for _, continuation in fakes.asked if "71" in continuation]
 
 
@@ -127,7 +128,7 @@ def test_two_options_have_two_orders_and_what_would_do_more_leaves_the_budget_ou
 ) -> None:
     fakes.score = staticmethod(OptionOrders())
     written(tmp_path, questions(60, 2))
-    found = checked(tmp_path, budget=256)
+    found = checked(tmp_path, budget=256, detect="25%")
     (step,), (verdict,) = found.plan.steps, found.verdicts
     assert step.note.startswith("2 orders each")
     assert verdict.verdict == INCONCLUSIVE
