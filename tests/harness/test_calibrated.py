@@ -29,8 +29,8 @@ TASK = "fresh_leakage_perm"
 DOCS = [
     {"question": f"Which, {i}?", "choices": [f"red {i}", "blue", "lime", "grey"], "answer": 0} for i in range(100, 130)
 ]
-SEEN = [*map(published, DOCS[:5])]
-# scores of known-unseen questions from -2.5 to 2.4; a question of which only the published order is remembered has 3
+SEEN = [*map(published, DOCS[:8])]
+# scores of known-unseen questions from -2.5 to 2.4; a question of which only the published order is remembered has more
 KNOWN = {"max_order": KnownScores({EVERY_CLASS: [i / 10 - 2.5 for i in range(50)]}, [3.0] * 40)}
 
 
@@ -57,8 +57,8 @@ def audit(questions_file, tmp_path):
 def test_calibrated_rates_are_reported_with_the_published_ones(audit, caplog) -> None:
     row, samples = audit(Named(fond_of(*SEEN)))
     lines = [line for line in samples if line["filter"] == "max_order"]
-    assert [line["calibrated_flagged"] for line in lines[:5]] == [True] * 5
-    assert {line["calibrated_pvalue"] for line in lines[:5]} == {1 / 51}
+    assert [line["calibrated_flagged"] for line in lines[:8]] == [True] * 8
+    assert {line["calibrated_pvalue"] for line in lines[:8]} == {1 / 51}
     assert row["calibrated_rate,max_order"] == sum(line["calibrated_flagged"] for line in lines) / len(DOCS)
     lowest = [line for line in lines if line["calibrated_pvalue"] == 1 / 51]
     assert row["identified_rate,max_order"] == pytest.approx(len(lowest) / len(DOCS))
