@@ -30,7 +30,7 @@ DOCS = [
     {"question": f"Which, {i}?", "choices": [f"red {i}", "blue", "lime", "grey"], "answer": 0} for i in range(100, 130)
 ]
 SEEN = [*map(published, DOCS[:8])]
-# scores of known-unseen questions from -2.5 to 2.4; a question of which only the published order is remembered has more
+# scores of known-unseen questions from -2.5 to 2.4; one of which only the published order is remembered has more
 KNOWN = {"max_order": KnownScores({EVERY_CLASS: [i / 10 - 2.5 for i in range(50)]}, [3.0] * 40)}
 
 
