@@ -282,7 +282,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
-        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY}."
+        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
@@ -352,7 +352,7 @@ def aim_in_words(verdict: DataVerdict) -> str:
         return ""
     return (
         f"The aim was to find, or to exclude, {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} "
-        f"times; at most {whole_percent(share)} were, {CONFIDENTLY}."
+        f"times; at most {whole_percent(share)} were, {CONFIDENTLY_IN_SHORT}."
     )
 
 
@@ -443,7 +443,8 @@ def _layouts_of_seen(verdict: DataVerdict) -> str:
     return ", each in one of six layouts," if verdict.layouts else " as the audit shows them"
 
 
-CONFIDENTLY = f"with {1 - SEEN_ERROR:.0%} confidence"
+CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
+CONFIDENTLY_IN_SHORT = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
 TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
