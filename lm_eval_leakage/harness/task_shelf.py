@@ -16,7 +16,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, with_metadata
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.data import row_names
+from lm_eval_leakage.harness.tasks.data import row_hash, row_names
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.logs.audit_line import content_of
@@ -172,7 +172,7 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
         told[STATUS_KEY] = says
     digest = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16)
     for doc in task.eval_docs:
-        digest.update(row_names(doc)[0].encode())
+        digest.update(row_hash(doc).encode())
     return digest.hexdigest()
 
 

@@ -224,7 +224,7 @@ def _tested(
     # the smallest e-value, so that its mean is 1 at most
     tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
     means = tuple(float(np.mean(own)) for own in zip(*(one.published for one in scored), strict=True))
-    shares = seen_at_most(powers, SEEN_ERROR / STAGES)
+    shares = () if doubt else seen_at_most(powers, SEEN_ERROR / STAGES)
     found = DataVerdict(basis, n=n, tested=tested, at_most=shares, doubt=doubt, power=tuple(powers), scores=means)
     if basis == BY_CONTROL:
         found = replace(found, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
@@ -282,10 +282,9 @@ def _usual_powers(basis: str, n_orders: int, n: int, n_layouts: int) -> list[Ord
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
     """At the level that decides the word, and its share of all looks' error: with the threshold, and with how many of
     the questions may have been seen."""
-    if not verdict.power:
-        return verdict
-    verdict = replace(verdict, at_most=seen_at_most(verdict.power, SEEN_ERROR / STAGES * verdict.spent))
-    if verdict.basis != BY_CONTROL:
+    if verdict.at_most:
+        verdict = replace(verdict, at_most=seen_at_most(verdict.power, SEEN_ERROR / STAGES * verdict.spent))
+    if not verdict.power or verdict.basis != BY_CONTROL:
         return verdict
     critical = [power.critical(verdict.level_of_orders) for power in verdict.power]
     return replace(verdict, threshold=max(critical) / verdict.n)

@@ -68,7 +68,7 @@ class DataVerdict:
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
     ratio: of the questions without a guard; NaN where they are too few
     at_most: by number of exposures, the largest share of the questions that may have been seen so often, with 95 %
-        confidence; NaN if it may be all
+        confidence; NaN if it may be all; empty where nothing was tested, or finding nothing means nothing
     detect: share of the questions, seen `DETECT_TIMES` times, that has to be excluded where nothing is found
     adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
     doubt: why finding nothing means nothing; empty if it does

@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from scipy.stats import hypergeom
 
-from lm_eval_leakage.stats.order_sum import as_units, critical_sum
+from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum
 from lm_eval_leakage.stats.pooling import NAN, Floats
 
 FOUND_WITH = 0.8
@@ -139,9 +139,13 @@ class OrderPower:
         """For each of `SEEN_TIMES`, an upper confidence bound of the share of questions that were seen so often: if it
         were larger, so small a sum of the published orders would have a probability of `error` or less; NaN if all may
         have been seen. A sum below that of unseen questions counts as that: where other orders than the published
-        ones are natural, it says nothing of memory. The natural addition to the sum is among what is by chance."""
+        ones are natural, it says nothing of memory. The natural addition to the sum is among what is by chance. Sums
+        are corrected for continuity by half the smallest step, which only matters where all questions have two orders.
+        """
         found, expected = math.fsum(own[0] for own in self.weights), float(self._if_unseen[:, 0].sum())
-        return self._sufficient(max(found, expected), 1 - error, self.deviation)
+        steps = -np.concatenate([np.diff(own) for own in self._likeliest])
+        half_step = float(np.min(steps[steps > EQUAL], initial=math.inf)) / 2
+        return self._sufficient(max(found, expected) + half_step, 1 - error, self.deviation)
 
     def _sufficient(self, least: float, probability: float, deviation: float = 0.0) -> Shares:
         """The smallest shares with which the sum is at least `least` with this probability."""

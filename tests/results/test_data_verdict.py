@@ -356,6 +356,17 @@ def test_the_bounds_of_later_looks_are_weaker_and_all_together_have_one_error(st
     assert at_its_level(replace(first, level=1e-8)).at_most == first.at_most
 
 
+def test_a_reference_that_subtracts_more_than_natural_preferences_bounds_nothing() -> None:
+    """It has seen the same, or is the model itself: nothing found means nothing."""
+    own = answers(60, WRITTEN_ORDERS)
+    found = data_verdict(
+        replace(one, reference=tuple(0.01 * place + x for place, x in enumerate(one.loglikelihoods))) for one in own
+    )
+    assert (found.word, found.at_most) == (CANNOT_TELL, ())
+    assert at_its_level(found).at_most == ()
+    assert details(found).keys() & {"at_most_seen_1", "at_most_seen_3"} == set()
+
+
 @each_test
 def test_so_many_questions_as_are_needed_nearly_always_exclude_what_has_to_be_found(status: str, shape) -> None:
     few = data_verdict(answers(30, status, **shape))

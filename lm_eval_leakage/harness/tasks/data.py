@@ -213,10 +213,15 @@ def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.D
 def row_names(doc: Any) -> tuple[str, str]:
     """The two hashes by which runs and audits of a question are joined: of the row as the harness computes it, and of
     the question's text (empty if the row has no known layout)."""
-    return doc.names if isinstance(doc, ReadDoc) else (doc_hash(doc), content_of(doc)[1])
+    return doc.names if isinstance(doc, ReadDoc) else (_hashed(doc), content_of(doc)[1])
 
 
-def doc_hash(doc: Any) -> str:
+def row_hash(doc: Any) -> str:
+    """The first of them."""
+    return doc.names[0] if isinstance(doc, ReadDoc) else _hashed(doc)
+
+
+def _hashed(doc: Any) -> str:
     return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))
 
 
@@ -236,7 +241,7 @@ class ReadDoc(dict[str, Any]):
 
     @cached_property
     def names(self) -> tuple[str, str]:
-        return doc_hash(self), content_of(self)[1]
+        return _hashed(self), content_of(self)[1]
 
 
 class Docs(list[ReadDoc]):
