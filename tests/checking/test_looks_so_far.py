@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.result_types import Provenance
-from lm_eval_leakage.results.verdict_words import EVIDENCE, EVIDENCE_LEVEL, NONE_FOUND, STRONG_EVIDENCE, STRONG_LEVEL
+from lm_eval_leakage.results.verdict_words import EVIDENCE, EVIDENCE_LEVEL, INCONCLUSIVE, STRONG_EVIDENCE, STRONG_LEVEL
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict
@@ -109,7 +109,7 @@ def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
         assert one.level == pytest.approx(0.01 * SPENT[one.look])
         assert one.pvalue == 0.001
         words.append((one.look, one.word))
-    assert words == [(1, EVIDENCE), (2, EVIDENCE), (3, NONE_FOUND)]
+    assert words == [(1, EVIDENCE), (2, EVIDENCE), (3, INCONCLUSIVE)]
 
 
 def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path: Path) -> None:
