@@ -30,14 +30,16 @@ from lm_eval.api.instance import Instance
 from models import load_model
 from tqdm import tqdm
 
-from lm_eval_leakage.detectors.option_orders import MOST_COMPARED, OptionOrders, Order
+from lm_eval_leakage.detectors.option_orders import LAYOUT_SETS, MOST_COMPARED, OptionOrders, Order
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.questions.families import distinct, shared_texts
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
+from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import OrderAnswers, Question, Request
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import number
 from lm_eval_leakage.results.published_orders import null_status, order_tests
+from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 SIZES = (30, 100, 300, 600)
 SHARES = (0.05, 0.1, 0.3)  # of a set that is mixed into another
@@ -51,7 +53,8 @@ class ComparedOrders(OptionOrders):
     """Only those orders of which the verdict by controls is computed."""
 
     def chosen_orders(self, question: Question) -> list[Order]:
-        every, places = super().chosen_orders(question), OptionOrders(self.max_orders).compared(question)
+        asked = OptionOrders(self.max_orders, layouts=self.layouts)
+        every, places = asked.chosen_orders(question), asked.compared(question)
         return [every[place] for place in places]
 
 
@@ -76,8 +79,9 @@ def texts(probe: OptionOrders, question: Question) -> list[Request]:
     return [*probe.requests(question), *control] if control else []
 
 
-def score(lm: Any, file: Path, questions: Sequence[tuple[Question, bool]], *, orders: int, chat: bool) -> None:
-    probe = ComparedOrders(max_orders=orders)
+def score(
+    lm: Any, file: Path, questions: Sequence[tuple[Question, bool]], probe: ComparedOrders, *, chat: bool
+) -> None:
     frame = (lambda text: lm.apply_chat_template([{"role": "user", "content": text}])) if chat else str
     done = len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +93,8 @@ def score(lm: Any, file: Path, questions: Sequence[tuple[Question, bool]], *, or
             answers = iter(lm.loglikelihood(flat, disable_tqdm=True) if flat else [])
             for (question, guarded), own in zip(batch, asked, strict=True):
                 values = [next(answers)[0] for _ in own]
-                kept.write(json.dumps({**asdict(question), "guarded": guarded, "scores": values}) + "\n")
+                row = {**asdict(question), "guarded": guarded, "scores": values, "layouts": probe.layouts}
+                kept.write(json.dumps(row) + "\n")
             kept.flush()
             bar.update(len(batch))
 
@@ -98,20 +103,28 @@ def question_of(row: Row) -> Question:
     return Question(row["id"], row["stem"], tuple(row["options"]), row["answer"])
 
 
+def layouts_of(row: Row) -> tuple[str, ...]:
+    return LAYOUT_SETS[row.get("layouts", AUDITED)]
+
+
 def n_compared(row: Row) -> int:
-    return len(row["scores"]) // 3  # in the published form and in two control forms
+    """In each layout, in words once, and in capitals in each layout."""
+    return len(row["scores"]) // (2 * len(layouts_of(row)) + 1)
 
 
 def answers_of(row: Row, orders: str) -> OrderAnswers:
     """Guards of the question itself are recomputed, so that a changed one needs no new run."""
     values, question = row["scores"], question_of(row)
-    n = n_compared(row)
+    n, layouts = n_compared(row), layouts_of(row)
+    n_layouts = len(layouts)
     guarded = row["guarded"] or bool(guards_of(question))
     if not n:  # not asked
         return OrderAnswers((0.0, 0.0), orders, guarded)
-    right = ComparedOrders(MOST_ORDERS if n == MOST_COMPARED else n).right_places(question)
-    own, control = tuple(values[:n]), tuple(values[n:])
-    return OrderAnswers(own, orders, guarded, control, (), shared_texts(question), (), right)
+    most = MOST_ORDERS if n == MOST_COMPARED else n
+    right = ComparedOrders(most, layouts=row.get("layouts", AUDITED)).right_places(question)
+    own, control = averaged(values[: n * n_layouts], n_layouts), averaged_controls(values[n * n_layouts :], n_layouts)
+    several = layouts if n_layouts > 1 else ()
+    return OrderAnswers(own, orders, guarded, control, (), shared_texts(question), (), right, several)
 
 
 def table(folder: Path, mixed: Sequence[str]) -> Iterator[list[object]]:
@@ -170,6 +183,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=[])
     parser.add_argument("--chat", action="store_true", help="ask in the model's chat format")
     parser.add_argument("--n", type=int, default=max(SIZES), help="questions of a set")
+    parser.add_argument("--layouts", choices=LAYOUT_SETS, default=AUDITED, help="in which each order is asked")
     parser.add_argument("--orders", type=int, default=MOST_ORDERS, help="orders of a question, at most")
     parser.add_argument("--max_letters", type=int, default=800, help="leave out longer questions, with their options")
     parser.add_argument(
@@ -187,7 +201,7 @@ def main() -> None:
         for spec in args.sets:
             file = args.folder / f"{name}{CHAT if args.chat else ''}" / f"{spec.partition('=')[0]}.jsonl"
             questions = drawn(spec, args.n, args.max_letters)
-            score(lm, file, questions, orders=args.orders, chat=args.chat)
+            score(lm, file, questions, ComparedOrders(args.orders, layouts=args.layouts), chat=args.chat)
         return
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerows([COLUMNS, *table(args.folder, args.mixed)])
