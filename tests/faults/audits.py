@@ -88,7 +88,7 @@ class Audit:
         self.tally.found(f"{note}: samples differ", wrong=list(found) != list(self.right))
 
 
-@attack("kill of an audit at random", 30, 2)
+@attack("kill of an audit at random", 30, 1)
 def random_kills(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Each audit is killed up to three times, at any request."""
     audit = Audit(folder, tally)
@@ -112,7 +112,7 @@ AIMS: Sequence[tuple[str, Any, str, tuple[int, ...]]] = (
 )
 
 
-@attack("kill of an audit, aimed", 100, 3)
+@attack("kill of an audit, aimed", 100, 1)
 def aimed_kills(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Before and after certain calls of each place of AIMS."""
     audit = Audit(folder, tally)
@@ -125,7 +125,7 @@ def aimed_kills(tally: Tally, folder: Path, tries: int, _: random.Random) -> Non
         audit.finish(f"kill {name}, call {call}", 1)
 
 
-@attack("full disk under an audit", 7, 3)
+@attack("full disk under an audit", 7, 1)
 def audit_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """A run whose files cannot grow beyond a limit says so and exits with an error; with room it goes on."""
     audit = Audit(folder, tally)
@@ -187,7 +187,7 @@ def _same(pvalue: float | None, other: float | None) -> bool:
     return pvalue == other if pvalue is None or other is None else math.isclose(pvalue, other, rel_tol=1e-12)
 
 
-@attack("model that misbehaves", 60, 3)
+@attack("model that misbehaves", 60, 1)
 def misbehaving_models(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """What is not skipped with a reason is what a sound model gives."""
     audit = Audit(folder, tally)

@@ -114,7 +114,7 @@ def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], flo
     return source, found
 
 
-@attack("kill of annotate, report, leaderboard, clean", 40, 4)
+@attack("kill of annotate, report, leaderboard, clean", 40, 2)
 def command_kills(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """At random, and aimed at the writing of files."""
     source, right = undisturbed(folder)

@@ -35,7 +35,7 @@ def _raising(error: BaseException) -> Callable[[], None]:
     return raises
 
 
-@attack("model out of memory", 24, 2)
+@attack("model out of memory", 24, 1)
 def out_of_memory(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A model is out of memory at one request, at several, or from one on. What is told is of all questions, or says
     what is missing; with memory, the same command ends as ever."""
@@ -57,7 +57,7 @@ def out_of_memory(tally: Tally, folder: Path, tries: int, rng: random.Random) ->
         tally.found(f"ends otherwise: {note}", wrong=found != right[one.is_campaign] and not is_told)
 
 
-@attack("check --runs of cut logs", 40, 2)
+@attack("check --runs of cut logs", 40, 1)
 def cut_runs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """`check --runs` of logs that end within a line, or lack lines, or files: the verdict is that of whole ones, since
     what is missing is asked again, or the command says why there is none."""

@@ -87,7 +87,7 @@ DAMAGE: dict[str, Damage] = {
 }
 
 
-@attack("damaged store of answers", 45, 2)
+@attack("damaged store of answers", 45, 1)
 def damaged_answers(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A check is killed in its accuracy or its audit; then its kept answers are damaged. The verdict and the samples
     are those of an undisturbed check, whatever has to be asked again."""

@@ -113,7 +113,7 @@ TAMPERED: dict[str, Change] = {
 }
 
 
-@attack("tampered campaigns", 96, 8)
+@attack("tampered campaigns", 96, 4)
 def tampered_campaigns(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """One thing is changed: `check --verify` ends with an error, and names it."""
     place = Place(folder)
@@ -136,7 +136,7 @@ def tampered_campaigns(tally: Tally, folder: Path, tries: int, rng: random.Rando
 # ---------------------------------------------------------------------- damage
 
 
-@attack("damaged units of a campaign", 80, 3)
+@attack("damaged units of a campaign", 80, 1)
 def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Files of a unit that is done, of one that was killed, or of the campaign itself are damaged or removed, and the
     same command is given: its table is the right one, or it says that something is amiss, as `verify` then does."""
@@ -193,7 +193,7 @@ def two_campaigns_at_once(tally: Tally, folder: Path, tries: int, _: random.Rand
 RENAMES = ((files.Path, "replace"), (files.Path, "rename"), (files.os, "fsync"), (files.os, "link"))
 
 
-@attack("kill of check and campaign at a rename or a flush", 40, 2)
+@attack("kill of check and campaign at a rename or a flush", 40, 1)
 def kills_at_renames(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A check or a campaign is killed before or after one of the calls that give a file or folder its name or flush it
     to disk, all of which come after the first saved answers, and is then continued."""

@@ -130,11 +130,11 @@ def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path,
 
     assert Path(run("lm-eval-leakage", "plugin", "path").strip()).is_relative_to(elsewhere)
     assert "enabled" in run("lm-eval-leakage", "plugin", "enable")
-    audit = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=float32", "--limit", "3"]
+    audit = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=float32", "--limit", "1"]
     options = [*audit, "--tasks", "fresh_leakage_perm", "--log_samples", "--output_path", "runs"]
     assert "cannot be told" in run("python", "-m", "lm_eval", *options)
     assert "cannot be told" in run("lm-eval-leakage", "annotate", "runs")
-    questions = (ROOT / "task_configs" / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[:3]
+    questions = (ROOT / "task_configs" / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[:1]
     (elsewhere / "mine.jsonl").write_text("\n".join(questions), encoding="utf-8")
     assert "CANNOT BE TOLD" in run("lm-eval-leakage", "check", *audit[:4], "--tasks", "mine.jsonl")
     assert (elsewhere / "leakage" / "leakage.html").is_file()

@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from lm_eval_leakage.scoring.scorers import slows_down
 from tests.harness.test_task import PER_STATISTIC
 
 pytestmark = pytest.mark.model
-N = 6
+N = 2
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +39,11 @@ def test_the_table_shows_the_verdict_and_the_rows_of_both_statistics(run) -> Non
     printed, _ = run
     cells = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines() if line.startswith("|")]
     rows = {f"{row[5]},{row[3]}" for row in cells if row[3] in ("max_order", "outlier")}
-    assert rows == PER_STATISTIC | {"evidence,max_order"}  # six questions are too few for a p-value or a ratio
+    assert rows == PER_STATISTIC | {"evidence,max_order"}  # two questions are too few for a p-value or a ratio
     assert "cannot be told" in printed
 
 
 def test_logged_loglikelihoods_are_the_models_own(run, model: Path) -> None:
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -80,13 +81,14 @@ def test_a_prefix_tree_gives_the_same_answers_and_verdicts(run, model: Path, tmp
             assert found[1] == expected[1]
 
 
+@pytest.mark.skipif(slows_down(torch.bfloat16, torch.device("cpu")), reason="minutes on a processor without AVX-512")
 def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -> None:
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
     from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 
-    lines = run[1][:3]
+    lines = run[1][:N]
     pairs = [tuple(line["arguments"][f"gen_args_{index}"].values()) for line in lines for index in range(24)]
     exact = [float(response[0][0]) for line in lines for response in line["resps"][:24]]
     asked = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
@@ -96,7 +98,7 @@ def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -
         return sum((value - true) ** 2 for (value, _), true in zip(found, exact, strict=True)) ** 0.5
 
     arguments = {"pretrained": str(model), "dtype": "bfloat16", "device": "cpu"}
-    by_chance = 1.05  # the root mean square over 72 texts of three questions
+    by_chance = 1.1  # the root mean square over 48 texts of two questions
     assert noise(PrefixTreeLM(**arguments)) <= by_chance * noise(HFLM(**arguments, batch_size=8))
 
 
