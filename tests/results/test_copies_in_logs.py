@@ -49,9 +49,9 @@ def lines(docs: list[dict[str, Any]], **values: Any) -> list[dict[str, Any]]:
     return found
 
 
-def runs(folder: Path, docs: list[dict[str, Any]]) -> Path:
+def runs(folder: Path, docs: list[dict[str, Any]], audits: list[dict[str, Any]] | None = None) -> Path:
     answers = [answered(number, doc, number % 3 == 0) for number, doc in enumerate(docs)]
-    write_run(folder, "m", {"bench": answers, "bench_leakage_perm": lines(docs)})
+    write_run(folder, "m", {"bench": answers, "bench_leakage_perm": lines(docs if audits is None else audits)})
     return folder
 
 
@@ -79,20 +79,15 @@ def test_every_number_of_a_row_is_that_without_copies(once: Path, twice: Path) -
     assert copied.rows[0].verdict.sentence.endswith("; 40 copies of questions were left out")
 
 
-def test_a_copy_has_the_flag_of_its_question_and_both_are_removed(twice: Path) -> None:
-    (found,) = annotate([twice])
-    assert [bool(one.audited.flagged) for one in found.questions] == [number % 4 == 0 for number in range(N)] * 2
-    (clean,) = clean_sets([found])
-    assert [one.doc_id for one in clean.left_out] == [number for number in range(2 * N) if number % N % 4 == 0]
-
-
-def test_a_row_that_was_not_audited_has_the_flag_of_its_copy(tmp_path: Path) -> None:
-    docs = ROWS + list(map(typed_again, ROWS))
-    answers = [answered(number, doc, True) for number, doc in enumerate(docs)]
-    write_run(tmp_path, "m", {"bench": answers, "bench_leakage_perm": lines(ROWS)})
-    (found,) = annotate([tmp_path])
-    assert (found.rows[0].n_tested, found.rows[0].n_copies) == (N, N)
-    assert [bool(one.audited.flagged) for one in found.questions] == [number % 4 == 0 for number in range(N)] * 2
+def test_a_copy_has_the_flag_of_its_question_audited_or_not_and_both_are_removed(twice: Path, tmp_path: Path) -> None:
+    unaudited = runs(tmp_path / "unaudited", ROWS + list(map(typed_again, ROWS)), audits=ROWS)
+    for folder in (twice, unaudited):
+        (found,) = annotate([folder])
+        assert (found.rows[0].n_tested, found.rows[0].n_copies) == (N, N)
+        flags = [bool(one.audited.flagged) for one in found.questions]
+        assert flags == [number % 4 == 0 for number in range(N)] * 2
+        (clean,) = clean_sets([found])
+        assert [one.doc_id for one in clean.left_out] == [number for number, flag in enumerate(flags) if flag]
 
 
 def test_with_strong_a_question_is_removed_if_any_copy_was_answered_correctly(tmp_path: Path) -> None:
