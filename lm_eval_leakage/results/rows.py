@@ -64,7 +64,7 @@ def rows_of(
     ease: share of reference models that answer a question correctly, by its hash or content
     """
     begun = [*_groups(model, parts), *_tasks(model, parts), *_of_audits(model, unanswered, groups_of_audits)]
-    return [row for one in begun for row in _of_metrics(*one, calibrating, ease)]
+    return [row for one in begun for row in _of_metrics(one, calibrating, ease)]
 
 
 def _groups(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
@@ -109,14 +109,9 @@ def _by_subject(task: str, found: Sequence[AnnotatedQuestion]) -> Iterator[tuple
         yield f"{task}/{subject}", own
 
 
-def _of_metrics(
-    row: Row,
-    told: Mapping[str, Estimate],
-    questions: Sequence[AnnotatedQuestion],
-    calibrating: Calibrating | None,
-    ease: Mapping[str, float],
-) -> Iterator[Row]:
+def _of_metrics(begun: Begun, calibrating: Calibrating | None, ease: Mapping[str, float]) -> Iterator[Row]:
     """A row per accuracy; for the first metric if there is no accuracy."""
+    row, told, questions = begun
     for metric in shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores)):
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])

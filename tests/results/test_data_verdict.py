@@ -131,11 +131,8 @@ def test_the_weakest_status_of_the_questions_is_that_of_all(statuses: list[str])
 
 
 def test_one_question_with_written_orders_makes_the_exact_test_of_the_others_impossible() -> None:
-    exact = answers(60, DRAWN_ORDERS, memory=2)
-    assert data_verdict(exact).word == STRONG_EVIDENCE
-    mixed = data_verdict([*exact, *answers(1, WRITTEN_ORDERS)])
+    mixed = data_verdict([*answers(60, DRAWN_ORDERS, memory=2), *answers(1, WRITTEN_ORDERS)])
     assert (mixed.basis, mixed.word) == (BY_RATIO, CANNOT_TELL)
-    assert math.isnan(mixed.pvalue)
 
 
 # ---------------------------------------------------------------------- what it is computed from
@@ -155,9 +152,8 @@ def test_exact_orders_need_no_control_and_count_questions_with_a_guard(status: s
 def test_a_reference_is_used_where_a_draw_rests_on_what_the_builder_documents() -> None:
     """If the document is wrong, both models prefer the published orders, and that is no evidence."""
     natural = answers(60, DRAWN_ORDERS, natural=1.5, reference=True)
-    alone = data_verdict([replace(one, reference=()) for one in natural])
+    alone, compared = data_verdict(replace(one, reference=()) for one in natural), data_verdict(natural)
     assert (alone.word, alone.seen.n_seen > 0) == (STRONG_EVIDENCE, True)
-    compared = data_verdict(natural)
     assert (compared.basis, compared.word, compared.seen.n_seen) == (BY_REFERENCE, INCONCLUSIVE, 0)
 
 
@@ -430,20 +426,16 @@ def in_families(found: list[OrderAnswers], size: int) -> list[OrderAnswers]:
 
 
 @pytest.mark.parametrize("status", [DRAWN_ORDERS, WRITTEN_ORDERS])
-def test_questions_that_share_a_text_are_one_unit(status: str) -> None:
+def test_questions_that_share_a_text_are_one_unit_unless_a_key_draws_for_each(status: str) -> None:
     found = answers(120, status, memory=0.25, control=True)
     alone, shared = data_verdict(found), data_verdict(in_families(found, 4))
-    assert (shared.n, shared.tested.n_units) == (120, 30)
+    assert (shared.n, shared.tested.n_units, details(shared)["n_families"]) == (120, 30, 30)
     assert shared.tested.mean == pytest.approx(alone.tested.mean)
     assert shared.pvalue > alone.pvalue
     assert "120 questions in 30 families with the same options, passage or stem" in shared.sentence
     assert "famil" not in alone.sentence
-    assert details(shared)["n_families"] == 30
-
-
-def test_a_key_draws_for_each_question_of_a_family() -> None:
-    found = answers(120, SEALED_ORDERS, memory=0.25)
-    assert data_verdict(in_families(found, 4)).pvalue == data_verdict(found).pvalue
+    by_key = [replace(one, orders=SEALED_ORDERS) for one in found]
+    assert data_verdict(in_families(by_key, 4)).pvalue == data_verdict(by_key).pvalue
 
 
 @pytest.mark.parametrize("n_families", [1, FEWEST_JUDGED - 1])
@@ -519,19 +511,16 @@ def with_right(
 @pytest.mark.parametrize("places", [[0], [0, 0, 0, 2], [3], [0, 1, 2, 3]], ids=["first", "mostly", "last", "evenly"])
 @pytest.mark.parametrize("by_reference", [False, True])
 def test_a_liking_for_one_place_of_the_right_option_is_no_evidence_wherever_it_stands(places, by_reference) -> None:
-    def judged(memory: float) -> DataVerdict:
-        found = with_right(200, places, likes=2, memory=memory)
+    def judged(memory: float, **changes) -> DataVerdict:
+        found = [replace(one, **changes) for one in with_right(200, places, likes=2, memory=memory)]
         if by_reference:
             found = [replace(one, reference=one.controls[0], control=()) for one in found]
         return data_verdict(found)
 
     assert judged(0).word in (NONE_FOUND, INCONCLUSIVE, CANNOT_TELL)
     assert judged(3).word == STRONG_EVIDENCE
-
-
-def test_without_its_places_such_a_liking_would_be_evidence() -> None:
-    found = [replace(one, right=()) for one in with_right(200, [0], likes=2)]
-    assert data_verdict(found).word == STRONG_EVIDENCE
+    if places == [0]:  # if that place were not known
+        assert judged(0, right=()).word == STRONG_EVIDENCE
 
 
 def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() -> None:
@@ -675,7 +664,6 @@ def test_texts_that_are_not_more_predictable_take_no_evidence_from_orders_that_a
 def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
     found = with_texts(replace(clean_orders, tested=replace(clean_orders.tested, pvalue=0.008)), 0.5)
     assert (replace(found, texts=None).word, found.word) == (EVIDENCE, INCONCLUSIVE)
-    assert found.level_of_orders == EVIDENCE_LEVEL / 2
     assert at_its_level(with_texts(clean_orders, 0.5)).threshold > at_its_level(clean_orders).threshold
     assert "nor texts that are predicted better than those of 60 unseen questions" in in_words(found, short=True)
 

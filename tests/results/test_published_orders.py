@@ -67,10 +67,6 @@ def shuffled(question: Question, rng: random.Random) -> Question:
     return replace(question, options=options, answer=None if question.answer is None else order.index(question.answer))
 
 
-def by_name(found: OrderTests) -> dict[str, OrderTest]:
-    return {test.name: test for test in found.tests}
-
-
 def test_shuffled_orders_are_rejected_at_most_as_often_as_the_level_says() -> None:
     """Mixed numbers of options, ties and copies; over many shuffles, within the binomial error."""
     questions, n_shuffles = benchmark(40, seed=1), 150
@@ -91,7 +87,7 @@ def test_shuffled_orders_are_rejected_at_most_as_often_as_the_level_says() -> No
 
 
 def test_every_habit_of_people_who_write_options_is_found() -> None:
-    found = by_name(order_tests(benchmark(200, seed=2)))
+    found = {test.name: test for test in order_tests(benchmark(200, seed=2)).tests}
     assert tuple(found) == NAMES
     for name in {*NAMES} - {"alphabetical trend", "frequency trend"}:
         assert found[name].adjusted < 0.01, name
@@ -113,7 +109,8 @@ def test_a_habit_is_found_by_the_test_that_looks_for_it(name, key, sign) -> None
     for number in range(100):
         drawn = list(dict.fromkeys(rng.choices(COMMON, k=200)))[:4]
         questions.append(Question(f"q{number}", " ".join(dict.fromkeys(COMMON)), tuple(sorted(drawn, key=key))))
-    found = by_name(order_tests([replace(one, stem=f"{number}: {one.stem}") for number, one in enumerate(questions)]))
+    asked = [replace(one, stem=f"{number}: {one.stem}") for number, one in enumerate(questions)]
+    found = {test.name: test for test in order_tests(asked).tests}
     assert found[name].adjusted < 0.01
     assert found[name].observed * sign > 3
     assert found["length trend"].n_questions == found["numbers sorted"].n_questions == 0

@@ -55,9 +55,8 @@ def place(made: Place, tmp_path) -> Place:
     return Place(SealedFolder(tmp_path / "sealed", made.sealed.seal), tmp_path / "runs")
 
 
-def verdict_on(model: str, place: Place, *more: Path):
-    audit = seal_audit([place.runs, *more], place.private)
-    (found,) = [one for one in audit.verdicts if one.model == model]
+def verdict_on(model: str, place: Place):
+    (found,) = [one for one in seal_audit([place.runs], place.private).verdicts if one.model == model]
     return found
 
 
@@ -165,13 +164,15 @@ def test_the_order_of_models_that_are_told_together_changes_no_word(made, tmp_pa
 
 def test_looks_at_different_questions_of_one_model_multiply_their_evalues(made, tmp_path) -> None:
     shutil.copytree(made.private, tmp_path / "private")
-    rows_of = (made.sealed.public / f"{NAME}.jsonl").read_text().splitlines()
+    public = (made.sealed.public / f"{NAME}.jsonl").read_text().splitlines(keepends=True)
+    found = []
     for half in (0, 1):
-        file = tmp_path / f"half{half}.jsonl"
-        file.write_text("".join(f"{line}\n" for line in rows_of[half * 32 : half * 32 + 32]))
+        file, runs = tmp_path / f"half{half}.jsonl", tmp_path / f"runs{half}"
+        file.write_text("".join(public[half * N // 2 : (half + 1) * N // 2]))
         score = has_seen(made.sealed.seal, range(N))
-        run_sealed(made.sealed, "leakage_perm", score, tmp_path / f"runs{half}", SEEN, data_files=str(file))
-    first, second = (seal_audit([tmp_path / f"runs{half}"], tmp_path / "private").verdicts[0] for half in (0, 1))
+        run_sealed(made.sealed, "leakage_perm", score, runs, SEEN, data_files=str(file))
+        found += seal_audit([runs], tmp_path / "private").verdicts
+    first, second = found
     assert (second.n_looks, second.look.number) == (2, 2)
     assert second.log_evalue == pytest.approx(first.combined.log_evalue + second.combined.log_evalue)
     assert any("2 looks at different questions together" in remark for remark in remarks(second))

@@ -86,7 +86,6 @@ def test_over_all_keys_no_level_is_reached_more_often_than_it_says_whatever_publ
     found = pvalues_of_all_keys(lambda *told: model(OLDER, knows(*told)))
     assert exceeds[0] < most_above_level(found) < exceeds[1]
     if not knows("public", "private"):
-        if not knows("public", "private"):
         assert found.min() < 0.02  # of 81 keys, one has every published wording first
 
 
