@@ -145,11 +145,7 @@ def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def accuracy_of(scores: Iterable[str]) -> str | None:
     """The metric of a question that tells whether its answer is correct; None if it has none."""
     keys = list(scores)
-    for metric in ACCURACIES:
-        for key in keys:
-            if key.split(",")[0] == metric:
-                return key
-    return None
+    return next((key for metric in ACCURACIES for key in keys if key.split(",")[0] == metric), None)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -17,7 +17,6 @@ from lm_eval_leakage.seal.drawn import (
     KeyedDraws,
     Original,
     SealedQuestion,
-    content_of,
     digest_of_public,
     order_dependence,
     public_rows,
@@ -83,10 +82,11 @@ def test_draws_under_one_key_are_independent(other, n: int) -> None:
     assert chisquare(list(pairs.values())).pvalue > 0.001
 
 
-def test_content_does_not_depend_on_order_but_on_what_is_a_wording_and_what_an_option() -> None:
-    assert content_of(["a", "b"], ["c", "d"]) == content_of(["b", "a"], ["d", "c"])
-    assert content_of(["a", "b"], ["c", "d"]) != content_of(["a"], ["b", "c", "d"])
-    assert content_of(["ab"], ["c"]) != content_of(["a"], ["bc"])
+def test_what_draws_depend_on_differs_by_what_is_a_wording_and_what_an_option() -> None:
+    content = original("a", "cd", wordings=("b",)).content
+    assert content == original("b", "dc", wordings=("a",)).content
+    assert content != original("a", "bcd").content
+    assert original("ab", "c").content != original("a", ["bc"]).content
 
 
 # ---------------------------------------------------------------------- the published version
