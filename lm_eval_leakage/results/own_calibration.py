@@ -151,12 +151,12 @@ def _scored(one: AskedOnce) -> AuditLine | None:
 def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, float]) -> tuple[list[float], list[str]]:
     """The mean score and the first question's text of each family."""
     lines = [line for one in asked if (line := _scored(one)) and line.question in known]
-    questions = [line.read for line in lines if line.read is not None]
-    scores = [(line.text_score or 0.0) - known[line.question] for line in lines]
-    numbers = families([shared_texts(one) for one in questions])
-    by_family = grouped(range(len(questions)), numbers.__getitem__).values()
-    firsts = [questions[first] for first, *_ in by_family]
-    means = [fmean(scores[place] for place in own) for own in by_family]
+    texts = ((line.read, line.text_score, known[line.question]) for line in lines)
+    scored = [(read, own - theirs) for read, own, theirs in texts if read is not None and own is not None]
+    numbers = families([shared_texts(question) for question, _ in scored])
+    by_family = grouped(range(len(scored)), numbers.__getitem__).values()
+    means = [fmean(scored[place][1] for place in places) for places in by_family]
+    firsts = [scored[first][0] for first, *_ in by_family]
     return means, [" ".join([one.stem, *one.options]) for one in firsts]
 
 

@@ -255,11 +255,12 @@ def told_ledger(ledger: Ledger) -> str:
 
 def as_seal_record(audit: SealAudit) -> dict[str, object]:
     """For JSON: everything, with null for what is undefined."""
+    models = json.dumps([_record(verdict) for verdict in audit.verdicts])
     return {
         "benchmark": audit.name,
         "commitment": audit.commitment,
         "ledger": {"looks": len(audit.ledger.looks), "head": audit.ledger.head},
-        "models": json.loads(json.dumps(list(map(_record, audit.verdicts))), parse_constant=lambda _: None),
+        "models": json.loads(models, parse_constant=lambda _: None),  # of NaN and infinity
         "problems": [str(problem) for problem in audit.problems],
     }
 

@@ -122,12 +122,8 @@ def test_a_calibration_adds_its_flags_and_the_share_of_seen_questions() -> None:
 def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:
     arms = [Arms(i < 6, i < 5, i < 3, i % 2 == 0) for i in range(10)]
     found = of(*(audited(i, arms=one) for i, one in enumerate(arms)), audited(10))
-    assert {name: found[column.key].value for name, column in ARM_COLUMNS.items()} == {
-        "original": 0.6,
-        "shuffled": 0.5,
-        "replaced": 0.3,
-        "generalized": 0.5,
-    }
+    by_arm = {name: found[column.key].value for name, column in ARM_COLUMNS.items()}
+    assert by_arm == {"original": 0.6, "shuffled": 0.5, "replaced": 0.3, "generalized": 0.5}
     changes = [one.generalized - one.original for one in arms]
     error = sem(changes)
     assert near(found["confusion_delta"], np.mean(changes), error, -0.1 - 1.959964 * error, -0.1 + 1.959964 * error)
@@ -135,15 +131,8 @@ def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired
 
 
 def test_strata_are_subject_third_by_length_within_it_and_third_of_ease() -> None:
-    subjects = ["a"] * 6 + ["b"]
     lengths = [10, 60, 20, 50, 30, 40, 1]
     ease = [0.0, 0.33, 0.34, 0.66, 0.67, 1.0, None]
-    assert strata_of(subjects, lengths, ease) == [
-        ("a", 0, 0),
-        ("a", 2, 0),
-        ("a", 0, 1),
-        ("a", 2, 1),
-        ("a", 1, 2),
-        ("a", 1, 2),
-        ("b", 0, None),
-    ]
+    thirds = [(0, 0), (2, 0), (0, 1), (2, 1), (1, 2), (1, 2), (0, None)]
+    found = strata_of(["a"] * 6 + ["b"], lengths, ease)
+    assert found == [(subject, *third) for subject, third in zip("aaaaaab", thirds, strict=True)]

@@ -68,8 +68,7 @@ def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -
     rows = [of_word(WORDS[place]), of_word("none found", "other")]
     met = Condition.of(f"verdict>={WORDS[bound].replace(' ', '_')}").met_by(rows)
     assert len(met) == (place >= bound) + (bound <= 1)
-    below = Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)
-    assert len(below) == 2 - len(met)
+    assert len(Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)) == 2 - len(met)
 
 
 @pytest.mark.parametrize(

@@ -99,10 +99,9 @@ def test_with_strong_a_question_is_removed_if_any_copy_was_answered_correctly(tm
 
 
 def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_their_group(tmp_path: Path) -> None:
-    tasks = {
-        f"bench_{name}": [audited(ROWS[0] | {"subject": name}, flag)] for name, flag in (("a", True), ("b", False))
-    }
-    logs = {f"{task}_leakage_perm": [own[0] | {"benchmark": task, "doc_id": 0}] for task, own in tasks.items()}
+    flags = {"bench_a": True, "bench_b": False}
+    docs = {task: ROWS[0] | {"subject": task} for task in flags}
+    logs = {f"{task}_leakage_perm": [audited(docs[task], flag, doc_id=0)] for task, flag in flags.items()}
     write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
     (found,) = annotate([tmp_path])
     assert [(one.task, one.n_tested, one.n_copies, sum(one.flags.values())) for one in found.rows] == [
@@ -145,9 +144,6 @@ def test_known_unseen_questions_count_once(tmp_path: Path) -> None:
 
 
 def test_of_two_audits_of_a_row_the_later_counts_and_neither_is_a_copy() -> None:
-    first, later = (
-        read_line(audited(ROWS[0], flag, doc_id=place), "bench_leakage_perm")
-        for flag, place in ((True, 0), (False, 7))
-    )
-    (one,) = asked_once([first, later])
+    found = [audited(ROWS[0], place == 0, doc_id=place) for place in (0, 7)]
+    (one,) = asked_once(read_line(line, "bench_leakage_perm") for line in found)
     assert (one.lines[DETECTOR].flagged, one.n_copies) == (False, 0)

@@ -200,12 +200,10 @@ def test_questions_that_the_reference_was_not_asked_are_left_out_and_counted(pla
 def test_a_reference_that_was_asked_otherwise_is_not_compared(place, tmp_path) -> None:
     run_sealed(place.sealed, "leakage_wording", model(SEEN), tmp_path / "runs", SEEN, stem_prefix="Question:")
     (both,) = seal_audit([place.of(SEEN), tmp_path / "runs"], place.private, reference=place.of(OLDER)).verdicts
+    not_asked = {"the reference was not asked it": N}
     assert {test.name: (test.n, dict(test.left_out)) for test in both.tests} == {
         "wordings (wording_rank), minus org/older": (N, {}),
-        f"wordings (wording_rank:stem_prefix={spelled('Question:')}), minus org/older": (
-            0,
-            {"the reference was not asked it": N},
-        ),
+        f"wordings (wording_rank:stem_prefix={spelled('Question:')}), minus org/older": (0, not_asked),
     }
     (alone,) = seal_audit([tmp_path / "runs"], place.private, reference=place.of(OLDER)).verdicts
     assert alone.look is None
@@ -220,13 +218,13 @@ def test_a_reference_that_was_asked_otherwise_is_not_compared(place, tmp_path) -
         ((OLDER,), OLDER, "org/older is the reference and is to be audited, too, but minus itself it says nothing"),
         ((CLEAN, OLDER), OLDER, "name the folders of the other models, or another reference"),
         ((SEEN,), "org/renamed", "org/renamed, the reference, answers as org/seen does, so that it is the same model"),
-        ((SEEN,), Path(), "reference is '.*', which holds audits of .*org/clean.*; name the folder of one"),
+        ((SEEN,), "", "reference is '.*', which holds audits of .*org/clean.*; name the folder of one"),
         ((SEEN,), "org/nowhere", "reference is '.*org_nowhere'"),
     ],
 )
 def test_a_reference_that_says_nothing_is_refused_and_costs_no_look(place, names, reference, said) -> None:
     with pytest.raises(ValueError, match=said):
-        place.audit(*names, reference=place.runs if isinstance(reference, Path) else reference)
+        place.audit(*names, reference=reference)
     assert looks_in(place.private) == ()
 
 
@@ -237,17 +235,12 @@ def test_a_reference_without_wordings_is_refused_with_what_to_run(place, tmp_pat
         place.audit(SEEN, reference=tmp_path / "runs")
 
 
-@pytest.mark.parametrize(
-    ("reference", "said"),
-    [
-        ("org/knows_public", "prefers the published wordings (p ≤ "),
-        ("org/knows_private", "prefers the private wordings (p = "),
-    ],
-)
-def test_a_reference_that_may_have_seen_what_it_must_not_is_told(place, reference, said) -> None:
-    audit = place.audit(CLEAN, reference=reference)
-    assert f"{reference}, the reference, {said}" in problems_of(audit)
-    assert problems_of(audit).endswith("take a model that is older than the seal")
+@pytest.mark.parametrize(("which", "sign"), [("public", "≤"), ("private", "=")])
+def test_a_reference_that_may_have_seen_what_it_must_not_is_told(place, which, sign) -> None:
+    told = problems_of(place.audit(CLEAN, reference=f"org/knows_{which}"))
+    wordings = {"public": "published", "private": "private"}[which]
+    assert f"org/knows_{which}, the reference, prefers the {wordings} wordings (p {sign} " in told
+    assert told.endswith("take a model that is older than the seal")
 
 
 # ---------------------------------------------------------------------- a run with a reference of its own
