@@ -17,6 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
+from lm_eval_leakage.results.seal_audit import SealAudit
 from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import read_ledger
@@ -68,6 +69,12 @@ def sealed_folder(folder: Path, given: Sequence[Mapping[str, Any]], seed: int = 
 
 def looks_in(private: Path) -> tuple[Look, ...]:
     return read_ledger(private, read_seal(private)).looks
+
+
+def problems_of(audit: SealAudit) -> str:
+    """Those of all models, a line each."""
+    found = [*audit.problems, *(problem for verdict in audit.verdicts for problem in verdict.problems)]
+    return "\n".join(map(str, found))
 
 
 def texts_of(seal: Seal, seen: range) -> Iterator[tuple[str, str]]:

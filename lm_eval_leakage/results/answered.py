@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import intern
 from typing import Any, TypeGuard
@@ -114,26 +114,24 @@ def answers(
 ) -> list[AnnotatedQuestion]:
     """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
     question that is in the log twice (one run may append to the log of another) counts once."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+    found: dict[tuple[int, str], AnnotatedQuestion] = {}
     for number, sample in lines:
         try:
-            doc = sample["doc"]
             key = int(sample["doc_id"]), str(sample["doc_hash"])
-            if key not in found:
-                read, content = content_of(doc)
-                length = sum(map(len, _texts(doc)))
-                found[key] = {"content": content, "subject": subject_of(doc), "length": length, "scores": {}}
-                found[key] |= {"key": "" if read is None else question_key(read), "filters": set()}
-                found[key]["asked"] = read if OTHER_TOOL in sample else None
-            found[key]["scores"].update(_scores(sample))
-            found[key]["filters"].add(intern(str(sample.get("filter", "none"))))
+            one = found.get(key) or _unanswered(*key, sample, file)
+            filters = one.filters | {intern(str(sample.get("filter", "none")))}
+            found[key] = replace(one, scores={**one.scores, **dict(_scores(sample))}, filters=filters)
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
-    log = "" if file is None else str(file)
-    return [
-        AnnotatedQuestion("", *key, **one | {"filters": frozenset(one["filters"])}, log=log)
-        for key, one in found.items()
-    ]
+    return list(found.values())
+
+
+def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any], file: Path | None) -> AnnotatedQuestion:
+    doc = sample["doc"]
+    read, content = content_of(doc)
+    length = sum(map(len, _texts(doc)))
+    one = AnnotatedQuestion("", doc_id, doc_hash, content, subject_of(doc), length, {}, log=str(file or ""))
+    return replace(one, key=question_key(read) if read else "", asked=read if OTHER_TOOL in sample else None)
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -147,11 +145,7 @@ def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def accuracy_of(scores: Iterable[str]) -> str | None:
     """The metric of a question that tells whether its answer is correct; None if it has none."""
     keys = list(scores)
-    for metric in ACCURACIES:
-        for key in keys:
-            if key.split(",")[0] == metric:
-                return key
-    return None
+    return next((key for metric in ACCURACIES for key in keys if key.split(",")[0] == metric), None)
 
 
 def _texts(value: object) -> Iterator[str]:

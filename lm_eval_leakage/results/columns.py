@@ -225,17 +225,15 @@ def _is_flagged(one: AuditedQuestion) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One question of a row.
+    """One row of a benchmark.
 
     score: 1.0 for a correct answer, 0.0 for a wrong one; None if no run answered it
     stratum: questions in the same stratum are taken to be equally hard
-    n_rows: number of rows that it stands for
     """
 
     audited: AuditedQuestion | None
     score: float | None = None
     stratum: Hashable = ""
-    n_rows: int = 1
 
 
 COMPUTED: list[Column[Row]] = []  # in the order of their definition
@@ -272,7 +270,7 @@ class Measured:
     @property
     def n_copies(self) -> int:
         """Number of rows that were matched to an audit and left out."""
-        return sum(entry.n_rows for entry in self.entries if entry.audited is not None) - len(self._once)
+        return sum(entry.audited is not None for entry in self.entries) - len(self._once)
 
     @cached_property
     def joined(self) -> list[AuditedQuestion]:

@@ -39,10 +39,7 @@ import numpy as np
 
 from lm_eval_leakage.questions.families import families
 from lm_eval_leakage.records import DeclaredRow, InWords, OrderAnswers
-from lm_eval_leakage.results.formatting import (
-    counted,
-    number,
-)
+from lm_eval_leakage.results.formatting import counted, number
 from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
     EXACT,

@@ -128,16 +128,8 @@ def _detectors(
 
 def _text_test(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], known: Mapping[str, float]) -> TextTest:
     """known: scores by the reference, by the hash of the row"""
-    groups = [
-        [line for one in group if (line := _scored(one)) and line.question in known] for group in (asked, unseen)
-    ]
-    (own, texts), (others, other_texts) = (_by_family(group, known) for group in groups)
+    (own, texts), (others, other_texts) = (_by_family(group, known) for group in (asked, unseen))
     return text_test(own, others, texts, other_texts)
-
-
-def _scored(one: AskedOnce) -> AuditLine | None:
-    """The line of the audit of texts; None where its text was not scored."""
-    return next((line for line in one.lines.values() if line.text_score is not None), None)
 
 
 def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, float]:
@@ -151,14 +143,20 @@ def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]
     return {name: fmean(own) for name, own in found.items()}
 
 
-def _by_family(lines: Sequence[AuditLine], known: Mapping[str, float]) -> tuple[list[float], list[str]]:
+def _scored(one: AskedOnce) -> AuditLine | None:
+    """The line of the audit of texts; None where its text was not scored."""
+    return next((line for line in one.lines.values() if line.text_score is not None), None)
+
+
+def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, float]) -> tuple[list[float], list[str]]:
     """The mean score and the first question's text of each family."""
-    scored = [(line, score - known[line.question]) for line in lines if (score := line.text_score) is not None]
-    questions = [line.read for line, _ in scored if line.read is not None]
-    numbers = families([shared_texts(one) for one in questions])
-    by_family = grouped(range(len(questions)), numbers.__getitem__).values()
+    lines = [line for one in asked if (line := _scored(one)) and line.question in known]
+    texts = ((line.read, line.text_score, known[line.question]) for line in lines)
+    scored = [(read, own - theirs) for read, own, theirs in texts if read is not None and own is not None]
+    numbers = families([shared_texts(question) for question, _ in scored])
+    by_family = grouped(range(len(scored)), numbers.__getitem__).values()
     means = [fmean(scored[place][1] for place in places) for places in by_family]
-    firsts = [questions[first] for first, *_ in by_family]
+    firsts = [scored[first][0] for first, *_ in by_family]
     return means, [" ".join([one.stem, *one.options]) for one in firsts]
 
 

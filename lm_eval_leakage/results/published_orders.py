@@ -247,20 +247,17 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
         return OrderTests(len(kept), n_left_out, ())
     rng = _rng(kept)
     orders = [orders_of(len(question.options), rng) for question in kept]
-    likeness = neighbours_alike(kept, orders)
-    lengths = _trends([[len(option.strip()) for option in question.options] for question in kept], orders)
-    tests = (
-        sorted_quantities(kept),
-        _sum_test("likeness of neighbours", likeness, rng),
-        _sum_test("length trend", lengths, rng),
-        _sum_test("alphabetical trend", _trends(alphabet_places(kept), orders), rng),
-        _sum_test("frequency trend", _trends(frequencies(kept), orders), rng),
-        _sum_test("order of mention", _trends(places_of_mention(kept), orders), rng),
-        right_places(kept, rng),
-        referring_last(kept),
-    )
+    sums = {
+        "likeness of neighbours": neighbours_alike(kept, orders),
+        "length trend": _trends([[len(option.strip()) for option in question.options] for question in kept], orders),
+        "alphabetical trend": _trends(alphabet_places(kept), orders),
+        "frequency trend": _trends(frequencies(kept), orders),
+        "order of mention": _trends(places_of_mention(kept), orders),
+    }
+    of_sums = [_sum_test(name, values, rng) for name, values in sums.items()]
+    tests = [sorted_quantities(kept), *of_sums, right_places(kept, rng), referring_last(kept)]
     free = [not guards_of(question) for question in kept]
-    pattern = max(_effect(list(compress(values, free))) for values in (likeness, lengths))
+    pattern = max(_effect(compress(sums[name], free)) for name in GENERAL)
     return OrderTests(len(kept), n_left_out, _adjusted(tests), pattern)
 
 
@@ -278,10 +275,8 @@ def _rng(questions: Sequence[Question]) -> np.random.Generator:
 
 def _adjusted(tests: Sequence[OrderTest]) -> tuple[OrderTest, ...]:
     acting = [test for test in tests if test.n_questions]
-    by_name = dict(
-        zip((test.name for test in acting), adjusted_by_holm([test.pvalue for test in acting]), strict=True)
-    )
-    return tuple(replace(test, adjusted=by_name.get(test.name, NAN)) for test in tests)
+    adjusted = dict(zip(acting, adjusted_by_holm([test.pvalue for test in acting]), strict=True))
+    return tuple(replace(test, adjusted=adjusted.get(test, NAN)) for test in tests)
 
 
 def sorted_quantities(questions: Sequence[Question]) -> OrderTest:

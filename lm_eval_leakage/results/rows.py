@@ -9,7 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, leaves, n_told
@@ -31,7 +30,6 @@ from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 
-Asked = TypeVar("Asked", AnnotatedQuestion, AuditedQuestion)
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 
@@ -65,9 +63,8 @@ def rows_of(
     groups_of_audits: groups of the audited benchmarks, with their members
     ease: share of reference models that answer a question correctly, by its hash or content
     """
-    begun = [*_groups(model, parts), *_tasks(model, parts)]
-    rows = [row for one in begun for row in _of_metrics(*one, calibrating, ease)]
-    return [*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)]
+    begun = [*_groups(model, parts), *_tasks(model, parts), *_of_audits(model, unanswered, groups_of_audits)]
+    return [row for one in begun for row in _of_metrics(one, calibrating, ease)]
 
 
 def _groups(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
@@ -105,21 +102,16 @@ def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, r
     return Row(model, task, level, "", n_shot, n, UNKNOWN, 0, 0, group=group, origin=origin)
 
 
-def _by_subject(task: str, found: Sequence[Asked]) -> Iterator[tuple[str, list[Asked]]]:
+def _by_subject(task: str, found: Sequence[AnnotatedQuestion]) -> Iterator[tuple[str, list[AnnotatedQuestion]]]:
     """The questions of each subject of a task, if it has several."""
     subjects = grouped(found, lambda one: one.subject)
     for subject, own in sorted(subjects.items()) if len(subjects) > 1 else ():
         yield f"{task}/{subject}", own
 
 
-def _of_metrics(
-    row: Row,
-    told: Mapping[str, Estimate],
-    questions: Sequence[AnnotatedQuestion],
-    calibrating: Calibrating | None,
-    ease: Mapping[str, float],
-) -> Iterator[Row]:
+def _of_metrics(begun: Begun, calibrating: Calibrating | None, ease: Mapping[str, float]) -> Iterator[Row]:
     """A row per accuracy; for the first metric if there is no accuracy."""
+    row, told, questions = begun
     for metric in shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores)):
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])
@@ -163,26 +155,25 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
 
 
 def _of_audits(
-    model: str,
-    unanswered: Mapping[str, Sequence[AuditedQuestion]],
-    members: Mapping[str, Sequence[str]],
-    calibrating: Calibrating | None,
-) -> Iterator[Row]:
-    def row(name: str, level: str, found: Sequence[AuditedQuestion], group: str) -> Row:
-        begun = _begun(model, name, level, "", sum(one.n_rows for one in found), group, None)
-        return _measured(
-            begun, columns.Measured([columns.Entry(one, n_rows=one.n_rows) for one in found], calibrating)
-        )
+    model: str, unanswered: Mapping[str, Sequence[AuditedQuestion]], members: Mapping[str, Sequence[str]]
+) -> Iterator[Begun]:
+    def begun(name: str, level: str, found: Sequence[AnnotatedQuestion], group: str) -> Begun:
+        return _begun(model, name, level, "", 0, group, None), {"": UNKNOWN}, found
 
+    asked = {name: [row for one in found for row in _rows_asked(one)] for name, found in unanswered.items()}
     for group in outer_first(members):
-        pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
-        if pooled:
-            yield row(group, GROUP_LEVEL, pooled, outermost(group, members))
-    for benchmark, found in unanswered.items():
+        if pooled := [one for name in leaves(group, members) if name != group for one in asked.get(name, ())]:
+            yield begun(group, GROUP_LEVEL, pooled, outermost(group, members))
+    for benchmark, found in asked.items():
         group = outermost(benchmark, members)
-        yield row(benchmark, TASK_LEVEL, found, group)
+        yield begun(benchmark, TASK_LEVEL, found, group)
         for subject, part in _by_subject(benchmark, found):
-            yield row(subject, SUBJECT_LEVEL, part, group)
+            yield begun(subject, SUBJECT_LEVEL, part, group)
+
+
+def _rows_asked(one: AuditedQuestion) -> list[AnnotatedQuestion]:
+    """The rows of a question that no run answered."""
+    return one.n_rows * [AnnotatedQuestion(one.benchmark, 0, one.doc_hash, one.content, one.subject, 0, {}, one)]
 
 
 def adjusted_rows(rows: Sequence[Row]) -> list[Row]:

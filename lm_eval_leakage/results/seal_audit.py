@@ -5,13 +5,13 @@ The audit of a sealed benchmark as a text table with a sentence per model, and a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.formatting import (
@@ -255,11 +255,12 @@ def told_ledger(ledger: Ledger) -> str:
 
 def as_seal_record(audit: SealAudit) -> dict[str, object]:
     """For JSON: everything, with null for what is undefined."""
+    models = json.dumps([_record(verdict) for verdict in audit.verdicts])
     return {
         "benchmark": audit.name,
         "commitment": audit.commitment,
         "ledger": {"looks": len(audit.ledger.looks), "head": audit.ledger.head},
-        "models": [_defined(_record(verdict)) for verdict in audit.verdicts],
+        "models": json.loads(models, parse_constant=lambda _: None),  # of NaN and infinity
         "problems": [str(problem) for problem in audit.problems],
     }
 
@@ -284,12 +285,3 @@ def _record(verdict: SealedVerdict) -> dict[str, object]:
         "n_looks": verdict.n_looks,
         "remarks": [*remarks(verdict), *map(str, verdict.problems)],
     }
-
-
-def _defined(value: Any) -> Any:
-    """Without numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _defined(own) for key, own in value.items()}
-    if isinstance(value, list):
-        return [_defined(own) for own in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -213,17 +213,17 @@ def reference_in(place: Path, seal: Seal, problems: list[Problem]) -> SealedLogs
 
 
 def _doubts(reference: SealedLogs) -> Iterator[Problem]:
-    negated = {
-        key: {
-            places: replace(line, versions=array("d", (-value for value in line.versions)))
-            for places, line in lines.items()
-        }
-        for key, lines in reference.lines.items()
-    }
-    for lines, which, then in (
-        (reference.lines, "published", "hides what other models remember"),
-        (negated, "private", "makes p-values of other models too small"),
+    for sign, which, then in (
+        (1, "published", "hides what other models remember"),
+        (-1, "private", "makes p-values of other models too small"),
     ):
+        lines = {
+            key: {
+                places: replace(line, versions=array("d", (sign * value for value in line.versions)))
+                for places, line in own.items()
+            }
+            for key, own in reference.lines.items()
+        }
         for test in WORDINGS_TEST.of(replace(reference, lines=lines)):
             if test.was_run and test.pvalue <= EVIDENCE_LEVEL:
                 found = f"prefers the {which} wordings ({pvalue_equation(test.pvalue, test.is_bound)})"
@@ -330,8 +330,11 @@ def _of_sum(test: SealedTest, found: OrderSum, fewest: int) -> SealedTest:
 
 def wording_answers(seal: Seal, lines: Lines) -> dict[Places, Floats]:
     """Log-likelihoods of the wordings of each question that was answered, nats, the published one first."""
-    _, used = _used(SealedTest(""), lines, lambda places, line: _no_wordings(seal, places, line))
-    return {places: np.array(line.versions) for places, line in used.items()}
+    return {
+        places: np.array(line.versions)
+        for places, line in lines.items()
+        if not (line.reason or _no_wordings(seal, places, line))
+    }
 
 
 def _no_wordings(seal: Seal, places: Places, line: AuditLine) -> str | None:

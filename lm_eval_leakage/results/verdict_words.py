@@ -42,10 +42,7 @@ from lm_eval_leakage.stats.order_power import (
     Shares,
     needed_by_all,
 )
-from lm_eval_leakage.stats.order_sum import (
-    OrderRatio,
-    OrderSum,
-)
+from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import NAN
 from lm_eval_leakage.stats.sealed import SeenBound
 from lm_eval_leakage.stats.unseen_texts import TextTest

@@ -40,13 +40,6 @@ def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def content_of(wordings: Sequence[str], options: Sequence[str]) -> bytes:
-    """What draws about a question depend on besides the key: its texts, sorted, so that neither the author's order of
-    options and wordings nor the public one matters."""
-    parts = [*sorted(wordings), "", *sorted(options)]
-    return b"".join(sha256(part.encode()).digest() for part in parts)
-
-
 class KeyedDraws:
     """A sequence of independent uniform draws, the same for the same key, purpose and content."""
 
@@ -185,8 +178,10 @@ class Original:
 
     @property
     def content(self) -> bytes:
-        """What draws about this question are keyed by; the same whatever order the author wrote its parts in."""
-        return content_of((self.question, *self.wordings), self.choices)
+        """What draws about this question depend on besides the key: its texts, sorted, so that neither the author's
+        order of options and wordings nor the public one matters."""
+        parts = [*sorted((self.question, *self.wordings)), "", *sorted(self.choices)]
+        return b"".join(sha256(part.encode()).digest() for part in parts)
 
     def as_row(self) -> JsonRow:
         """The question as JSON values."""

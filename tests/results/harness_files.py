@@ -87,16 +87,8 @@ def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **va
 def confused(doc: Mapping[str, Any], original: bool, generalized: bool) -> dict[str, Any]:
     """A line of choice confusion's log."""
     arms = {"original": original, "shuffled": original, "replaced": generalized, "generalized": generalized}
-    found = {
-        VERSION_KEY: LINE_VERSION,
-        "benchmark": "bench",
-        "doc": doc,
-        "doc_hash": doc_hash(doc),
-        "filter": "paired_accuracy",
-        "detector": CONFUSION,
-        "guards": "",
-    }
-    return found | arms | {"flagged": None, "ranks_by": "confusion", "confusion": 0.5, "reason": None}
+    named = {"filter": "paired_accuracy", "detector": CONFUSION, "ranks_by": "confusion", "confusion": 0.5}
+    return audited(doc, None, reason=None, **arms, **named)
 
 
 def write_run(
@@ -113,7 +105,7 @@ def write_run(
     at, place = time(), folder / model.replace("/", "__")
     place.mkdir(parents=True, exist_ok=True)
     for task, lines in logs.items():
-        text = "".join(json.dumps(of_task(line, task)) + "\n" for line in numbered(lines))
+        text = "".join(json.dumps(line) + "\n" for line in numbered(lines, task))
         (place / f"samples_{task}_{at}.jsonl").write_text(text, encoding="utf-8")
     if results:
         content = results_of(model, logs, groups or {}, n_shot, arguments)
@@ -121,23 +113,16 @@ def write_run(
     return place
 
 
-def of_task(line: Mapping[str, Any], task: str) -> Mapping[str, Any]:
-    """An audit's line as that of the benchmark that the audit's name tells."""
-    return {**line, "benchmark": benchmark_of(task)} if VERSION_KEY in line else line
-
-
-def numbered(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Each line with its question's number, counted by filter, as the harness does."""
+def numbered(lines: Sequence[Mapping[str, Any]], task: str) -> list[Mapping[str, Any]]:
+    """Each line with its question's number, counted by filter, as the harness does; an audit's as that of the
+    benchmark that the audit's name tells."""
     seen: Counter[str] = Counter()
     found = []
     for line in lines:
-        found.append({"doc_id": seen[line["filter"]]} | line)
+        own = {"benchmark": benchmark_of(task)} if VERSION_KEY in line else {}
+        found.append({"doc_id": seen[line["filter"]]} | line | own)
         seen[line["filter"]] += 1
     return found
-
-
-def n_asked(lines: Sequence[Mapping[str, Any]]) -> int:
-    return max(Counter(line["filter"] for line in lines).values(), default=0)
 
 
 def results_of(
@@ -158,6 +143,7 @@ def results_of(
         of_members = [line["acc"] for member in members for line in logs.get(member, ()) if "acc" in line]
         if of_members:
             rows[group] = {"alias": group, "acc,none": sum(of_members) / len(of_members), "acc_stderr,none": 0.02}
+    n_asked = {task: max([*Counter(line["filter"] for line in lines).values(), 0]) for task, lines in logs.items()}
     return {
         "results": rows,
         "groups": {group: rows[group] for group in groups if group in rows},
@@ -166,7 +152,7 @@ def results_of(
         "versions": dict.fromkeys(rows, 1),
         "n-shot": dict.fromkeys(logs, n_shot),
         "higher_is_better": {},
-        "n-samples": {task: {"original": 1000, "effective": n_asked(lines)} for task, lines in logs.items()},
+        "n-samples": {task: {"original": 1000, "effective": n} for task, n in n_asked.items()},
         "config": {"model": "hf", "model_args": {"pretrained": model} if arguments is None else arguments},
         "model_name": model,
         "lm_eval_version": "0.4.13",

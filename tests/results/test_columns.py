@@ -21,26 +21,20 @@ def audited(number: int = 0, **fields: Any) -> AuditedQuestion:
     return AuditedQuestion(f"hash {number}", "words", "mmlu", "history", "Question?", ("a", "b"), 0, **fields)
 
 
-def entries(flagged: Sequence[bool | None], scores: Sequence[float | None], strata: Sequence[str] = ()) -> list[Entry]:
-    return [
-        Entry(audited(number, flagged=flag), score, stratum)
-        for number, (flag, score, stratum) in enumerate(
-            zip(flagged, scores, strata or [""] * len(scores), strict=True)
-        )
-    ]
+def columns(
+    flagged: Sequence[bool | None], scores: Sequence[float | None], strata: Sequence[str] = ()
+) -> dict[str, Any]:
+    asked = zip(flagged, scores, strata or [""] * len(scores), strict=True)
+    return values_of(Measured([Entry(audited(i, flagged=flag), *one) for i, (flag, *one) in enumerate(asked)]))
 
 
-def columns(entries: Sequence[Entry], calibrating: Calibrating | None = None) -> dict[str, Any]:
-    return values_of(Measured(entries, calibrating))
+def of(*found: AuditedQuestion, calibrating: Calibrating | None = None) -> dict[str, Any]:
+    return values_of(Measured([Entry(one) for one in found], calibrating))
 
 
 def of_known(values: dict[str, Any]) -> set[str]:
     """Those that the questions say something of."""
     return {key for key, value in values.items() if value == value and value != UNKNOWN}
-
-
-def of(*found: AuditedQuestion, calibrating: Calibrating | None = None) -> dict[str, Any]:
-    return columns([Entry(one) for one in found], calibrating)
 
 
 def near(found: Estimate, value: float, stderr: float, low: float, high: float) -> bool:
@@ -61,7 +55,7 @@ def test_a_share_has_wilsons_interval_and_a_mean_of_other_values_the_normal_one(
 def test_the_gap_has_newcombes_published_interval() -> None:
     """Newcombe (1998), Statistics in Medicine 17:873, table II, method 10: 56/70 - 48/80 is 0.0524 to 0.3339."""
     right = [1.0] * 56 + [0.0] * 14 + [1.0] * 48 + [0.0] * 32
-    found = columns(entries([True] * 70 + [False] * 80, right))
+    found = columns([True] * 70 + [False] * 80, right)
     gap = found["gap"]
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
     assert gap.stderr == pytest.approx(math.hypot(sem(right[:70]), sem(right[70:])))
@@ -73,16 +67,16 @@ def test_the_gap_has_newcombes_published_interval() -> None:
 def test_easier_questions_that_are_flagged_more_often_leave_no_gap_within_strata() -> None:
     flagged = [True] * 8 + [False] * 2 + [True] * 2 + [False] * 8
     right = [1.0] * 10 + [0.0] * 10
-    found = columns(entries(flagged, right, ["easy"] * 10 + ["hard"] * 10))
+    found = columns(flagged, right, ["easy"] * 10 + ["hard"] * 10)
     assert found["gap"].value == pytest.approx(0.6)
     assert (found["gap_adjusted"].value, found["gap_pvalue"]) == (0, pytest.approx(1))
-    together = columns(entries(flagged, right))["gap_adjusted"]
+    together = columns(flagged, right)["gap_adjusted"]
     assert together.value == pytest.approx(0.6)
     assert (together.high - together.low) / 2 == pytest.approx(1.959964 * together.stderr)
 
 
 def test_without_right_and_wrong_there_is_a_gap_and_no_count_of_right_answers() -> None:
-    found = columns(entries([True, True, False, False], [0.5, 1.0, 0.25, 0.75]))
+    found = columns([True, True, False, False], [0.5, 1.0, 0.25, 0.75])
     assert found["gap"].value == pytest.approx(0.25)
     assert not {"gap_adjusted", "gap_pvalue", "strong_rate"} & of_known(found)
 
@@ -128,12 +122,8 @@ def test_a_calibration_adds_its_flags_and_the_share_of_seen_questions() -> None:
 def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:
     arms = [Arms(i < 6, i < 5, i < 3, i % 2 == 0) for i in range(10)]
     found = of(*(audited(i, arms=one) for i, one in enumerate(arms)), audited(10))
-    assert {name: found[column.key].value for name, column in ARM_COLUMNS.items()} == {
-        "original": 0.6,
-        "shuffled": 0.5,
-        "replaced": 0.3,
-        "generalized": 0.5,
-    }
+    by_arm = {name: found[column.key].value for name, column in ARM_COLUMNS.items()}
+    assert by_arm == {"original": 0.6, "shuffled": 0.5, "replaced": 0.3, "generalized": 0.5}
     changes = [one.generalized - one.original for one in arms]
     error = sem(changes)
     assert near(found["confusion_delta"], np.mean(changes), error, -0.1 - 1.959964 * error, -0.1 + 1.959964 * error)
@@ -141,15 +131,8 @@ def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired
 
 
 def test_strata_are_subject_third_by_length_within_it_and_third_of_ease() -> None:
-    subjects = ["a"] * 6 + ["b"]
     lengths = [10, 60, 20, 50, 30, 40, 1]
     ease = [0.0, 0.33, 0.34, 0.66, 0.67, 1.0, None]
-    assert strata_of(subjects, lengths, ease) == [
-        ("a", 0, 0),
-        ("a", 2, 0),
-        ("a", 0, 1),
-        ("a", 2, 1),
-        ("a", 1, 2),
-        ("a", 1, 2),
-        ("b", 0, None),
-    ]
+    thirds = [(0, 0), (2, 0), (0, 1), (2, 1), (1, 2), (1, 2), (0, None)]
+    found = strata_of(["a"] * 6 + ["b"], lengths, ease)
+    assert found == [(subject, *third) for subject, third in zip("aaaaaab", thirds, strict=True)]

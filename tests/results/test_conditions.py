@@ -7,12 +7,16 @@ import pytest
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, WORDS
-from tests.report.made import OF_WORD, verdict
+from tests.report.made import OF_WORD
 from tests.report.made import row as made_row
 
 
-def row(task: str, pvalue: float, level: str = "task", group: str = "") -> Row:
-    return made_row(task, level, model="m", pvalue=pvalue, group=group, verdict=NO_VERDICT)
+def row(task: str, pvalue: float, **place: str) -> Row:
+    return made_row(task, model="m", pvalue=pvalue, verdict=NO_VERDICT, **place)
+
+
+def of_word(word: str, task: str = "t") -> Row:
+    return made_row(task, model="m", verdict=OF_WORD[word])
 
 
 @pytest.mark.parametrize(
@@ -48,19 +52,14 @@ def test_what_is_no_condition_is_refused_with_an_example(text: str) -> None:
 
 
 def test_parts_of_a_whole_do_not_fail_it() -> None:
-    rows = [row("g", 0.2, "group"), row("t", 1e-9, "task", "g"), row("t/s", 1e-9, "subject"), row("alone", 1e-3)]
-    (only,) = Condition.of("pvalue<0.01").met_by(rows)
-    assert "alone" in only
-    assert "0.001" in only
+    rows = [row("g", 0.2, level="group"), row("t", 1e-9, group="g"), row("t/s", 1e-9, level="subject")]
+    (only,) = Condition.of("pvalue<0.01").met_by([*rows, row("alone", 1e-3)])
+    assert only == "m, alone: pvalue is 0.001, which is < 0.01"
 
 
 def test_a_column_that_no_row_has_is_refused_for_it_could_never_fail() -> None:
     with pytest.raises(ValueError, match="'prevalence'.*accuracy.*pvalue"):
         Condition.of("prevalence>0.5").met_by([row("t", 0.5)])
-
-
-def of_word(word: str, task: str = "t") -> Row:
-    return made_row(task, model="m", verdict=OF_WORD[word])
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -69,8 +68,7 @@ def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -
     rows = [of_word(WORDS[place]), of_word("none found", "other")]
     met = Condition.of(f"verdict>={WORDS[bound].replace(' ', '_')}").met_by(rows)
     assert len(met) == (place >= bound) + (bound <= 1)
-    below = Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)
-    assert len(below) == 2 - len(met)
+    assert len(Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)) == 2 - len(met)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_two_words_may_be_quoted_or_joined_and_stand_alone(text: str) -> None:
     assert [told.split(":")[0] for told in Condition.of(text).met_by(rows)] == ["m, seen"]
 
 
-def test_every_verdict_that_cannot_be_told_is_named_with_the_reason() -> None:
+def test_a_benchmark_that_cannot_be_judged_is_named_with_the_reason_and_one_without_any_audit_is_not() -> None:
     undecided = of_word("cannot be told", "u")
     rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
     (told,) = Condition.of("verdict>=evidence").untold_of(rows)
@@ -97,14 +95,7 @@ def test_every_verdict_that_cannot_be_told_is_named_with_the_reason() -> None:
     assert Condition.of("verdict>=evidence").met_by(rows) == []
     assert Condition.of("verdict<=cannot_be_told").untold_of(rows) == []
     assert len(Condition.of("verdict<=cannot_be_told").met_by([undecided])) == 1
-
-
-def test_a_benchmark_with_a_verdict_that_lacks_the_column_is_named_and_one_without_any_audit_is_not() -> None:
-    judged = made_row("t", model="m", verdict=verdict(0.001, adjusted=0.004, n_together=4))
-    lacking, unaudited = of_word("none found", "u"), made_row("v", model="m", verdict=NO_VERDICT)
-    told = Condition.of("confusion_delta<-0.1").untold_of([judged, lacking, unaudited])
-    assert told == [
-        "m, t: not judged, since it has no confusion_delta",
-        "m, u: not judged, since it has no confusion_delta",
-    ]
-    assert Condition.of("accuracy<0.1").untold_of([judged, lacking, unaudited]) == []
+    rows = [of_word("evidence"), of_word("none found", "u"), made_row("v", model="m", verdict=NO_VERDICT)]
+    told = [f"m, {task}: not judged, since it has no confusion_delta" for task in "tu"]
+    assert Condition.of("confusion_delta<-0.1").untold_of(rows) == told
+    assert Condition.of("accuracy<0.1").untold_of(rows) == []

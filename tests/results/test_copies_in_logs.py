@@ -49,9 +49,9 @@ def lines(docs: list[dict[str, Any]], **values: Any) -> list[dict[str, Any]]:
     return found
 
 
-def runs(folder: Path, docs: list[dict[str, Any]]) -> Path:
+def runs(folder: Path, docs: list[dict[str, Any]], audits: list[dict[str, Any]] | None = None) -> Path:
     answers = [answered(number, doc, number % 3 == 0) for number, doc in enumerate(docs)]
-    write_run(folder, "m", {"bench": answers, "bench_leakage_perm": lines(docs)})
+    write_run(folder, "m", {"bench": answers, "bench_leakage_perm": lines(docs if audits is None else audits)})
     return folder
 
 
@@ -79,20 +79,15 @@ def test_every_number_of_a_row_is_that_without_copies(once: Path, twice: Path) -
     assert copied.rows[0].verdict.sentence.endswith("; 40 copies of questions were left out")
 
 
-def test_a_copy_has_the_flag_of_its_question_and_both_are_removed(twice: Path) -> None:
-    (found,) = annotate([twice])
-    assert [bool(one.audited.flagged) for one in found.questions] == [number % 4 == 0 for number in range(N)] * 2
-    (clean,) = clean_sets([found])
-    assert [one.doc_id for one in clean.left_out] == [number for number in range(2 * N) if number % N % 4 == 0]
-
-
-def test_a_row_that_was_not_audited_has_the_flag_of_its_copy(tmp_path: Path) -> None:
-    docs = ROWS + list(map(typed_again, ROWS))
-    answers = [answered(number, doc, True) for number, doc in enumerate(docs)]
-    write_run(tmp_path, "m", {"bench": answers, "bench_leakage_perm": lines(ROWS)})
-    (found,) = annotate([tmp_path])
-    assert (found.rows[0].n_tested, found.rows[0].n_copies) == (N, N)
-    assert [bool(one.audited.flagged) for one in found.questions] == [number % 4 == 0 for number in range(N)] * 2
+def test_a_copy_has_the_flag_of_its_question_audited_or_not_and_both_are_removed(twice: Path, tmp_path: Path) -> None:
+    unaudited = runs(tmp_path / "unaudited", ROWS + list(map(typed_again, ROWS)), audits=ROWS)
+    for folder in (twice, unaudited):
+        (found,) = annotate([folder])
+        assert (found.rows[0].n_tested, found.rows[0].n_copies) == (N, N)
+        flags = [bool(one.audited.flagged) for one in found.questions]
+        assert flags == [number % 4 == 0 for number in range(N)] * 2
+        (clean,) = clean_sets([found])
+        assert [one.doc_id for one in clean.left_out] == [number for number, flag in enumerate(flags) if flag]
 
 
 def test_with_strong_a_question_is_removed_if_any_copy_was_answered_correctly(tmp_path: Path) -> None:
@@ -104,10 +99,9 @@ def test_with_strong_a_question_is_removed_if_any_copy_was_answered_correctly(tm
 
 
 def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_their_group(tmp_path: Path) -> None:
-    tasks = {
-        f"bench_{name}": [audited(ROWS[0] | {"subject": name}, flag)] for name, flag in (("a", True), ("b", False))
-    }
-    logs = {f"{task}_leakage_perm": [own[0] | {"benchmark": task, "doc_id": 0}] for task, own in tasks.items()}
+    flags = {"bench_a": True, "bench_b": False}
+    docs = {task: ROWS[0] | {"subject": task} for task in flags}
+    logs = {f"{task}_leakage_perm": [audited(docs[task], flag, doc_id=0)] for task, flag in flags.items()}
     write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
     (found,) = annotate([tmp_path])
     assert [(one.task, one.n_tested, one.n_copies, sum(one.flags.values())) for one in found.rows] == [
@@ -150,9 +144,6 @@ def test_known_unseen_questions_count_once(tmp_path: Path) -> None:
 
 
 def test_of_two_audits_of_a_row_the_later_counts_and_neither_is_a_copy() -> None:
-    first, later = (
-        read_line(audited(ROWS[0], flag, doc_id=place), "bench_leakage_perm")
-        for flag, place in ((True, 0), (False, 7))
-    )
-    (one,) = asked_once([first, later])
+    found = [audited(ROWS[0], place == 0, doc_id=place) for place in (0, 7)]
+    (one,) = asked_once(read_line(line, "bench_leakage_perm") for line in found)
     assert (one.lines[DETECTOR].flagged, one.n_copies) == (False, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, poisson_binom
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import annotate
@@ -26,21 +26,21 @@ ANNOTATE_DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
 
 def measured(number: int) -> dict:
     """A line of a statistic that nobody has installed."""
-    line = audited(DOCS[number], None) | {"filter": "k_least", "detector": "k_least:k=10", "ranks_by": "min_k"}
-    return line | {"reason": None, "min_k": MIN_K[number], "skipped": 0.0, "metrics": ["min_k", "skipped"]}
+    rows = {"min_k": MIN_K[number], "skipped": 0.0, "metrics": ["min_k", "skipped"], "ranks_by": "min_k"}
+    return audited(DOCS[number], None, filter="k_least", detector="k_least:k=10", reason=None, **rows)
 
 
-def rotated(number: int, null_rate: float = 0.25) -> dict:
+def rotated(number: int) -> dict:
     flagged = number < SEEN
-    line = audited(DOCS[number], flagged) | {"filter": "rotation", "detector": "rotation", "null_rate": null_rate}
     rows = {"flagged_rate": float(flagged), "flagged_rate_unguarded": float(flagged), "skipped": 0.0}
-    return line | rows | {"metrics": [*rows, "null_rate"]}
+    named = {"filter": "rotation", "detector": "rotation", "null_rate": 0.25, "metrics": [*rows, "null_rate"]}
+    return audited(DOCS[number], flagged, **rows, **named)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     lines = [answered(number, doc, number % 2 == 0) for number, doc in enumerate(DOCS)]
-    skipped = audited(DOCS[0], None) | {"filter": "k_least", "detector": "k_least:k=10"}
+    skipped = audited(DOCS[0], None, filter="k_least", detector="k_least:k=10")
     audits = {
         "bench_leakage_perm": [audited(doc, False) for doc in DOCS],
         "bench_leakage_rotations": [rotated(number) for number in range(N)],
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_detector_beside_the_main_one_has_its_values_in_json(folder: Path) -> None:
+def test_every_detector_beside_the_main_one_has_its_values_in_json_in_conditions_and_of_each_question(folder) -> None:
     (annotation,) = annotate([folder])
     (told,) = json.loads(as_text(annotation.rows, "json"))
     assert annotation.detector == "max_order"
@@ -61,38 +61,22 @@ def test_every_detector_beside_the_main_one_has_its_values_in_json(folder: Path)
     assert (told["k_least:k=10.n"], told["rotation.n"]) == (N - 1, N)
     assert told["rotation.pvalue"] == pytest.approx(binom.sf(SEEN - 1, N, 0.25))
     assert not [key for key in told if key.startswith("max_order") or "skipped" in key or "rate_unguarded." in key]
-
-
-def test_a_question_has_them_too(folder: Path) -> None:
+    assert len(Condition.of("rotation.pvalue<0.5").met_by(annotation.rows)) == 1
+    assert not Condition.of("k_least:k=10.min_k>=0").met_by(annotation.rows)
     first, *_, last = load_run(folder)
-    assert "k_least:k=10.min_k" in first
     assert first["k_least:k=10.min_k"] is None  # it was not tested
     assert last["k_least:k=10.min_k"] == MIN_K[-1]
     assert (first["rotation.flagged_rate"], last["rotation.flagged_rate"]) == (1.0, 0.0)
-
-
-def test_a_run_may_fail_by_them(folder: Path) -> None:
-    rows = annotate([folder])[0].rows
-    (sentence,) = Condition.of("rotation.pvalue<0.5").met_by(rows)
-    assert "rotation.pvalue is" in sentence
-    assert not Condition.of("k_least:k=10.min_k>=0").met_by(rows)
 
 
 def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> None:
     two = {"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}
     four = {"pairs": {"null_rate": 0.25, "flagged_rate": 0.0}}
     (found,) = detector_values([two, two, four, four])
-    assert (found.estimate.value, found.null_rate) == (0.0, 0.375)
-    assert found.pvalue == pytest.approx(
-        1 - binom.pmf(0, 2, 0.5) * binom.cdf(1, 2, 0.25) - binom.pmf(1, 2, 0.5) * binom.pmf(0, 2, 0.25)
-    )
+    assert (found.key, found.n, found.estimate.value, found.null_rate) == ("pairs.flagged_rate", 4, 0.0, 0.375)
+    assert found.pvalue == pytest.approx(poisson_binom.sf(1, [0.5, 0.5, 0.25, 0.25]))
     (alone,) = detector_values([two] * 4)
-    assert (alone.key, alone.n, bool(alone.estimate), alone.pvalue) == (
-        "pairs.flagged_rate",
-        4,
-        False,
-        pytest.approx(1 / 16),
-    )
+    assert (bool(alone.estimate), alone.pvalue) == (False, pytest.approx(1 / 16))
 
 
 def test_the_docs_have_the_table_of_a_questions_columns() -> None:
@@ -101,14 +85,12 @@ def test_the_docs_have_the_table_of_a_questions_columns() -> None:
     assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
 
 
-def named(number: int, detector: str, pipeline: str, flagged: bool) -> dict:
-    return audited(DOCS[number], flagged) | {"filter": pipeline, "detector": detector}
-
-
 def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_path: Path) -> None:
-    lines = [named(number, "max_order:orders=12", "strict", number < SEEN) for number in range(N)]
-    others = [named(number, "rotation", "outlier", True) for number in range(N)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": lines, "bench_leakage_rotations": others})
+    logs = {
+        "bench_leakage_perm": {"detector": "max_order:orders=12", "filter": "strict"},
+        "bench_leakage_rotations": {"detector": "rotation", "filter": "outlier"},
+    }
+    write_run(tmp_path, "m", {task: [audited(doc, True, **names) for doc in DOCS] for task, names in logs.items()})
     for wanted in (None, "max_order"):
         (annotation,) = annotate([tmp_path], detector=wanted)
         assert annotation.detector == "max_order:orders=12"

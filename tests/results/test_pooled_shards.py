@@ -73,23 +73,19 @@ def incomplete(found: Annotation) -> list[str]:
 
 
 def test_shards_in_any_order_are_one_row_with_the_mean_of_all_questions_and_its_error(tmp_path) -> None:
+    rows_of = {DATA: {"bench": "aa", AUDIT: "bb"}}
     for index in (2, 0, 1):
-        write_shard(tmp_path, index, 3)
+        of_shard = {"pretrained": "m", "device": f"cuda:{index}"}
+        write_shard(tmp_path, index, 3, arguments=of_shard, change=lambda results: results.update(rows_of))
     found = found_in(tmp_path)
     (own,) = found.rows
     assert (own.task, own.n, own.n_joined, own.n_tested) == ("bench", N, N, N)
     assert (own.accuracy.value, own.accuracy.stderr) == (0.5, stderr(RIGHT))
+    assert own.provenance.digest == digest_of({"bench": "bb"})  # of the rows that were audited
     assert [question.doc_id for question in found.questions] == [*range(N)]
     assert [one.question for one in found.audited_questions] == [f"Question {number}?" for number in range(N)]
     assert not found.problems
-    assert len(found.origins["runs"]) == 3
-    assert len(found.origins["audits"]) == 3
-
-
-def test_a_run_in_shards_has_the_digest_of_the_rows_that_were_audited(tmp_path) -> None:
-    for index in range(2):
-        write_shard(tmp_path, index, 2, change=lambda results: results.update({DATA: {"bench": "aa", AUDIT: "bb"}}))
-    assert {one.provenance.digest for one in found_in(tmp_path).rows} == {digest_of({"bench": "bb"})}
+    assert (len(found.origins["runs"]), len(found.origins["audits"])) == (3, 3)
 
 
 def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None:
@@ -110,22 +106,19 @@ def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None
     assert [problem.what for problem in board.problems if problem.incomplete] == incomplete(found)
 
 
-def test_of_a_shard_that_was_run_twice_the_newest_counts_and_nothing_is_doubled(tmp_path) -> None:
-    write_shard(tmp_path, 0, 2, right=[False] * N)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_of_a_shard_that_was_run_twice_the_newest_that_is_complete_counts_and_nothing_is_doubled(
+    tmp_path, is_cut: bool
+) -> None:
+    attempts = [RIGHT, [False] * N] if is_cut else [[False] * N, RIGHT]
     write_shard(tmp_path, 1, 2)
-    write_shard(tmp_path, 0, 2)
-    found = found_in(tmp_path)
-    assert (found.rows[0].n, found.rows[0].accuracy.value) == (N, 0.5)
-    assert not found.problems
-
-
-def test_a_complete_attempt_counts_before_a_newer_one_that_was_cut(tmp_path) -> None:
-    for index in (0, 1):
-        write_shard(tmp_path, index, 2)
-    cut_in_half(write_shard(tmp_path, 0, 2, right=[False] * N))
+    logs = [write_shard(tmp_path, 0, 2, right=right) for right in attempts]
+    if is_cut:
+        cut_in_half(logs[-1])
     found = found_in(tmp_path)
     assert (found.rows[0].n, found.rows[0].accuracy.value) == (N, 0.5)
     assert not incomplete(found)
+    assert is_cut or not found.problems
 
 
 def test_a_shards_log_that_was_cut_is_named(tmp_path) -> None:
@@ -160,12 +153,6 @@ def test_shards_of_runs_with_other_options_are_not_pooled(tmp_path, other) -> No
     found = found_in(tmp_path)
     assert {own.n for own in found.rows} == {5}
     assert any("is missing: 5 of 10 questions are here" in what for what in incomplete(found))
-
-
-def test_shards_that_ran_on_other_devices_are_pooled(tmp_path) -> None:
-    for index in (0, 1):
-        write_shard(tmp_path, index, 2, arguments={"pretrained": "m", "device": f"cuda:{index}"})
-    assert found_in(tmp_path).rows[0].n == N
 
 
 def test_a_complete_set_counts_before_a_newer_incomplete_one_of_another_number_of_shards(tmp_path) -> None:

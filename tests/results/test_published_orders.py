@@ -67,10 +67,6 @@ def shuffled(question: Question, rng: random.Random) -> Question:
     return replace(question, options=options, answer=None if question.answer is None else order.index(question.answer))
 
 
-def by_name(found: OrderTests) -> dict[str, OrderTest]:
-    return {test.name: test for test in found.tests}
-
-
 def test_shuffled_orders_are_rejected_at_most_as_often_as_the_level_says() -> None:
     """Mixed numbers of options, ties and copies; over many shuffles, within the binomial error."""
     questions, n_shuffles = benchmark(40, seed=1), 150
@@ -91,7 +87,7 @@ def test_shuffled_orders_are_rejected_at_most_as_often_as_the_level_says() -> No
 
 
 def test_every_habit_of_people_who_write_options_is_found() -> None:
-    found = by_name(order_tests(benchmark(200, seed=2)))
+    found = {test.name: test for test in order_tests(benchmark(200, seed=2)).tests}
     assert tuple(found) == NAMES
     for name in {*NAMES} - {"alphabetical trend", "frequency trend"}:
         assert found[name].adjusted < 0.01, name
@@ -113,7 +109,8 @@ def test_a_habit_is_found_by_the_test_that_looks_for_it(name, key, sign) -> None
     for number in range(100):
         drawn = list(dict.fromkeys(rng.choices(COMMON, k=200)))[:4]
         questions.append(Question(f"q{number}", " ".join(dict.fromkeys(COMMON)), tuple(sorted(drawn, key=key))))
-    found = by_name(order_tests([replace(one, stem=f"{number}: {one.stem}") for number, one in enumerate(questions)]))
+    asked = [replace(one, stem=f"{number}: {one.stem}") for number, one in enumerate(questions)]
+    found = {test.name: test for test in order_tests(asked).tests}
     assert found[name].adjusted < 0.01
     assert found[name].observed * sign > 3
     assert found["length trend"].n_questions == found["numbers sorted"].n_questions == 0
@@ -128,32 +125,29 @@ def test_a_habit_is_found_by_the_test_that_looks_for_it(name, key, sign) -> None
         (("1", "1", "1", "2"), 12 / 24),
         (("2 days", "1 week", "1 month", "none of these"), 2 / 6),
         (("Saturday", "Sunday", "Monday"), 2 / 6),
+        (("1", "2"), None),
+        (("1", "1", "1"), None),
+        (("1", "two cats", "3"), None),
+        (("red", "blue", "lime"), None),
     ],
 )
 def test_the_chance_of_sorted_numbers_is_the_share_of_sorted_orders(options, rate) -> None:
+    """None where all orders are sorted, or none is."""
     orders = [sorted_quantities([Question("q", "?", order)]) for order in permutations(options)]
-    assert all(test.expected == pytest.approx(rate) for test in orders)
-    assert sum(test.observed for test in orders) / len(orders) == pytest.approx(rate)
+    assert {test.n_questions for test in orders} == {0 if rate is None else 1}
+    if rate is not None:
+        assert all(test.expected == pytest.approx(rate) for test in orders)
+        assert sum(test.observed for test in orders) / len(orders) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("options", [("1", "2"), ("1", "1", "1"), ("1", "two cats", "3"), ("red", "blue", "lime")])
-def test_options_of_which_all_or_no_orders_are_sorted_say_nothing(options) -> None:
-    assert sorted_quantities([Question("q", "?", options)]).n_questions == 0
-
-
-def test_copies_count_once_and_single_options_are_left_out() -> None:
+def test_copies_count_once_single_options_are_left_out_and_of_few_questions_nothing_is_computed() -> None:
     questions = benchmark(40, seed=4)
     turned = replace(questions[1], id="copy", options=questions[1].options[::-1])
     alone = Question("alone", "?", ("only",), 0)
     found = order_tests([*questions, turned, alone, questions[2]])
-    assert (found.n_questions, found.n_left_out) == (40, 3)
-    assert found == replace(order_tests(questions), n_left_out=3)
-
-
-def test_of_five_questions_nothing_is_computed() -> None:
-    assert order_tests(benchmark(5, seed=0)) == OrderTests(5, 0, ())
-    assert order_tests([]) == OrderTests(0, 0, ())
-    assert len(order_tests(benchmark(FEWEST_TESTED, seed=0)).tests) == len(NAMES)
+    assert found == replace(order_tests(questions), n_questions=40, n_left_out=3)
+    assert order_tests([*questions[: FEWEST_TESTED - 1], alone]) == OrderTests(FEWEST_TESTED - 1, 1, ())
+    assert len(order_tests(questions[:FEWEST_TESTED]).tests) == len(NAMES)
 
 
 # ---------------------------------------------------------------------- the status
@@ -167,22 +161,35 @@ FAILED = OrderTests(600, 3, (NOTHING, TREND, NUMBERS))
 SEALED = Documented("sealed", "the paper, section 3")
 
 
-def test_one_contradicting_test_makes_orders_written() -> None:
+def test_one_contradicting_test_makes_orders_written_and_documentation_never_overrides_it() -> None:
     found = null_status(FAILED)
     assert (found.status, found.contradicted) == ("written", False)
     assert "numbers sorted, share 0.90 where 0.08 is expected, 50 questions, adjusted p = 2e-40" in found.reason
     assert "length trend" not in found.reason
+    status = null_status(FAILED, SEALED)
+    assert (status.status, status.contradicted) == ("written", True)
+    assert "contradicts what is documented: `sealed` (the paper, section 3)" in status.reason
+    agreed = null_status(FAILED, Documented("written", "its README"))
+    assert (agreed.status, agreed.contradicted) == ("written", False)
+    assert "also documented (its README)" in agreed.reason
 
 
-def test_written_orders_that_follow_length_or_likeness_too_much_are_patterned() -> None:
-    found = null_status(replace(FAILED, pattern=0.9))
-    assert (found.status, found.contradicted) == ("patterned", False)
-    assert "They follow a pattern of length or likeness: 0.90 standard deviations per question" in found.reason
-    assert found.reason.startswith("`patterned`: the orders are not random")
-    assert null_status(replace(FAILED, pattern=0.89)).status == "written"
-    assert null_status(replace(PASSED, pattern=0.9)).status == "consistent with random"
-    documented = null_status(replace(FAILED, pattern=0.9), SEALED)
-    assert (documented.status, documented.contradicted) == ("patterned", True)
+@pytest.mark.parametrize(
+    ("tests", "pattern", "documented", "status"),
+    [
+        (FAILED, 0.9, None, ("patterned", False)),
+        (FAILED, 0.89, None, ("written", False)),
+        (PASSED, 0.9, None, ("consistent with random", False)),
+        (FAILED, 0.9, SEALED, ("patterned", True)),
+    ],
+)
+def test_written_orders_that_follow_length_or_likeness_too_much_are_patterned(
+    tests, pattern, documented, status
+) -> None:
+    found = null_status(replace(tests, pattern=pattern), documented)
+    assert (found.status, found.contradicted) == status
+    told = "They follow a pattern of length or likeness: 0.90 standard deviations per question" in found.reason
+    assert told == (status[0] == "patterned")
 
 
 def test_orders_that_pass_are_called_consistent_with_random_never_proved_so() -> None:
@@ -205,12 +212,10 @@ def test_too_few_questions_for_a_test_that_acts_on_most_leave_the_status_open(sh
 
 def test_of_five_questions_there_is_a_sentence_and_no_number_that_looks_like_an_answer() -> None:
     few = OrderTests(5, 1, ())
-    status = null_status(few)
-    assert status.status == "too few to say"
-    shown = as_markdown(few, status)
-    assert "there are 5 different questions with two options or more; 20 are needed" in shown
-    assert "|" not in shown
-    assert "p =" not in shown
+    shown = as_markdown(few, null_status(few))
+    assert shown.startswith("`too few to say`: there are 5 different questions")
+    assert "with two options or more; 20 are needed" in shown
+    assert ("|" in shown, "p =" in shown) == (False, False)
     assert "1 question with fewer than two options, or copies of others, left out" in shown
 
 
@@ -221,15 +226,6 @@ def test_documentation_decides_where_the_tests_find_nothing(says) -> None:
         called = "drawn" if says == "random" else says
         assert (status.status, status.contradicted) == (called, False)
         assert f"`{called}`, as documented (its README)" in status.reason
-
-
-def test_documentation_never_overrides_a_contradicting_test() -> None:
-    status = null_status(FAILED, SEALED)
-    assert (status.status, status.contradicted) == ("written", True)
-    assert "contradicts what is documented: `sealed` (the paper, section 3)" in status.reason
-    agreed = null_status(FAILED, Documented("written", "its README"))
-    assert (agreed.status, agreed.contradicted) == ("written", False)
-    assert "also documented (its README)" in agreed.reason
 
 
 def test_what_is_documented_needs_a_known_status_and_a_source() -> None:

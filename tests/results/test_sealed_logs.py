@@ -27,7 +27,7 @@ from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.sealed import SealedTest, together
 from tests.fakes import Score, by_hash
 from tests.results.harness_files import answered, write_run
-from tests.sealed import SealedFolder, looks_in, rows, run_sealed, sealed_folder
+from tests.sealed import SealedFolder, looks_in, problems_of, rows, run_sealed, sealed_folder
 
 N = 40
 SEEN, CLEAN, OLDER, OTHER = "org/seen", "org/clean", "org/older", "org/other"
@@ -52,17 +52,15 @@ def logs_of(name: str, wordings: Sequence[Sequence[str]], score: Score) -> Seale
     return SealedLogs(Seal("bench", "a tool", tuple(questions), bytes(32), "00"), name, {"wording_rank": lines}, ())
 
 
-def pvalues_of_all_keys(of_model, of_reference) -> np.ndarray:
-    """With every choice of published wordings of four questions with three wordings each; both models are made from
-    the published ones and the private ones."""
+def pvalues_of_all_keys(of_reference) -> np.ndarray:
+    """Of a clean model, with every choice of published wordings of four questions with three wordings each; the
+    reference is made from the published ones and the private ones."""
     texts, found = [[f"{word} {i}?" for word in ("Which", "What kind of", "Name")] for i in range(4)], []
     for places in product(range(3), repeat=4):
         wordings = [[own[at], *(own[k] for k in range(3) if k != at)] for own, at in zip(texts, places, strict=True)]
-        public = {own[0] for own in wordings}
-        private = {text for own in wordings for text in own[1:]}
+        public, private = {own[0] for own in wordings}, {text for own in wordings for text in own[1:]}
         reference = logs_of(OLDER, wordings, of_reference(public, private))
-        logs = replace(logs_of(CLEAN, wordings, of_model(public, private)), reference=reference)
-        (test,) = WORDINGS_TEST.of(logs)
+        (test,) = WORDINGS_TEST.of(replace(logs_of(CLEAN, wordings, model(CLEAN)), reference=reference))
         found.append(test.pvalue)
     return np.array(found)
 
@@ -72,28 +70,23 @@ def most_above_level(pvalues: np.ndarray) -> float:
     return max(float((pvalues <= level + 0.005).mean()) - level for level in np.unique(pvalues))
 
 
-@pytest.fixture
-def few_are_enough(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("knows", "exceeds"),
+    [
+        (lambda public, private: (), (-1, 0.02)),
+        (lambda public, private: public, (-1, 0.02)),
+        (lambda public, private: private, (0.2, 1)),
+    ],
+    ids=["nothing", "the published wordings", "the private ones, which is why it has to be older"],
+)
+def test_over_all_keys_no_level_is_reached_more_often_than_it_says_whatever_published_a_reference_knows(
+    knows, exceeds, monkeypatch
+) -> None:
     monkeypatch.setattr(log_tests, "FEWEST_JUDGED", 1)
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_over_all_keys_no_level_is_reached_more_often_than_it_says() -> None:
-    found = pvalues_of_all_keys(lambda *_: model(CLEAN), lambda *_: model(OLDER))
-    assert most_above_level(found) < 0.02
-    assert found.min() < 0.02  # of 81 keys, one has every published wording first
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_a_reference_that_saw_the_published_wordings_never_makes_a_claim_likelier() -> None:
-    found = pvalues_of_all_keys(lambda *_: model(CLEAN), lambda public, _: model(OLDER, public))
-    assert most_above_level(found) < 0.02
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_one_that_saw_the_private_wordings_alone_does_which_is_why_it_has_to_be_older() -> None:
-    found = pvalues_of_all_keys(lambda *_: model(CLEAN), lambda _, private: model(OLDER, private))
-    assert most_above_level(found) > 0.2
+    found = pvalues_of_all_keys(lambda *told: model(OLDER, knows(*told)))
+    assert exceeds[0] < most_above_level(found) < exceeds[1]
+    if not knows("public", "private"):
+        assert found.min() < 0.02  # of 81 keys, one has every published wording first
 
 
 # ---------------------------------------------------------------------- from logs
@@ -159,23 +152,16 @@ def place(made, tmp_path) -> Place:
     return Place(made, tmp_path)
 
 
-def told(audit: SealAudit) -> str:
-    return "\n".join(map(str, [*audit.problems, *(one for own in audit.verdicts for one in own.problems)]))
-
-
-def test_a_faint_memory_shows_once_what_models_share_is_subtracted(place) -> None:
+def test_a_faint_memory_shows_once_what_models_share_is_subtracted_per_byte(place) -> None:
     (alone,), (minus,) = place.verdict(SEEN).tests, place.verdict(SEEN, OLDER).tests
     assert (alone.name, minus.name, minus.n) == ("wordings", MINUS_OLDER, N)
     assert alone.pvalue > 0.01
     assert minus.pvalue < 1e-6
     assert place.verdict(CLEAN, OLDER).tests[0].pvalue > 0.01
-
-
-def test_the_pvalue_is_that_of_the_differences_per_byte(place) -> None:
-    own, others = np.array(place.answers(SEEN)), np.array(place.answers(OLDER))
+    differences = (np.array(place.answers(SEEN)) - np.array(place.answers(OLDER))).tolist()
     texts = [one.wordings for one in place.sealed.seal.questions]
-    scores = [wording_scores(one, words) for one, words in zip((own - others).tolist(), texts, strict=True)]
-    assert place.verdict(SEEN, OLDER).tests[0].pvalue == version_sum(scores).pvalue
+    scores = [wording_scores(one, words) for one, words in zip(differences, texts, strict=True)]
+    assert minus.pvalue == version_sum(scores).pvalue
 
 
 def test_several_models_share_a_reference_which_is_no_look_itself(place) -> None:
@@ -183,7 +169,7 @@ def test_several_models_share_a_reference_which_is_no_look_itself(place) -> None
     assert [[test.name for test in own.tests] for own in audit.verdicts] == [[MINUS_OLDER]] * 2
     assert sorted(look.model for look in looks_in(place.private)) == [CLEAN, SEEN]
     assert f"{SEEN}: strong evidence: by {MINUS_OLDER}, p ≤ " in as_table(audit)
-    assert told(audit) == ""
+    assert problems_of(audit) == ""
 
 
 def test_another_reference_is_another_look_and_the_same_answers_are_the_same_one(place, tmp_path) -> None:
@@ -214,12 +200,10 @@ def test_questions_that_the_reference_was_not_asked_are_left_out_and_counted(pla
 def test_a_reference_that_was_asked_otherwise_is_not_compared(place, tmp_path) -> None:
     run_sealed(place.sealed, "leakage_wording", model(SEEN), tmp_path / "runs", SEEN, stem_prefix="Question:")
     (both,) = seal_audit([place.of(SEEN), tmp_path / "runs"], place.private, reference=place.of(OLDER)).verdicts
+    not_asked = {"the reference was not asked it": N}
     assert {test.name: (test.n, dict(test.left_out)) for test in both.tests} == {
         "wordings (wording_rank), minus org/older": (N, {}),
-        f"wordings (wording_rank:stem_prefix={spelled('Question:')}), minus org/older": (
-            0,
-            {"the reference was not asked it": N},
-        ),
+        f"wordings (wording_rank:stem_prefix={spelled('Question:')}), minus org/older": (0, not_asked),
     }
     (alone,) = seal_audit([tmp_path / "runs"], place.private, reference=place.of(OLDER)).verdicts
     assert alone.look is None
@@ -234,35 +218,29 @@ def test_a_reference_that_was_asked_otherwise_is_not_compared(place, tmp_path) -
         ((OLDER,), OLDER, "org/older is the reference and is to be audited, too, but minus itself it says nothing"),
         ((CLEAN, OLDER), OLDER, "name the folders of the other models, or another reference"),
         ((SEEN,), "org/renamed", "org/renamed, the reference, answers as org/seen does, so that it is the same model"),
-        ((SEEN,), Path(), "reference is '.*', which holds audits of .*org/clean.*; name the folder of one"),
+        ((SEEN,), "", "reference is '.*', which holds audits of .*org/clean.*; name the folder of one"),
         ((SEEN,), "org/nowhere", "reference is '.*org_nowhere'"),
     ],
 )
 def test_a_reference_that_says_nothing_is_refused_and_costs_no_look(place, names, reference, said) -> None:
     with pytest.raises(ValueError, match=said):
-        place.audit(*names, reference=place.runs if isinstance(reference, Path) else reference)
+        place.audit(*names, reference=reference)
     assert looks_in(place.private) == ()
 
 
 def test_a_reference_without_wordings_is_refused_with_what_to_run(place, tmp_path) -> None:
     run_sealed(place.sealed, "leakage_perm", by_hash, tmp_path / "runs", OLDER)
-    with pytest.raises(
-        ValueError, match="reference is .*, where no wording was scored; run trees_leakage_wording with it"
-    ):
+    said = "reference is .*, where no wording was scored; run trees_leakage_wording with it"
+    with pytest.raises(ValueError, match=said):
         place.audit(SEEN, reference=tmp_path / "runs")
 
 
-@pytest.mark.parametrize(
-    ("reference", "said"),
-    [
-        ("org/knows_public", "prefers the published wordings (p ≤ "),
-        ("org/knows_private", "prefers the private wordings (p = "),
-    ],
-)
-def test_a_reference_that_may_have_seen_what_it_must_not_is_told(place, reference, said) -> None:
-    audit = place.audit(CLEAN, reference=reference)
-    assert f"{reference}, the reference, {said}" in told(audit)
-    assert told(audit).endswith("take a model that is older than the seal")
+@pytest.mark.parametrize(("which", "sign"), [("public", "≤"), ("private", "=")])
+def test_a_reference_that_may_have_seen_what_it_must_not_is_told(place, which, sign) -> None:
+    told = problems_of(place.audit(CLEAN, reference=f"org/knows_{which}"))
+    wordings = {"public": "published", "private": "private"}[which]
+    assert f"org/knows_{which}, the reference, prefers the {wordings} wordings (p {sign} " in told
+    assert told.endswith("take a model that is older than the seal")
 
 
 # ---------------------------------------------------------------------- a run with a reference of its own
@@ -271,12 +249,11 @@ def test_a_reference_that_may_have_seen_what_it_must_not_is_told(place, referenc
 def test_runs_with_reference_log_are_read_as_the_models_own_answers_and_that_is_told(place, tmp_path) -> None:
     log = str(place.of(OLDER))
     run_sealed(place.sealed, "leakage_wording", model(CLEAN), tmp_path / "runs", CLEAN, reference_log=log)
-    alone = place.audit(CLEAN).verdicts[0].tests
     both = seal_audit([place.of(CLEAN), tmp_path / "runs"], place.private)
-    assert [(test.name, test.pvalue) for test in both.verdicts[0].tests] == [("wordings", alone[0].pvalue)]
-    assert "trees_leakage_wording was run with reference_log, which its table and its flags subtract; here" in told(
-        both
-    )
+    alone = place.verdict(CLEAN).tests[0]
+    assert [(test.name, test.pvalue) for test in both.verdicts[0].tests] == [("wordings", alone.pvalue)]
+    said = "trees_leakage_wording was run with reference_log, which its table and its flags subtract; here"
+    assert said in problems_of(both)
 
 
 # ---------------------------------------------------------------------- the ceiling
@@ -303,25 +280,18 @@ def found_by(folder: Path, seal: Seal) -> list[SealedTest]:
     return ceiling_tests(SealedLogs(seal, "m", {}, find_runs([folder], problems)))
 
 
-def test_every_ordinary_run_of_the_benchmark_is_tested_and_none_is_combined(tmp_path: Path) -> None:
-    write_run(
-        tmp_path, "m", {"bench": [line(number, True) for number in range(N_ASKED)], "other": [line(0, True, "Not")]}
-    )
+def test_every_ordinary_run_of_a_benchmark_with_several_right_options_is_tested_and_none_is_combined(tmp_path) -> None:
+    right = [line(number, True) for number in range(N_ASKED)]
+    write_run(tmp_path, "m", {"bench": right, "other": [line(0, True, "Not")]})
     (one,) = found_by(tmp_path, SEAL_OF_ASKED)
     assert (one.name, one.n, one.pvalue) == ("ceiling", 4, pytest.approx(1 / 16))
     assert (one.effect, one.effect_error) == (0.5, pytest.approx(0.25))
     assert together([one]).names == ()
+    plain = tuple(replace(one, equally_right=(0,)) for one in SEAL_OF_ASKED.questions)
+    assert found_by(tmp_path, replace(SEAL_OF_ASKED, questions=plain)) == []
     write_run(tmp_path, "m", {"bench": [line(number, False) for number in range(N_ASKED)]}, n_shot=5)
     names = {test.name: test.pvalue for test in found_by(tmp_path, SEAL_OF_ASKED)}
     assert names == {"ceiling (bench, 0 shots)": pytest.approx(1 / 16), "ceiling (bench, 5 shots)": pytest.approx(1)}
-
-
-def test_without_several_right_options_there_is_no_ceiling(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench": [line(number, True) for number in range(N_ASKED)]})
-    plain = replace(
-        SEAL_OF_ASKED, questions=tuple(replace(one, equally_right=(0,)) for one in SEAL_OF_ASKED.questions)
-    )
-    assert found_by(tmp_path, plain) == []
 
 
 @pytest.mark.parametrize(

@@ -52,19 +52,25 @@ def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> No
     assert math.isnan(rows[ALL_SUBJECTS].adjusted)
 
 
-def calibration(n_unseen: int = 199) -> Calibration:
+def calibration() -> Calibration:
     rng = np.random.default_rng(1)
-    known = KnownScores({EVERY_CLASS: rng.normal(size=n_unseen).tolist()}, (rng.normal(size=200) + 4).tolist())
+    known = KnownScores({EVERY_CLASS: rng.normal(size=199).tolist()}, (rng.normal(size=200) + 4).tolist())
     return Calibration("M", "b", OWN, "by hand", {TEST: known})
 
 
-def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
+def test_by_calibration_the_share_is_found_or_bounded_without_seen_questions(run) -> None:
     rows = {row.subject: row for row in by_calibration(run, calibration(), TEST, 0.05, [])}
     assert rows["seen"].share.low < 0.5 < rows["seen"].share.high
     assert rows["clean"].share.low == 0
     n_flagged = rows["clean"].flags.n_flagged
     assert rows["clean"].pvalue == pytest.approx(betabinom.sf(n_flagged - 1, 60, 10.5, 189.5))
     assert rows["seen"].adjusted < 1e-6
+    known = replace(calibration().detectors[TEST], seen=())
+    bounded = by_calibration(run, replace(calibration(), detectors={TEST: known}), TEST, 0.05, [])
+    shares = {one.subject: (one.share.low, one.share.high) for one in bounded}
+    assert shares["clean"][0] == 0
+    assert shares["seen"] > (0.2, 0.99)
+    assert [text for text in notes(bounded) if "only a lower bound" in text]
 
 
 def test_a_question_counts_once_and_one_with_a_natural_order_not_for_the_share(run) -> None:
@@ -94,14 +100,13 @@ def test_the_same_audit_has_the_same_pvalues_in_both_commands(tmp_path) -> None:
 
 @pytest.mark.parametrize("status", ["written", "too few to say"])
 def test_on_written_orders_flags_have_no_pvalue_and_no_share_but_a_verdict(tmp_path, status) -> None:
-    lines = [audited(row(i), i < 9, **(RANDOM | {"published_orders": status})) for i in range(30)]
+    lines = [line(i, "history", i < 9) | {"published_orders": status} for i in range(30)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     whole, subject = by_null(tmp_path, [])
     for found in (whole, subject):
-        assert found.flags.n_flagged == 9
+        assert (found.flags.n_flagged, found.verdict.word) == (9, "cannot be told")
         assert math.isnan(found.pvalue)
         assert math.isnan(found.share.low)
-        assert found.verdict.word == "cannot be told"
     assert "cannot be told" in as_table([whole])
     assert next(notes([whole, subject])).startswith("2 of 2 rows have no p-value of flags and no share")
 
@@ -112,8 +117,8 @@ def test_a_run_of_another_model_is_refused(run) -> None:
 
 
 def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None:
-    docs = [row(i, subject="few" if i < 5 else "many") for i in range(25)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(doc, True, **RANDOM) for doc in docs]})
+    lines = [line(i, "few" if i < 5 else "many", True) for i in range(25)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     rows = {one.subject: one for one in by_null(tmp_path, [])}
     assert rows["few"].pvalue == pytest.approx(binom.sf(4, 5, 1 / 24))
     assert math.isnan(rows["few"].share.low)
@@ -121,12 +126,3 @@ def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None
     said = list(notes(list(rows.values())))
     assert said[0].startswith("no share of seen questions is given for few: it takes at least 10 tested questions")
     assert "only a lower bound" in said[1]
-
-
-def test_a_calibration_without_seen_questions_gives_a_lower_bound_and_says_so(run) -> None:
-    known = calibration()
-    control = replace(known, detectors={TEST: replace(known.detectors[TEST], seen=())})
-    rows = {one.subject: one for one in by_calibration(run, control, TEST, 0.05, [])}
-    assert rows["clean"].share.low == 0
-    assert (rows["seen"].share.low, rows["seen"].share.high) > (0.2, 0.99)
-    assert [text for text in notes(list(rows.values())) if "only a lower bound" in text]

@@ -4,12 +4,10 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lm_eval_leakage.results.rows import adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks, by_suspicion, suspicion
-from lm_eval_leakage.results.verdict_words import NO_VERDICT
+from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from tests.report.made import UNDECIDED, row, verdict
 
@@ -37,18 +35,12 @@ def test_groups_and_tasks_of_no_group_are_benchmarks_and_members_are_none() -> N
         row("mmlu", "group", metric="acc_norm,none"),
         row("mmlu_anatomy", group="mmlu"),
         row("mmlu_anatomy/bones", "subject", group="mmlu"),
-        row("arc", metric="acc,none"),
+        row("arc"),
         row("arc", n_shot="5"),
         row("arc/x", "subject"),
         row("arc", model="other"),
     ]
-    found = [(one.model, one.task, one.metric, one.n_shot) for one in benchmarks(rows)]
-    assert found == [
-        ("M", "mmlu", "acc,none", "0"),
-        ("M", "arc", "acc,none", "0"),
-        ("M", "arc", "acc,none", "5"),
-        ("other", "arc", "acc,none", "0"),
-    ]
+    assert benchmarks(rows) == [rows[place] for place in (0, 4, 5, 7)]
 
 
 def test_a_group_keeps_its_parts_and_they_are_sorted_within_it() -> None:
@@ -67,22 +59,18 @@ def test_a_group_keeps_its_parts_and_they_are_sorted_within_it() -> None:
     assert names == ["alone", "alone", "g", "g_in", "g_b", "g_a", "g_a/t", "g_a/s", "tokens"]
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(0, 1)), max_size=8))
-def test_no_row_is_lost(made) -> None:
-    rows = [row(task, model=model, verdict=verdict(pvalue)) for model, task, pvalue in made]
-    assert sorted(by_suspicion(rows), key=id) == sorted(rows, key=id)
-
-
 def test_adjusted_pvalues_decide_the_word_across_models() -> None:
-    alone = adjusted_rows([row(verdict=verdict(0.004))])
-    assert [one.verdict.word for one in alone] == ["evidence"]
-    together = adjusted_rows([row(model=f"M{i}", verdict=verdict(0.004)) for i in range(5)])
-    assert {one.verdict.word for one in together} == {"none found"}
-    assert "p = 0.004, 0.02 after adjustment for 5 verdicts" in together[0].verdict.sentence
+    def judged(*pvalues: float) -> list[DataVerdict]:
+        rows = [row(model=f"M{place}", verdict=verdict(pvalue)) for place, pvalue in enumerate(pvalues)]
+        return [one.verdict for one in adjusted_rows(rows)]
+
+    assert [one.word for one in judged(0.004)] == ["evidence"]
+    assert [one.word for one in judged(1e-6, 0.02)] == ["strong evidence", "none found"]
+    together = judged(*[0.004] * 5)
+    assert {one.word for one in together} == {"none found"}
+    assert "p = 0.004, 0.02 after adjustment for 5 verdicts" in together[0].sentence
     looked = adjusted_rows(
         [row("a", verdict=verdict(0.004, look=1, spent=0.75)), row("b", verdict=verdict(0.0001, look=2, spent=0.1))]
     )
     assert [one.verdict.adjusted for one in looked] == pytest.approx([0.004 / 0.75, 2 * 0.001])
     assert [one.verdict.level for one in looked] == pytest.approx([0.01 * 0.75, 0.01 * 0.1])
-    mixed = adjusted_rows([row(model="A", verdict=verdict(1e-6)), row(model="B", verdict=verdict(0.02))])
-    assert [one.verdict.word for one in mixed] == ["strong evidence", "none found"]

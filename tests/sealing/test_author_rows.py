@@ -113,14 +113,12 @@ DEPENDENT = row(choices=["2", "3", "Both A and B"])
 
 @pytest.mark.parametrize(("rule", "order"), [("keep", "kept"), ("hold_out", "held out")])
 def test_options_that_depend_on_their_order_are_never_drawn_and_named(rule: OrderRule, order: str) -> None:
-    found = read(row(question="Another?"), DEPENDENT, rule=rule)
+    asked = (row(question="Another?"), DEPENDENT)
+    found = read(*asked, rule=rule)
     assert [one.order for one in found.originals] == ["drawn", order]
     assert [(number, "by letter" in reason) for number, reason in found.dependent] == [(2, True)]
-
-
-def test_sealing_is_refused_if_asked_to_where_options_depend_on_their_order() -> None:
-    with pytest.raises(ValueError, match="row 1: option 'Both A and B' names options by letter; reword"):
-        read(DEPENDENT, rule="refuse")
+    with pytest.raises(ValueError, match="row 2: option 'Both A and B' names options by letter; reword"):
+        read(*asked, rule="refuse")
 
 
 @pytest.mark.parametrize(("word", "order"), [("permute", "drawn"), ("keep", "kept"), ("hold_out", "held out")])

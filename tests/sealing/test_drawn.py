@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
-from hashlib import sha256
 from itertools import permutations, product
 from random import Random
 
@@ -19,15 +17,13 @@ from lm_eval_leakage.seal.drawn import (
     KeyedDraws,
     Original,
     SealedQuestion,
-    commitment_of,
-    content_of,
     digest_of_public,
     order_dependence,
     public_rows,
     published_questions,
 )
 from tests.docs.pages import ROOT, blocks
-from tests.sealing.made import KEY, TOOL, key, numbered, original, seal_of, some_originals, written
+from tests.sealing.made import KEY, key, numbered, original, seal_of, some_originals, written
 
 
 class OutOfBits(Exception):
@@ -86,10 +82,11 @@ def test_draws_under_one_key_are_independent(other, n: int) -> None:
     assert chisquare(list(pairs.values())).pvalue > 0.001
 
 
-def test_content_does_not_depend_on_order_but_on_what_is_a_wording_and_what_an_option() -> None:
-    assert content_of(["a", "b"], ["c", "d"]) == content_of(["b", "a"], ["d", "c"])
-    assert content_of(["a", "b"], ["c", "d"]) != content_of(["a"], ["b", "c", "d"])
-    assert content_of(["ab"], ["c"]) != content_of(["a"], ["bc"])
+def test_what_draws_depend_on_differs_by_what_is_a_wording_and_what_an_option() -> None:
+    content = original("a", "cd", wordings=("b",)).content
+    assert content == original("b", "dc", wordings=("a",)).content
+    assert content != original("a", "bcd").content
+    assert original("ab", "c").content != original("a", ["bc"]).content
 
 
 # ---------------------------------------------------------------------- the published version
@@ -116,11 +113,12 @@ def test_the_published_version_does_not_depend_on_the_order_in_which_the_author_
 @given(some_originals())
 @settings(max_examples=15)
 def test_every_published_question_has_the_authors_texts_and_a_right_answer(originals: list[Original]) -> None:
-    published = {one.wordings: one for one in published_questions(originals, KEY)}
-    assert len(published) == len(originals)
-    by_texts = {frozenset(wordings): one for wordings, one in published.items()}
+    by_texts = {frozenset(one.wordings): one for one in published_questions(originals, KEY)}
+    assert len(by_texts) == len(originals)
     for one in originals:
         found = by_texts[frozenset([one.question, *one.wordings])]
+        _, *private = found.wordings
+        assert private == sorted(private)  # so that they do not tell the author's order
         assert sorted(found.options) == sorted(one.choices)
         assert {found.options[place] for place in found.equally_right} == {one.choices[place] for place in one.answers}
         assert found.answer in found.equally_right
@@ -149,12 +147,6 @@ def test_all_orders_of_four_questions_are_equally_frequent() -> None:
     assert chisquare(list(found.values())).pvalue > 0.001
 
 
-def test_the_public_wording_is_first_and_the_private_ones_do_not_tell_the_authors_order() -> None:
-    for number in range(20):
-        public, *private = drawn(number).wordings
-        assert private == sorted({"a", "b", "c"} - {public})
-
-
 def test_a_question_is_found_by_its_published_options_and_wording_apart_from_white_space() -> None:
     seal = seal_of([original("What  is even?", wordings=("Name an even number",)), *numbered(3)])
     one = next(one for one in seal.questions if "2" in one.options)
@@ -170,8 +162,6 @@ def test_a_printed_seal_does_not_show_its_key() -> None:
 
 
 # ---------------------------------------------------------------------- the commitment
-
-ORIGINALS = [*numbered(3), original(wordings=("Another?", "A third?"), answers=(0, 1), subject="maths")]
 
 
 def documented() -> dict[str, object]:
@@ -198,17 +188,8 @@ def test_the_documented_programs_compute_what_is_published(tmp_path_factory, ori
     assert [{**row, "subject": ""} for row in DOCUMENTED["public_rows"](folder)] == without_subjects
 
 
-def test_a_commitment_is_a_hash_of_a_text_that_has_the_whole_key() -> None:
-    row = {"question": "Q?", "wordings": [], "choices": ["a", "b"], "answers": [1], "subject": "", "order": "drawn"}
-    held = row | {"question": "H?", "order": "held out"}
-    content = {"format": 2, "tool": TOOL, "name": "mine", "key": KEY.hex(), "questions": [row], "held_out": [held]}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    originals = [original(one["question"], "ab", answers=(1,), order=one["order"]) for one in (held, row)]
-    assert commitment_of("mine", TOOL, KEY, originals) == sha256(text.encode()).hexdigest()
-
-
 def test_the_public_digest_is_of_the_rows_not_of_their_file() -> None:
-    rows = public_rows(seal_of(ORIGINALS).questions)
+    rows = public_rows(seal_of(numbered(3, subject="maths")).questions)
     assert digest_of_public(rows) == digest_of_public([dict(reversed(row.items())) for row in rows])
     assert digest_of_public(rows) != digest_of_public(rows[::-1])
 
