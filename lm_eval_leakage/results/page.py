@@ -31,10 +31,8 @@ from lm_eval_leakage.results.formatting import (
     Cell,
     Column,
     Table,
-    cells_of,
     count,
     counted,
-    html_of,
     number,
     percent,
     tabulate,
@@ -408,4 +406,4 @@ class LoadedRun(list[dict[str, Scalar]]):
 
     def _repr_html_(self) -> str:
         rows = benchmarks(row for annotation in self.annotations for row in annotation.rows)
-        return html_of(cells_of(rows, IN_NOTEBOOKS))
+        return render_template("notebook.html.j2", table=tabulate(rows, IN_NOTEBOOKS))
