@@ -191,11 +191,10 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
             logs[file.parent.parent, match["time"]][match["task"]] = file
     runs: list[Run] = []
     for file in files:
-        match = RESULTS.fullmatch(file.name)
-        found = _results(file, problems) if match else None
-        if match and found is not None:
-            runs.append(_as_run(file, match["time"], found, logs, problems))
-        elif not match and (other := run_of_other_tool(file, problems)):
+        if match := RESULTS.fullmatch(file.name):
+            if (found := _results(file, problems)) is not None:
+                runs.append(_as_run(file, match["time"], found, logs, problems))
+        elif other := run_of_other_tool(file, problems):
             runs.append(other)
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:

@@ -48,24 +48,28 @@ def bars(histogram, kind: str) -> list[dict[str, float]]:
     return [{key: float(own) for key, own in re.findall(r'\b(x|y|width|height)="([\d.-]+)"', one)} for one in told]
 
 
-def test_heights_are_in_proportion_and_stacked() -> None:
-    found = [audited(rank=1)] * 20 + [audited(rank=1, guards=("letters",))] * 10 + [audited(rank=2)] * 10
+def ranked(place: int) -> tuple[float, ...]:
+    return (-10.0, *[-9.0] * (place - 1), *[-12.0] * (24 - place))
+
+
+def controlled(place: int, control: int, **changes):
+    """Has rank `place`, and rank `control` in the control forms."""
+    orders = OrderAnswers(ranked(place), "written", control=ranked(control) * 2)
+    return audited(rank=place, orders=orders, **changes)
+
+
+def test_bars_are_stacked_in_proportion_and_a_count_in_the_control_form_stands_as_high_as_bars_of_that_count() -> None:
+    found = [controlled(1, 2)] * 20 + [controlled(2, 2)] * 10 + [audited(rank=1, guards=("letters",))] * 10
     (histogram,), _ = rank_histograms(found)
     (unguarded, second), (guarded,) = bars(histogram, "bar series-0"), bars(histogram, "bar series-1")
+    none, thirty, *_ = bars(histogram, "compared")
     assert unguarded["height"] == pytest.approx(2 * guarded["height"], abs=0.02)
     assert second["height"] == pytest.approx(guarded["height"], abs=0.02)
     assert guarded["y"] + guarded["height"] == pytest.approx(unguarded["y"], abs=0.01)
     assert second["x"] > guarded["x"] == unguarded["x"]
-
-
-def test_a_count_in_the_control_form_is_marked_at_the_height_of_a_bar_of_that_count() -> None:
-    ranks = (-10.0, *[-12.0] * 23), (-10.0, -9.0, *[-12.0] * 22)
-    orders = OrderAnswers(ranks[0], "written", control=ranks[1] * 2)
-    (histogram,), _ = rank_histograms([audited(rank=1, orders=orders)] * 30)
-    (bar,), (first, second, *_) = bars(histogram, "bar"), bars(histogram, "compared")
-    assert second["y"] == pytest.approx(bar["y"])
-    assert first["y"] == pytest.approx(bar["y"] + bar["height"], abs=0.01)
-    assert second["x"] > first["x"] == pytest.approx(bar["x"] + bar["width"] / 2, abs=0.5)
+    assert thirty["y"] == pytest.approx(guarded["y"], abs=0.01)
+    assert none["y"] == pytest.approx(unguarded["y"] + unguarded["height"], abs=0.01)
+    assert thirty["x"] > none["x"] == pytest.approx(unguarded["x"] + unguarded["width"] / 2, abs=0.5)
 
 
 def test_everything_is_within_the_drawing() -> None:
@@ -122,16 +126,6 @@ def test_every_rank_of_24_orders_has_a_bar_with_its_guarded_questions_apart() ->
     (histogram,), _ = rank_histograms(found)
     assert counts(histogram) == [(5, 2), *[(0, 0)] * 22, (3, 0)]
     assert [bin_.label for bin_ in histogram.bins] == [str(place) for place in range(1, 25)]
-
-
-def controlled(place: int, control: int, **changes):
-    """Has rank `place`, and rank `control` in the control forms."""
-    of_control = ranked(control)
-    return audited(rank=place, orders=OrderAnswers(ranked(place), "written", control=of_control * 2), **changes)
-
-
-def ranked(place: int) -> tuple[float, ...]:
-    return (-10.0, *[-9.0] * (place - 1), *[-12.0] * (24 - place))
 
 
 def test_the_same_questions_without_a_guard_are_counted_by_their_rank_in_the_control_form() -> None:

@@ -106,7 +106,7 @@ def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None
     with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
         check_complete(found.problems)
     board = leaderboard([found])  # in the middle of a campaign: what there is, with the remark
-    assert board.boards[0].standings[0].row.n_tested == 5
+    assert board.boards[0][0].row.n_tested == 5
     assert [problem.what for problem in board.problems if problem.incomplete] == incomplete(found)
 
 
