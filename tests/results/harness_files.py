@@ -87,16 +87,14 @@ def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **va
 def confused(doc: Mapping[str, Any], original: bool, generalized: bool) -> dict[str, Any]:
     """A line of choice confusion's log."""
     arms = {"original": original, "shuffled": original, "replaced": generalized, "generalized": generalized}
-    found = {
-        VERSION_KEY: LINE_VERSION,
-        "benchmark": "bench",
-        "doc": doc,
-        "doc_hash": doc_hash(doc),
+    own = {
         "filter": "paired_accuracy",
         "detector": CONFUSION,
-        "guards": "",
+        "reason": None,
+        "ranks_by": "confusion",
+        "confusion": 0.5,
     }
-    return found | arms | {"flagged": None, "ranks_by": "confusion", "confusion": 0.5, "reason": None}
+    return audited(doc, None, **own, **arms)
 
 
 def write_run(

@@ -110,19 +110,16 @@ def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None
     assert [problem.what for problem in board.problems if problem.incomplete] == incomplete(found)
 
 
-def test_of_a_shard_that_was_run_twice_the_newest_counts_and_nothing_is_doubled(tmp_path) -> None:
-    write_shard(tmp_path, 0, 2, right=[False] * N)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_of_a_shard_that_was_run_twice_the_newest_complete_attempt_counts_and_nothing_is_doubled(
+    tmp_path, is_cut
+) -> None:
+    wrong = [False] * N
+    write_shard(tmp_path, 0, 2, right=RIGHT if is_cut else wrong)
     write_shard(tmp_path, 1, 2)
-    write_shard(tmp_path, 0, 2)
-    found = found_in(tmp_path)
-    assert (found.rows[0].n, found.rows[0].accuracy.value) == (N, 0.5)
-    assert not found.problems
-
-
-def test_a_complete_attempt_counts_before_a_newer_one_that_was_cut(tmp_path) -> None:
-    for index in (0, 1):
-        write_shard(tmp_path, index, 2)
-    cut_in_half(write_shard(tmp_path, 0, 2, right=[False] * N))
+    newest = write_shard(tmp_path, 0, 2, right=wrong if is_cut else RIGHT)
+    if is_cut:
+        cut_in_half(newest)
     found = found_in(tmp_path)
     assert (found.rows[0].n, found.rows[0].accuracy.value) == (N, 0.5)
     assert not incomplete(found)
