@@ -47,7 +47,7 @@ from lm_eval_leakage.results.told_verdicts import (
     NOT_WRITTEN_DOWN,
     has_enough_flagged,
     n_flagged,
-    told_verdicts,
+    told_verdict,
 )
 from lm_eval_leakage.results.verdict_words import pvalue_parts
 from lm_eval_leakage.stats.pooling import Estimate
@@ -225,7 +225,8 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
     """
     annotations = sorted(annotations, key=_suspicion)
     rows = [row for annotation in annotations for row in annotation.rows]
-    first, told = benchmarks(rows), told_verdicts(annotations)
+    first = benchmarks(rows)
+    told = [*map(told_verdict, first)]
     sections = [_section(annotation) for annotation in annotations]
     further = Counter(one.word or "without a verdict" for one in told[N_TOLD:])
 
