@@ -159,6 +159,15 @@ def test_shards_of_runs_with_other_options_are_not_pooled(tmp_path, other) -> No
     assert any("is missing: 5 of 10 questions are here" in what for what in incomplete(found))
 
 
+def test_a_shard_with_other_settings_of_its_task_is_told_beside_those_that_count(tmp_path) -> None:
+    for index in (0, 1):
+        write_shard(tmp_path, index, 3)
+    write_shard(tmp_path, 2, 3, change=lambda results: results["configs"]["bench"]["metadata"].update(orders=12))
+    found = found_in(tmp_path)
+    assert (found.rows[0].n, found.rows[0].n_tested) == (7, 7)
+    assert any("(3 questions) is ignored" in problem.what for problem in found.problems)
+
+
 def test_shards_that_ran_on_other_devices_are_pooled(tmp_path) -> None:
     for index in (0, 1):
         write_shard(tmp_path, index, 2, arguments={"pretrained": "m", "device": f"cuda:{index}"})
