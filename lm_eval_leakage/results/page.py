@@ -40,8 +40,8 @@ from lm_eval_leakage.results.formatting import (
 )
 from lm_eval_leakage.results.html import render as render_template
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue, Row
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL
-from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, records, suspicion
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, flat_question, same_columns
+from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
 from lm_eval_leakage.results.told_verdicts import (
     FEWEST_FLAGGED,
     NOT_WRITTEN_DOWN,
@@ -385,7 +385,8 @@ class LoadedRun(list[dict[str, Scalar]]):
     """
 
     def __init__(self, annotations: Sequence[Annotation]) -> None:
-        super().__init__(records(annotations))
+        found = ((one.model, question) for one in annotations for question in one.questions)
+        super().__init__(same_columns([{"model": model, **flat_question(question)} for model, question in found]))
         self.annotations = tuple(annotations)
 
     def to_pandas(self) -> DataFrame:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_file, atomic_write
-from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS
 from lm_eval_leakage.logs.runs import RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
@@ -174,12 +173,6 @@ def keys_of(row: Row) -> dict[str, float]:
             if isinstance(value, (int, float)):
                 found[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
     return found
-
-
-def records(annotations: Sequence[Annotation]) -> list[dict[str, Scalar]]:
-    """Every question of every model as a flat record, for a data frame."""
-    found = ((annotation.model, question) for annotation in annotations for question in annotation.questions)
-    return same_columns([{"model": model, **flat_question(question)} for model, question in found])
 
 
 def warn_of_problems(annotations: Sequence[Annotation]) -> None:
