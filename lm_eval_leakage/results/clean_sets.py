@@ -118,10 +118,9 @@ def _seen_pvalues(annotation: Annotation, asked: Mapping[str, str]) -> dict[str,
 
     asked: texts of questions by the hashes of their rows
     """
-    joined = [question.audited for question in annotation.questions if question.audited is not None]
-    known = _by_name(one for one in (*annotation.audited_questions, *joined) if one.seen_pvalue is not None)
-    found = {name: known.get(name) or known.get(content) for name, content in asked.items()}
-    return {name: one.seen_pvalue for name, one in found.items() if one is not None and one.seen_pvalue is not None}
+    known = _by_name(one for one in annotation.audited_questions if one.seen_pvalue is not None)
+    found = {name: known[key].seen_pvalue for name, text in asked.items() for key in (text, name) if key in known}
+    return {name: pvalue for name, pvalue in found.items() if pvalue is not None}
 
 
 def _by_name(found: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
