@@ -192,12 +192,9 @@ CALIBRATION = Calibration(
 )
 
 
-def test_a_calibration_is_written_as_it_always_was(tmp_path: Path) -> None:
+def test_a_calibration_is_written_as_it_always_was_and_read_back(tmp_path: Path) -> None:
     write_calibration(tmp_path / "c.json", CALIBRATION)
     assert (tmp_path / "c.json").read_bytes() == (GOLDEN / "calibration.json").read_bytes()
-
-
-def test_a_calibration_is_read() -> None:
     assert read_calibration(str(GOLDEN / "calibration.json")) == CALIBRATION
 
 

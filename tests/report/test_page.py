@@ -200,14 +200,11 @@ def entries(*audited_questions, budget=PLENTY, **changes):
     return json.loads(listed(annotation(*audited_questions, **changes), budget).data)
 
 
-def test_the_highest_score_is_first_and_an_undefined_one_last() -> None:
+def test_of_the_flagged_questions_the_highest_score_is_first_and_an_undefined_one_last() -> None:
     scores = [1.0, None, 3.0, math.nan, 2.0]
-    found = entries(*(audited(i, score=score, question=str(i)) for i, score in enumerate(scores)))
+    flagged = [audited(i, score=score, question=str(i)) for i, score in enumerate(scores)]
+    found = entries(*flagged, audited(5, rank=2), audited(6, flagged=None))
     assert [entry["q"] for entry in found] == ["2", "4", "0", "1", "3"]
-
-
-def test_unflagged_and_untested_questions_are_not_listed() -> None:
-    assert entries(audited(0, rank=2), audited(1, flagged=None)) == []
 
 
 def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
