@@ -4,7 +4,6 @@ annotated copies of the harness's files, which are never changed themselves."""
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
 from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.texts import as_json, visible
-
-logger = logging.getLogger(__name__)
 
 Suspicion = tuple[int, float, float]
 LEAST: Suspicion = (1, math.inf, math.inf)
@@ -173,9 +170,3 @@ def keys_of(row: Row) -> dict[str, float]:
             if isinstance(value, (int, float)):
                 found[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
     return found
-
-
-def warn_of_problems(annotations: Sequence[Annotation]) -> None:
-    for annotation in annotations:
-        for problem in annotation.problems:
-            logger.warning("%s", problem)
