@@ -7,6 +7,7 @@ lm_eval and others are imported when they are used.
 
 from __future__ import annotations
 
+import logging
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -99,8 +100,8 @@ def load_run(*paths: str | Path) -> LoadedRun:
     """
     from lm_eval_leakage.results.annotate import annotate
     from lm_eval_leakage.results.page import LoadedRun
-    from lm_eval_leakage.results.tables import warn_of_problems
 
     annotations = annotate([Path(path) for path in paths])
-    warn_of_problems(annotations)
+    for problem in (problem for annotation in annotations for problem in annotation.problems):
+        logging.getLogger(__name__).warning("%s", problem)
     return LoadedRun(annotations)

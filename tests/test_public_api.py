@@ -55,8 +55,8 @@ def test_a_loaded_run_is_a_list_for_json_and_for_data_frames(runs: Path) -> None
 
 
 def cells(html: str) -> list[list[str]]:
-    rows = re.findall("<tr>(.*?)</tr>", html)
-    return [[unescape(cell) for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row)] for row in rows]
+    rows = [re.findall("<t[hd].*?>(.*?)</t[hd]>", row) for row in re.findall("<tr.*?>(.*?)</tr>", html, re.DOTALL)]
+    return [[unescape(re.sub("<.*?>", "", cell)).strip() for cell in row] for row in rows]
 
 
 def test_a_notebook_shows_the_verdicts_of_all_models_the_most_suspicious_first() -> None:

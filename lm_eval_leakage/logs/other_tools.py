@@ -38,7 +38,6 @@ def run_of_other_tool(file: Path, problems: list[Problem]) -> Run | None:
     if file.stem.endswith(ANNOTATED):
         return None
     if is_of_inspect(file):
-        _refuse_without_inspect(file)
         read, tool = _inspect_run, "inspect_ai"
     elif _is_of_opencompass(file):
         read, tool = _opencompass_run, "OpenCompass"
@@ -46,6 +45,10 @@ def run_of_other_tool(file: Path, problems: list[Problem]) -> Run | None:
         return None
     try:
         return read(file)
+    except ImportError as error:
+        raise ImportError(
+            f"{file} is a log of inspect_ai, which reads it and is not installed; run `pip install inspect_ai`"
+        ) from error
     except Exception as error:  # the tool's own reader may raise anything
         problems.append(Problem(f"left out: not a complete log of {tool} ({in_one_sentence(error)})", file))
         return None
@@ -100,15 +103,6 @@ def is_of_inspect(file: Path) -> bool:
             return INSPECT_JSON.match(beginning.read(200)) is not None
     except OSError:  # its reader will say so
         return False
-
-
-def _refuse_without_inspect(file: Path) -> None:
-    try:
-        import inspect_ai.log  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"{file} is a log of inspect_ai, which reads it and is not installed; run `pip install inspect_ai`"
-        ) from error
 
 
 def _inspect_run(file: Path) -> Run:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -19,21 +20,18 @@ from lm_eval_leakage.logs.runs import json_lines, results_of
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class ReferenceLog:
-    """Log-likelihoods by text (context, continuation), nats.
-
+    """loglikelihoods: by digest of the text (context, continuation), nats
     model: its name, from the results file next to the log; the log's path if there is none
     """
 
-    def __init__(self, loglikelihoods: dict[bytes, float], model: str) -> None:
-        self._loglikelihoods, self.model = loglikelihoods, model
-
-    def __len__(self) -> int:
-        return len(self._loglikelihoods)
+    loglikelihoods: Mapping[bytes, float]
+    model: str
 
     def of(self, texts: Sequence[tuple[str, str]]) -> list[float] | None:
         """The log-likelihoods of all the texts; None if the log lacks one of them."""
-        found = [self._loglikelihoods.get(_key(*text)) for text in texts]
+        found = [self.loglikelihoods.get(_key(*text)) for text in texts]
         return None if None in found else [value for value in found if value is not None]
 
 

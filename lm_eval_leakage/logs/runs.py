@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -49,66 +49,47 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")  # of a function, which results files name 
 def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
     """The runs, oldest first, those that are shards of one run put together to one."""
     whole: list[Run] = []
-    families: dict[tuple[str, str], list[_Family]] = defaultdict(list)
+    attempts: dict[tuple[str, str, int, str, int, str], list[tuple[int, Run]]] = defaultdict(list)
     for run in runs:
         shards = _shards(run, problems)
         if len(shards) < len(run.results.get("configs") or {}) or not shards:
             whole.append(without_tasks(run, shards))
-        if shards:
-            alike = families[run.key, _settings_of_call(run.results)]
-            told = {task: (shard.n, *others) for task, (shard, *others) in shards.items()}
-            family = next((one for one in alike if one.fits(told)), None)
-            if family is None:
-                alike.append(family := _Family())
-            family.told |= told
-            family.runs.append(run)
-            for task, (shard, *_) in shards.items():
-                family.found[task][shard.index].append(run)
-    pooled = [family.as_run() for alike in families.values() for family in alike]
+        for task, (shard, n_questions, settings) in shards.items():
+            key = run.key, _settings_of_call(run.results), shard.n, task, n_questions, settings
+            attempts[key].append((shard.index, run))
+    alike: dict[tuple[str, str, int], list[dict[str, ShardSet]]] = defaultdict(list)
+    for (model, call, n, task, n_questions, _), found in attempts.items():
+        own = next((sets for sets in alike[model, call, n] if task not in sets), None)
+        if own is None:
+            alike[model, call, n].append(own := {})
+        own[task] = ShardSet(task, n, n_questions, _best(task, found))
+    pooled = [_as_one_run(sets) for several in alike.values() for sets in several]
     return sorted([*whole, *pooled], key=lambda run: run.time)
 
 
-@dataclass
-class _Family:
-    """Runs of one model with the same options. `told`: of each task, the number of shards, of their questions, and its
-    settings; `found`: the runs by the number of their shard."""
+def _best(task: str, attempts: Sequence[tuple[int, Run]]) -> dict[int, Run]:
+    """The runs of each shard, in order; of several attempts, the newest complete one."""
+    return dict(sorted(attempts, key=lambda one: (one[0], _is_complete(one[1], task), one[1].time)))
 
-    runs: list[Run] = field(default_factory=list)
-    told: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    found: dict[str, dict[int, list[Run]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
-    def fits(self, told: Mapping[str, tuple[Any, ...]]) -> bool:
-        n_shards = {n for n, *_ in (*self.told.values(), *told.values())}
-        return len(n_shards) == 1 and all(self.told.get(task, own) == own for task, own in told.items())
-
-    def as_run(self) -> Run:
-        sets = {task: self._set(task) for task in self.told}
-        newest, first = self.runs[-1], {task: next(iter(own.found.values())) for task, own in sets.items()}
-        counts = {task: (run.results.get("n-samples") or {}).get(task, {}) for task, run in first.items()}
-        sections = {name: newest.results.get(name) for name in ("lm_eval_version", IDENTITY, DRAW)}
-        for section in ("group_subtasks", "n-shot", "configs", DATA):
-            parts = [run.results.get(section) or {} for run in self.runs]
-            sections[section] = {name: value for part in parts for name, value in part.items()}
-        sections |= {
-            # the names of metrics alone: the values of single shards say nothing about the run
-            "results": {
-                task: dict.fromkeys(key for one in own.found.values() for key in one.results["results"].get(task, {}))
-                for task, own in sets.items()
-            },
-            "n-samples": {task: {**counts[task], "effective": own.n_asked} for task, own in sets.items()},
-        }
-        logs = {task: own.logs[0] for task, own in sets.items() if own.logs}
-        results_file = next(iter(first.values())).results_file
-        return Run(newest.model, newest.time, sections, results_file, logs, sets)
-
-    def _set(self, task: str) -> ShardSet:
-        """Of several attempts of one shard, the newest complete one counts."""
-        found = {
-            index: max(own, key=lambda run: (_is_complete(run, task), run.time))
-            for index, own in sorted(self.found[task].items())
-        }
-        n, n_questions, _ = self.told[task]
-        return ShardSet(task, n, n_questions, found)
+def _as_one_run(sets: Mapping[str, ShardSet]) -> Run:
+    runs = sorted((run for own in sets.values() for run in own.found.values()), key=lambda run: run.time)
+    newest, first = runs[-1], {task: next(iter(own.found.values())) for task, own in sets.items()}
+    counts = {task: (run.results.get("n-samples") or {}).get(task, {}) for task, run in first.items()}
+    sections = {name: newest.results.get(name) for name in ("lm_eval_version", IDENTITY, DRAW)}
+    for section in ("group_subtasks", "n-shot", "configs", DATA):
+        parts = [run.results.get(section) or {} for run in runs]
+        sections[section] = {name: value for part in parts for name, value in part.items()}
+    sections |= {
+        # the names of metrics alone: the values of single shards say nothing about the run
+        "results": {
+            task: dict.fromkeys(key for one in own.found.values() for key in one.results["results"].get(task, {}))
+            for task, own in sets.items()
+        },
+        "n-samples": {task: {**counts[task], "effective": own.n_asked} for task, own in sets.items()},
+    }
+    logs = {task: own.logs[0] for task, own in sets.items() if own.logs}
+    return Run(newest.model, newest.time, sections, next(iter(first.values())).results_file, logs, sets)
 
 
 def _shards(run: Run, problems: list[Problem]) -> dict[str, tuple[RunShard, int, str]]:
@@ -210,11 +191,10 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
             logs[file.parent.parent, match["time"]][match["task"]] = file
     runs: list[Run] = []
     for file in files:
-        match = RESULTS.fullmatch(file.name)
-        found = _results(file, problems) if match else None
-        if match and found is not None:
-            runs.append(_as_run(file, match["time"], found, logs, problems))
-        elif not match and (other := run_of_other_tool(file, problems)):
+        if match := RESULTS.fullmatch(file.name):
+            if (found := _results(file, problems)) is not None:
+                runs.append(_as_run(file, match["time"], found, logs, problems))
+        elif other := run_of_other_tool(file, problems):
             runs.append(other)
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:

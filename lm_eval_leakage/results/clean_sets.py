@@ -118,10 +118,9 @@ def _seen_pvalues(annotation: Annotation, asked: Mapping[str, str]) -> dict[str,
 
     asked: texts of questions by the hashes of their rows
     """
-    joined = [question.audited for question in annotation.questions if question.audited is not None]
-    known = _by_name(one for one in (*annotation.audited_questions, *joined) if one.seen_pvalue is not None)
-    found = {name: known.get(name) or known.get(content) for name, content in asked.items()}
-    return {name: one.seen_pvalue for name, one in found.items() if one is not None and one.seen_pvalue is not None}
+    known = _by_name(one for one in annotation.audited_questions if one.seen_pvalue is not None)
+    found = {name: known[key].seen_pvalue for name, text in asked.items() for key in (text, name) if key in known}
+    return {name: pvalue for name, pvalue in found.items() if pvalue is not None}
 
 
 def _by_name(found: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
@@ -196,8 +195,6 @@ def clean_sets(
     keep_untested: also keep questions that the audit of some model did not test
     guarantee: what the annotations' flags guarantee for the questions without one
     """
-    if rule not in RULES:
-        raise ValueError(f"rule is {rule!r}; choose one of: {', '.join(RULES)}")
     if guarantee.target_rate is not None and (rule != "weak" or keep_untested):
         why = "the rule strong" if rule != "weak" else "keep_untested"
         raise ValueError(
@@ -240,28 +237,28 @@ class _View:
         self.annotation = annotation
         once = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
         rows = sorted(once.values(), key=lambda question: question.doc_id)  # once, with few examples or many
-        by_task = grouped(rows, lambda question: question.task)
-        # in the model's runs, by task and hash
-        self.copies = {task: grouped(own, lambda question: question.doc_hash) for task, own in by_task.items()}
-        self._by_key = grouped(rows, lambda question: (question.task, question.audited and question.audited.key))
+        self.rows = grouped(rows, lambda question: question.task)
+        self._copies = grouped(rows, lambda question: (question.task, _key(question)))
+        self._asked = {(question.task, question.doc_hash): question for question in rows}
         self._audited = _by_name(annotation.audited_questions)
 
     def knows(self, task: str, hashes: Iterable[str]) -> bool:
         """Whether its audits tested anything in the task; a run that was not audited is not consulted."""
-        asked = (question.audited for copies in self.copies.get(task, {}).values() for question in copies)
+        asked = (question.audited for question in self.rows.get(task, ()))
         return any(one is not None and one.flagged is not None for one in (*asked, *map(self._audited.get, hashes)))
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
         """Why it is left out, by the most serious reason among its copies; None if it is kept."""
-        copies = self.copies.get(question.task, {}).get(question.doc_hash)
-        if copies:
-            keys = {copy.audited.key for copy in copies if copy.audited and copy.audited.key}
-            others = (copy for key in keys for copy in self._by_key[question.task, key])
-            found = {_why_not(copy.audited, copy.scores, rule) for copy in (*copies, *others)}
-        else:  # audited, but not answered in a run
-            audited = self._audited.get(question.doc_hash) or self._audited.get(question.content)
-            found = {_why_not(audited, {}, rule)}
-        return _gravest(found)
+        if own := self._asked.get((question.task, question.doc_hash)):
+            copies = self._copies[question.task, _key(own)]
+            return _gravest({_why_not(copy.audited, copy.scores, rule) for copy in copies})
+        # audited, but not answered in a run
+        return _why_not(self._audited.get(question.doc_hash) or self._audited.get(question.content), {}, rule)
+
+
+def _key(question: AnnotatedQuestion) -> str:
+    """Equal for copies within a task."""
+    return (question.audited and question.audited.key) or question.doc_hash
 
 
 def _gravest(reasons: Collection[str | None]) -> str | None:
@@ -280,7 +277,7 @@ def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule:
 def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:
     rows: dict[tuple[str, int], AnnotatedQuestion] = {}  # as many copies as the run with the most copies has
     for view in views:
-        for doc_hash, copies in view.copies.get(task, {}).items():
+        for doc_hash, copies in grouped(view.rows.get(task, ()), lambda question: question.doc_hash).items():
             for number, question in enumerate(copies):
                 rows.setdefault((doc_hash, number), question)
     hashes = {doc_hash for doc_hash, _ in rows}
@@ -327,13 +324,10 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
         "n_untested": clean.n_untested,
         "guarantee": asdict(clean.guarantee),
         "made_with": made_with,
+        "kept": [*map(asdict, clean.kept)],
+        "left_out": [*map(asdict, clean.left_out)],
     }
-    lists = {
-        key: "[" + ",".join("\n  " + as_json(asdict(one)) for one in found) + "\n ]"
-        for key, found in (("kept", clean.kept), ("left_out", clean.left_out))
-    }
-    items = [f" {as_json(key)}: {value}" for key, value in ({k: as_json(v) for k, v in about.items()} | lists).items()]
-    return "{\n" + ",\n".join(items) + "\n}\n"
+    return as_json(about, indent=1) + "\n"
 
 
 def render_task(clean: CleanSet, base: Mapping[str, object], version: object, questions: str) -> str:

@@ -3,7 +3,7 @@
 Values formatted as cells of tables and pages, with their sort keys. A column of any table: what it is called, what it
 means, the value of a record and how that is shown.
 
-Tables as text, Markdown, LaTeX or HTML, and records as CSV, with nothing in them that a viewer would execute.
+Tables as text, Markdown or LaTeX, and records as CSV, with nothing in them that a viewer would execute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Generic, TypeVar
 
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
@@ -284,17 +283,6 @@ def latex_of(lines: Cells) -> str:
     head, *body = [f"{' & '.join(line)} \\\\" for line in texts]
     begin = f"\\begin{{tabular}}{{{'l' * len(lines[0])}}}"
     return "\n".join([begin, "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"])
-
-
-def html_of(lines: Cells) -> str:
-    """For notebooks."""
-
-    def row(tag: str, line: Sequence[str]) -> str:
-        cells = (f'<{tag} style="text-align:left">{escape(visible(text))}</{tag}>' for text in line)
-        return f"<tr>{''.join(cells)}</tr>"
-
-    body = "".join(row("td", line) for line in lines[1:])
-    return f"<table><thead>{row('th', lines[0])}</thead><tbody>{body}</tbody></table>"
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:

@@ -53,7 +53,7 @@ class Standing:
 
     first: 1 + number of models that are flagged significantly more often
     last: number of all models, minus those that are flagged significantly less often
-
+    n_common: questions on which all models of the benchmark were tested
     more_than: the models that are flagged significantly less often
 
     With probability 95 %, the ranks of all models are within their intervals `first` to `last`, and all models in
@@ -63,6 +63,7 @@ class Standing:
     row: Row
     first: int
     last: int
+    n_common: int
     more_than: tuple[str, ...] = ()
 
     @property
@@ -73,21 +74,13 @@ class Standing:
         return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
 
 
-@dataclass(frozen=True)
-class Board:
-    """One benchmark: its models, the most suspicious verdict first, then the highest ranks.
-
-    n_common: questions on which all of the models were tested
-    """
-
-    benchmark: str
-    standings: tuple[Standing, ...]
-    n_common: int
+Board = Sequence[Standing]
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """confused: rows with choice confusion, also of models that are on no board
+    """boards: of each benchmark, its models, the most suspicious verdict first, then the highest ranks
+    confused: rows with choice confusion, also of models that are on no board
     detectors: ids of those whose flags the boards show; one if all models were audited alike
     """
 
@@ -129,27 +122,25 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
             if row.level != SUBJECT_LEVEL and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
     tested = {task: [row for row in own.values() if row.n_tested or row.verdict.word] for task, own in rows.items()}
-    boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
-    boards.sort(key=lambda board: _place(board.standings[0])[0])
+    boards = sorted(map(_board, filter(None, tested.values())), key=lambda board: _place(board[0])[0])
     confused = [row for own in rows.values() for row in own.values() if columns.CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = [problem for annotation in annotations for problem in annotation.problems]
     return Leaderboard(tuple(boards), tuple(confused), tuple(detectors), tuple(problems))
 
 
-def _board(benchmark: str, rows: Sequence[Row]) -> Board:
+def _board(rows: Sequence[Row]) -> Board:
     n_above = Counter[int]()
     below: dict[int, list[str]] = {index: [] for index in range(len(rows))}
     for higher, lower in _apart(rows):
         n_above[lower] += 1
         below[higher].append(rows[lower].model)
+    n_common = len(set.intersection(*({*row.flags} for row in rows)))
     standings = [
-        Standing(row, 1 + n_above[index], len(rows) - len(below[index]), tuple(sorted(below[index])))
+        Standing(row, 1 + n_above[index], len(rows) - len(below[index]), n_common, tuple(sorted(below[index])))
         for index, row in enumerate(rows)
     ]
-    standings.sort(key=_place)
-    n_common = len(set.intersection(*({*row.flags} for row in rows)))
-    return Board(benchmark, tuple(standings), n_common)
+    return sorted(standings, key=_place)
 
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
@@ -175,13 +166,11 @@ def as_markdown(board: Leaderboard) -> str:
     """A table per benchmark, and choice confusion."""
     parts = []
     for own in board.boards:
-        head, *body = cells([standing.row for standing in own.standings])
-        lines = [
-            [one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)
-        ]
+        head, *body = cells([standing.row for standing in own])
+        lines = [[one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own, body, strict=True)]
         table = markdown_of([["rank", *head, MORE_THAN], *lines])
-        text = f"{own.n_common} questions that all {len(own.standings)} models were tested on. {HOW_TO_READ}"
-        parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{table}")
+        text = f"{own[0].n_common} questions that all {len(own)} models were tested on. {HOW_TO_READ}"
+        parts.append(f"## {visible(own[0].row.task)}\n\n{text}\n\n{table}")
     if board.confused:
         table = markdown_of(tabulate(board.confused, CONFUSION_ARMS).cells)
         parts.append(f"## Choice confusion\n\n{CONFUSION_ACCURACY}\n\n{table}")
@@ -203,15 +192,15 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
     """One per model and benchmark, every column by its key."""
     found: list[Mapping[str, object]] = [
         {
-            "benchmark": own.benchmark,
+            "benchmark": standing.row.task,
             "rank_low": standing.first if standing.ranks else None,
             "rank_high": standing.last if standing.ranks else None,
             "more_than": ", ".join(standing.more_than),
-            "n_common": own.n_common,
+            "n_common": standing.n_common,
             **flat_row(standing.row),
         }
         for own in board.boards
-        for standing in own.standings
+        for standing in own
     ]
     untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
     nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
@@ -221,20 +210,17 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
 
 # ---------------------------------------------------------------------- as a page
 
-Place = tuple[Board, Standing]
+
+def _of_standing(column: Column[Row]) -> Column[Standing]:
+    return Column(column.heading, column.kind, lambda one: column.cell(one.row), column.meaning)
 
 
-def _of_place(column: Column[Row]) -> Column[Place]:
-    return Column(column.heading, column.kind, lambda place: column.cell(place[1].row), column.meaning)
-
-
-def _rank(place: Place) -> Cell:
-    one = place[1]
+def _rank(one: Standing) -> Cell:
     return Cell(one.ranks, "", one.first + one.last) if one.ranks else EMPTY
 
 
-STANDINGS: Sequence[Column[Place]] = (
-    *map(_of_place, (MODEL_AND_BENCHMARK, *FIRST)),
+STANDINGS: Sequence[Column[Standing]] = (
+    *map(_of_standing, (MODEL_AND_BENCHMARK, *FIRST)),
     Column(
         "rank by flags",
         NUMBER,
@@ -248,25 +234,23 @@ FURTHER = (
     columns.FLAGGED_UNGUARDED,
     columns.N_TESTED,
 )
-ALL_STANDINGS: Sequence[Column[Place]] = (
+ALL_STANDINGS: Sequence[Column[Standing]] = (
     *STANDINGS,
     Column(
         MORE_THAN,
         TEXT,
-        lambda place: shortened(place[1].more_than) if place[1].more_than else "",
+        lambda one: shortened(one.more_than) if one.more_than else "",
         "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
     ),
-    *map(_of_place, FURTHER),
-    Column(
-        "common", COUNT, lambda place: place[0].n_common, "questions on which all models of the benchmark were tested"
-    ),
+    *map(_of_standing, FURTHER),
+    Column("common", COUNT, lambda one: one.n_common, "questions on which all models of the benchmark were tested"),
 )
 
 
 def as_page(leaderboard: Leaderboard) -> str:
     boards = leaderboard.boards
-    places = [(board, one) for board in boards for one in board.standings]
-    rows = [one.row for _, one in places]
+    standings = [one for board in boards for one in board]
+    rows = [one.row for one in standings]
     ticks = ticks_of(columns.FLAGGED.of(row) for row in rows)  # one scale for all charts
     shown = [_shown(board) for board in boards]
     return render(
@@ -276,11 +260,9 @@ def as_page(leaderboard: Leaderboard) -> str:
         on_top=shown[0]["comparison"] if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
         confusion_accuracy=CONFUSION_ACCURACY,
-        table=tabulate(places, STANDINGS, lambda place: place[0].benchmark),
-        all_columns=tabulate(places, ALL_STANDINGS, lambda place: place[0].benchmark),
-        charts=[
-            _chart(board, ticks) for board in boards if any(columns.FLAGGED.of(one.row) for one in board.standings)
-        ],
+        table=tabulate(standings, STANDINGS, lambda one: one.row.task),
+        all_columns=tabulate(standings, ALL_STANDINGS, lambda one: one.row.task),
+        charts=[_chart(board, ticks) for board in boards if any(columns.FLAGGED.of(one.row) for one in board)],
         checked=benchmark_table(rows, CHECKED),
         citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
@@ -291,14 +273,14 @@ def as_page(leaderboard: Leaderboard) -> str:
 
 def _shown(board: Board) -> dict[str, Any]:
     """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
-    rows = [standing.row for standing in board.standings]
+    rows = [standing.row for standing in board]
     judged = []
     for word in reversed(WORDS):
         names = [row.model for row in rows if row.verdict.word == word]
         if names:
             judged.append((word, columns.badge_of(word), shortened(names)))
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
-    return {"benchmark": board.benchmark, "judged": judged, "flags": _flags(rows), "comparison": drawn}
+    return {"benchmark": rows[0].task, "judged": judged, "flags": _flags(rows), "comparison": drawn}
 
 
 def _flags(rows: Sequence[Row]) -> str:
@@ -314,9 +296,9 @@ def _flags(rows: Sequence[Row]) -> str:
 
 def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
     """Like Figure 3 of Ni et al. (2025)."""
-    rows = [standing.row for standing in board.standings]
+    rows = [standing.row for standing in board]
     dots = [
         Dots(row.model, {"flagged": columns.FLAGGED.of(row)}, columns.NULL_RATE.of(row), note=row.verdict.word)
         for row in rows
     ]
-    return DotChart(board.benchmark, "share of questions flagged, 95 % interval", dots, ticks)
+    return DotChart(rows[0].task, "share of questions flagged, 95 % interval", dots, ticks)

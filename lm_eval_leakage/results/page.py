@@ -31,10 +31,8 @@ from lm_eval_leakage.results.formatting import (
     Cell,
     Column,
     Table,
-    cells_of,
     count,
     counted,
-    html_of,
     number,
     percent,
     tabulate,
@@ -42,14 +40,14 @@ from lm_eval_leakage.results.formatting import (
 )
 from lm_eval_leakage.results.html import render as render_template
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue, Row
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL
-from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, records, suspicion
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, flat_question, same_columns
+from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
 from lm_eval_leakage.results.told_verdicts import (
     FEWEST_FLAGGED,
     NOT_WRITTEN_DOWN,
     has_enough_flagged,
     n_flagged,
-    told_verdicts,
+    told_verdict,
 )
 from lm_eval_leakage.results.verdict_words import pvalue_parts
 from lm_eval_leakage.stats.pooling import Estimate
@@ -227,7 +225,8 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
     """
     annotations = sorted(annotations, key=_suspicion)
     rows = [row for annotation in annotations for row in annotation.rows]
-    first, told = benchmarks(rows), told_verdicts(annotations)
+    first = benchmarks(rows)
+    told = [*map(told_verdict, first)]
     sections = [_section(annotation) for annotation in annotations]
     further = Counter(one.word or "without a verdict" for one in told[N_TOLD:])
 
@@ -386,7 +385,8 @@ class LoadedRun(list[dict[str, Scalar]]):
     """
 
     def __init__(self, annotations: Sequence[Annotation]) -> None:
-        super().__init__(records(annotations))
+        found = ((one.model, question) for one in annotations for question in one.questions)
+        super().__init__(same_columns([{"model": model, **flat_question(question)} for model, question in found]))
         self.annotations = tuple(annotations)
 
     def to_pandas(self) -> DataFrame:
@@ -408,4 +408,4 @@ class LoadedRun(list[dict[str, Scalar]]):
 
     def _repr_html_(self) -> str:
         rows = benchmarks(row for annotation in self.annotations for row in annotation.rows)
-        return html_of(cells_of(rows, IN_NOTEBOOKS))
+        return render_template("notebook.html.j2", table=tabulate(rows, IN_NOTEBOOKS))

@@ -4,14 +4,12 @@ annotated copies of the harness's files, which are never changed themselves."""
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_file, atomic_write
-from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS
 from lm_eval_leakage.logs.runs import RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
@@ -20,8 +18,6 @@ from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
 from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.texts import as_json, visible
-
-logger = logging.getLogger(__name__)
 
 Suspicion = tuple[int, float, float]
 LEAST: Suspicion = (1, math.inf, math.inf)
@@ -174,15 +170,3 @@ def keys_of(row: Row) -> dict[str, float]:
             if isinstance(value, (int, float)):
                 found[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
     return found
-
-
-def records(annotations: Sequence[Annotation]) -> list[dict[str, Scalar]]:
-    """Every question of every model as a flat record, for a data frame."""
-    found = ((annotation.model, question) for annotation in annotations for question in annotation.questions)
-    return same_columns([{"model": model, **flat_question(question)} for model, question in found])
-
-
-def warn_of_problems(annotations: Sequence[Annotation]) -> None:
-    for annotation in annotations:
-        for problem in annotation.problems:
-            logger.warning("%s", problem)

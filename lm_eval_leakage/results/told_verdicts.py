@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lm_eval_leakage import __version__
@@ -15,8 +15,7 @@ from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
 from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, rounded_up, whole_percent
-from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.tables import benchmarks, suspicion
+from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_NOTHING,
@@ -64,12 +63,6 @@ class ToldVerdict:
     @property
     def badge(self) -> str:
         return columns.badge_of(self.word)
-
-
-def told_verdicts(annotations: Iterable[Annotation]) -> list[ToldVerdict]:
-    """One for each model and benchmark, the most suspicious first."""
-    rows = [row for annotation in annotations for row in benchmarks(annotation.rows)]
-    return [told_verdict(row) for row in sorted(rows, key=lambda row: suspicion(row.verdict))]
 
 
 def told_verdict(row: Row) -> ToldVerdict:

@@ -108,21 +108,20 @@ def test_an_audit_whose_log_is_gone_is_known_by_its_rows(tmp_path) -> None:
     assert "has rows of bench_leakage_perm, an audit, whose samples log is missing" in told(tmp_path)[0]
 
 
-def test_audits_of_parts_of_a_benchmark_are_complete_when_each_is(tmp_path) -> None:
-    for of in (range(5), range(5, N)):
-        log = audit(tmp_path, of)
-    assert told(tmp_path) == []
-    keep(log, range(4))
-    assert len(told(tmp_path)) == 1
-
-
-def test_an_audit_run_again_makes_up_for_the_one_that_was_cut(tmp_path) -> None:
-    keep(audit(tmp_path), range(7))
-    assert told(tmp_path)
-    audit(tmp_path)
-    assert told(tmp_path) == []
+@pytest.mark.parametrize(
+    ("of", "kept", "others", "n_told"),
+    [(5, 10, range(5, N), 0), (5, 4, range(5, N), 1), (N, 7, range(N), 0), (N, 3, range(3), 1)],
+    ids=["two parts", "two parts, one of them cut", "run again", "run again on fewer"],
+)
+def test_an_audit_that_was_cut_is_told_unless_another_one_has_all_that_it_asked(
+    tmp_path, of, kept, others, n_told
+) -> None:
+    keep(audit(tmp_path, range(of)), range(kept))
+    audit(tmp_path, others)
+    assert len(told(tmp_path)) == n_told
     (found,) = annotate([tmp_path])
-    assert any("7 of 10 by max_order" in str(problem) for problem in found.problems)  # and still is told
+    is_cut = kept < of  # which is told, but costs nothing if another one is complete
+    assert any(f"{kept} of {of} by max_order" in str(problem) for problem in found.problems) is is_cut
 
 
 def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models(tmp_path) -> None:
@@ -130,12 +129,6 @@ def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models
         write_run(tmp_path / folder, "org/m", {"bench_leakage_perm": perm(of)}, results=results)
     whole, _ = (share for share in by_null(tmp_path, []) if share.detector == DETECTOR)
     assert whole.flags.n == N
-
-
-def test_an_audit_of_fewer_questions_does_not_make_up_for_it(tmp_path) -> None:
-    keep(audit(tmp_path), range(3))
-    audit(tmp_path, range(3))
-    assert len(told(tmp_path)) == 1
 
 
 def test_a_run_that_lost_lines_is_not_judged_either(tmp_path) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_markdown, leaderboard
-from lm_eval_leakage.results.tables import as_text, records, write
+from lm_eval_leakage.results.page import LoadedRun
+from lm_eval_leakage.results.tables import as_text, write
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
 OTHERS = [None, 1, -1.5, True, "x", [], {}, [[1]], {"a": 1}, float("nan"), 10**400]
@@ -91,6 +92,6 @@ def test_whatever_is_broken_the_rest_is_read_and_told(whole, tmp_path_factory, s
         assert as_text(annotation.rows, "table")
         for problem in annotation.problems:
             assert str(problem)
-    assert isinstance(records(annotations), list)
+    assert len(LoadedRun(annotations)) == n_read
     assert isinstance(as_markdown(leaderboard(annotations)), str)
     shutil.rmtree(folder.parent)

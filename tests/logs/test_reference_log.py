@@ -67,7 +67,7 @@ def test_a_broken_line_is_named_and_costs_itself_only(questions_file, tmp_path, 
     lines = [line for line in file.read_text().splitlines() if '"filter": "max_order"' in line]
     broken = tmp_path / "broken.jsonl"
     broken.write_text("\n".join([*lines[:-2], lines[-2][:50], json.dumps({"arguments": 1})]))
-    assert len(read_reference(str(broken))) == (len(DOCS) - 2) * 24
+    assert len(read_reference(str(broken)).loglikelihoods) == (len(DOCS) - 2) * 24
     assert f"{broken}, line {len(lines) - 1}: left out" in caplog.text
 
 

@@ -28,16 +28,11 @@ def test_a_revision_makes_another_model_and_main_does_not(tmp_path) -> None:
     assert [run.model for run in find_runs([tmp_path], [])] == ["m revision=step1000", "m", "m"]
 
 
-def test_samples_whose_results_are_gone_keep_their_model(tmp_path) -> None:
+def test_samples_whose_results_are_gone_keep_their_model_by_the_folder_or_the_runs_beside_them(tmp_path) -> None:
     write_run(tmp_path, "org/m", {"a": LINES}, results=False)
     (run,) = find_runs([tmp_path], problems := [])
-    assert run.model == "org__m"
-    assert run.key == sanitized("org/m")
+    assert (run.model, run.key) == ("org__m", sanitized("org/m"))
     assert "no results file" in str(problems[0])
-
-
-def test_beside_other_runs_of_the_folder_they_have_their_models_name(tmp_path) -> None:
-    write_run(tmp_path, "org/m", {"a": LINES}, results=False)
     write_run(tmp_path, "org/m", {"a": LINES}, arguments={"pretrained": "org/m", "revision": "r2"})
     assert {run.model for run in find_runs([tmp_path], [])} == {"org/m revision=r2"}
 

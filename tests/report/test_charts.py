@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -48,24 +49,28 @@ def bars(histogram, kind: str) -> list[dict[str, float]]:
     return [{key: float(own) for key, own in re.findall(r'\b(x|y|width|height)="([\d.-]+)"', one)} for one in told]
 
 
-def test_heights_are_in_proportion_and_stacked() -> None:
-    found = [audited(rank=1)] * 20 + [audited(rank=1, guards=("letters",))] * 10 + [audited(rank=2)] * 10
+def ranked(place: int) -> tuple[float, ...]:
+    return (-10.0, *[-9.0] * (place - 1), *[-12.0] * (24 - place))
+
+
+def controlled(place: int, control: int, **changes):
+    """Has rank `place`, and rank `control` in the control forms."""
+    orders = OrderAnswers(ranked(place), "written", control=ranked(control) * 2)
+    return audited(rank=place, orders=orders, **changes)
+
+
+def test_bars_are_stacked_in_proportion_and_a_count_in_the_control_form_stands_as_high_as_bars_of_that_count() -> None:
+    found = [controlled(1, 2)] * 20 + [controlled(2, 2)] * 10 + [audited(rank=1, guards=("letters",))] * 10
     (histogram,), _ = rank_histograms(found)
     (unguarded, second), (guarded,) = bars(histogram, "bar series-0"), bars(histogram, "bar series-1")
+    none, thirty, *_ = bars(histogram, "compared")
     assert unguarded["height"] == pytest.approx(2 * guarded["height"], abs=0.02)
     assert second["height"] == pytest.approx(guarded["height"], abs=0.02)
     assert guarded["y"] + guarded["height"] == pytest.approx(unguarded["y"], abs=0.01)
     assert second["x"] > guarded["x"] == unguarded["x"]
-
-
-def test_a_count_in_the_control_form_is_marked_at_the_height_of_a_bar_of_that_count() -> None:
-    ranks = (-10.0, *[-12.0] * 23), (-10.0, -9.0, *[-12.0] * 22)
-    orders = OrderAnswers(ranks[0], "written", control=ranks[1] * 2)
-    (histogram,), _ = rank_histograms([audited(rank=1, orders=orders)] * 30)
-    (bar,), (first, second, *_) = bars(histogram, "bar"), bars(histogram, "compared")
-    assert second["y"] == pytest.approx(bar["y"])
-    assert first["y"] == pytest.approx(bar["y"] + bar["height"], abs=0.01)
-    assert second["x"] > first["x"] == pytest.approx(bar["x"] + bar["width"] / 2, abs=0.5)
+    assert thirty["y"] == pytest.approx(guarded["y"], abs=0.01)
+    assert none["y"] == pytest.approx(unguarded["y"] + unguarded["height"], abs=0.01)
+    assert thirty["x"] > none["x"] == pytest.approx(unguarded["x"] + unguarded["width"] / 2, abs=0.5)
 
 
 def test_everything_is_within_the_drawing() -> None:
@@ -117,47 +122,45 @@ def test_a_pvalue_that_is_not_a_rank_has_none(changes) -> None:
     assert rank(replace(audited(), n_orders=None)) is None
 
 
-def test_every_rank_of_24_orders_has_a_bar_with_its_guarded_questions_apart() -> None:
-    found = [audited(rank=1)] * 5 + [audited(rank=1, guards=("in_order",))] * 2 + [audited(rank=24)] * 3
-    (histogram,), _ = rank_histograms(found)
-    assert counts(histogram) == [(5, 2), *[(0, 0)] * 22, (3, 0)]
-    assert [bin_.label for bin_ in histogram.bins] == [str(place) for place in range(1, 25)]
+@pytest.mark.parametrize(
+    ("n_orders", "compared", "by_reference"),
+    [(24, (), False), (24, (), True), (120, (), False), (24, (0, 3, 7, 20), False), (24, (0, 3, 7, 20), True)],
+)
+def test_a_bar_counts_its_ranks_and_those_of_the_questions_without_a_guard_in_what_they_are_compared_with(
+    n_orders, compared, by_reference
+) -> None:
+    rng = Random(n_orders)
+    places, found, ranks = compared or range(n_orders), [], []
 
+    def drawn(n: int) -> tuple[float, ...]:
+        """With ties."""
+        return tuple(-float(rng.randrange(20)) for _ in range(n))
 
-def controlled(place: int, control: int, **changes):
-    """Has rank `place`, and rank `control` in the control forms."""
-    of_control = ranked(control)
-    return audited(rank=place, orders=OrderAnswers(ranked(place), "written", control=of_control * 2), **changes)
+    def rank_of_first(values) -> int:
+        return sum(value >= values[0] for value in values)
 
-
-def ranked(place: int) -> tuple[float, ...]:
-    return (-10.0, *[-9.0] * (place - 1), *[-12.0] * (24 - place))
-
-
-def test_the_same_questions_without_a_guard_are_counted_by_their_rank_in_the_control_form() -> None:
-    found = [controlled(1, 1)] * 4 + [controlled(1, 3)] * 2 + [controlled(2, 1)] * 5
-    found += [controlled(1, 2, guards=("in_order",))] * 7 + [audited(rank=1)] * 3
-    (histogram,), _ = rank_histograms(found)
-    assert counts(histogram)[:3] == [(9, 7), (5, 0), (0, 0)]
-    assert [bin_.compared for bin_ in histogram.bins] == [9, 0, 2, *[0] * 21]
-    assert (
-        histogram.summary
-        == "Rank 1: 6 of 11 questions without a guard, 9 without the question, in words; 0.5 by chance."
-    )
-
-
-def test_a_tie_in_the_control_form_ranks_the_published_order_lower() -> None:
-    tied = audited(orders=OrderAnswers(ranked(1), "written", control=(-9.0,) * 48))
-    (histogram,), _ = rank_histograms([tied])
-    assert [bin_.compared for bin_ in histogram.bins] == [*[0] * 23, 1]
-
-
-def test_with_a_reference_the_ranks_are_compared_with_its_own() -> None:
-    one = controlled(1, 1)
-    found = replace(one, orders=replace(one.orders, reference=(-10.0, *[-9.0] * 23)))
-    (histogram,), _ = rank_histograms([found])
-    assert histogram.bins[23].compared == 1
-    assert "0 by the reference model" in histogram.summary
+    for number in range(60):
+        own, reference = drawn(n_orders), drawn(n_orders) if by_reference else ()
+        orders = OrderAnswers(own, "written", False, drawn(2 * len(places)), reference, compared=compared)
+        guards = ("in_order",) if number % 3 == 0 else ()
+        found.append(audited(rank=rank_of_first(own), n_orders=n_orders, orders=orders, guards=guards))
+        other = [reference[place] for place in places] if by_reference else orders.control[: len(places)]
+        ranks.append((rank_of_first([own[place] for place in places]), rank_of_first(other), bool(guards)))
+    (histogram,), _ = rank_histograms([*found, audited(rank=1, n_orders=len(places))])
+    ranks.append((1, 0, False))  # which was not asked in what the others are compared with
+    assert histogram.title == f"Rank among {len(places)} orders"
+    assert len(histogram.bins) == min(24, len(places))
+    for bar in histogram.bins:
+        own = [guarded for rank, _, guarded in ranks if bar.low < rank <= bar.high]
+        assert bar.counts == (own.count(False), own.count(True))
+        assert bar.compared == sum(bar.low < rank <= bar.high and not guarded for _, rank, guarded in ranks)
+        assert bar.label == (f"{bar.low + 1}–{bar.high}" if n_orders == 120 else str(bar.high))
+        assert bar.expected.value == pytest.approx(61 * (bar.high - bar.low) / len(places))
+    both = [(own, other) for own, other, guarded in ranks[:-1] if not guarded]
+    first = [sum(one[place] == 1 for one in both) for place in (0, 1)]
+    what = "by the reference model" if by_reference else "without the question, in words"
+    told = f"Rank 1: {first[0]} of 40 questions without a guard, {first[1]} {what}; "
+    assert histogram.summary == f"{told}{40 / len(places):.1f} by chance."
 
 
 def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
@@ -167,14 +170,6 @@ def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
     # normal approximation: 10 ± 1.96 * sqrt(240 * 23) / 24 = 10 ± 6.07
     assert expected.low in {4, 5}
     assert expected.high in {16, 17}
-
-
-def test_120_orders_are_in_24_bins_of_5() -> None:
-    found = [audited(rank=place, n_orders=120) for place in range(1, 121)]
-    (histogram,), _ = rank_histograms(found)
-    assert counts(histogram) == [(5, 0)] * 24
-    assert (histogram.bins[0].label, histogram.bins[-1].label) == ("1–5", "116–120")
-    assert all(bin_.expected.value == pytest.approx(5) for bin_ in histogram.bins)
 
 
 def test_each_number_of_orders_has_a_chart_of_its_own_and_few_questions_have_none() -> None:
@@ -211,12 +206,3 @@ def test_one_huge_margin_is_in_the_last_bar_and_does_not_hide_the_others(huge) -
 
 def test_undefined_margins_and_untested_questions_are_not_drawn() -> None:
     assert margin_histogram([audited(margin=None), audited(margin=math.nan), audited(flagged=None)]) is None
-
-
-def test_ranks_are_among_the_orders_that_the_verdict_compares() -> None:
-    own, control = (-5.0, -1.0, -7.0, -6.0), (-5.0, -6.0, -4.0, -4.5, -9.0, -9.0)
-    orders = OrderAnswers(own, "written", control=control, compared=(0, 2, 3))
-    (histogram,), _ = rank_histograms([audited(rank=2, n_orders=4, orders=orders)])
-    assert histogram.title == "Rank among 3 orders"
-    assert counts(histogram) == [(1, 0), (0, 0), (0, 0)]
-    assert [bin_.compared for bin_ in histogram.bins] == [0, 1, 0]

@@ -118,20 +118,6 @@ def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> 
         annotate([folder], detector="stepwise")
 
 
-def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
-    logs = {f"bench_{s}_leakage_perm": [audited(row(i, subject=s), i < 3) for i in range(N)] for s in "ab"}
-    write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
-    (found,) = annotate([tmp_path])
-    whole, *parts = found.rows
-    assert (whole.task, whole.level, whole.n_tested, columns.FLAGGED.of(whole).value) == (
-        "bench",
-        "group",
-        2 * N,
-        6 / (2 * N),
-    )
-    assert [(part.task, part.group) for part in parts] == [("bench_a", "bench"), ("bench_b", "bench")]
-
-
 def test_a_log_that_breaks_off_is_read_as_far_as_it_goes(folder) -> None:
     (log,) = (folder / "runs").rglob("samples_*")
     log.write_bytes(log.read_bytes()[:-40])

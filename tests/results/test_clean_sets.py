@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from lm_eval.tasks._yaml_loader import load_yaml
 
@@ -36,7 +36,6 @@ from tests.results.harness_files import DETECTOR, row, write_run
 from tests.results.harness_files import audited as line
 
 RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}
-VERDICTS = st.sampled_from([True, False, None])
 
 
 def audited(doc_hash: str, flagged: bool | None, content: str = "") -> AuditedQuestion:
@@ -75,12 +74,52 @@ def left_out(clean: CleanSet) -> dict[int, str]:
     return {one.doc_id: one.why for one in clean.left_out}
 
 
-@pytest.mark.parametrize(("rule", "gone"), [("weak", [0, 2]), ("strong", [0])])
-def test_weak_leaves_out_every_flagged_question_and_strong_those_that_are_answered_correctly(rule, gone) -> None:
-    models = [annotation(question(0, True), question(1, False), question(2, True, scores=WRONG))]
-    clean = only(models, rule=rule)
-    assert kept(clean) == [number for number in range(3) if number not in gone]
-    assert left_out(clean) == dict.fromkeys(gone, WHY_FLAGGED)
+NO_AUDIT = "no audit"
+ANSWERED = st.lists(
+    st.tuples(st.sampled_from([True, False, None, NO_AUDIT]), st.sampled_from([RIGHT, WRONG, {"f1,none": 1.0}])),
+    min_size=1,
+    max_size=8,
+)
+
+
+def reason(run, number: int, rule: str) -> str | None:
+    """Why a model's run leaves out a question, by the rule."""
+    flagged, scores = run[number] if number < len(run) else (None, {})
+    if flagged in (None, NO_AUDIT):
+        return UNTESTED
+    if not flagged or (rule == "strong" and scores == WRONG):
+        return None
+    return WHY_FLAGGED if rule == "weak" or scores == RIGHT else UNSCORED
+
+
+@given(
+    runs=st.lists(ANSWERED, min_size=1, max_size=3),
+    rule=st.sampled_from(["weak", "strong"]),
+    keep_untested=st.booleans(),
+)
+def test_a_question_is_left_out_for_any_model_by_the_gravest_reason_and_the_models_are_named(
+    runs, rule, keep_untested
+) -> None:
+    of_model = dict(zip("abc", runs, strict=False))
+    models = []
+    for name, run in of_model.items():
+        own = [question(i, flag, scores=s) for i, (flag, s) in enumerate(run)]
+        models.append(
+            annotation(*(replace(q, audited=None) if q.audited.flagged == NO_AUDIT else q for q in own), model=name)
+        )
+    clean = only(models, rule=rule, keep_untested=keep_untested)
+    tested = {name: run for name, run in of_model.items() if any(isinstance(flag, bool) for flag, _ in run)}
+    asked, expected, n_untested = range(max(map(len, runs))), {}, 0
+    for number in asked:  # a model whose audit tested nothing has no say, unless that holds for all
+        found = {name: reason(run, number, rule) for name, run in (tested or of_model).items()}
+        gravest = next((why for why in (WHY_FLAGGED, UNSCORED, UNTESTED) if why in found.values()), None)
+        n_untested += UNTESTED in found.values()
+        if gravest is not None and not (gravest == UNTESTED and keep_untested):
+            expected[number] = gravest, tuple(name for name, why in found.items() if why == gravest)
+    assert {one.doc_id: (one.why, one.by) for one in clean.left_out} == expected
+    assert kept(clean) == [number for number in asked if number not in expected]
+    assert (clean.n_questions, clean.n_untested) == (len(asked), n_untested)
+    assert clean.models == tuple(tested or of_model)
 
 
 @pytest.mark.parametrize(
@@ -95,49 +134,6 @@ def test_weak_leaves_out_every_flagged_question_and_strong_those_that_are_answer
 def test_strong_goes_by_the_first_of_acc_acc_norm_and_exact_match(scores, stays) -> None:
     clean = only([annotation(question(0, True, scores=scores), question(1))], rule="strong")
     assert (0 in kept(clean)) == stays
-
-
-def test_strong_leaves_out_a_flagged_question_of_unknown_answer_and_says_so() -> None:
-    clean = only([annotation(question(0, True, scores={"f1,none": 1.0}), question(1, scores={}))], rule="strong")
-    assert left_out(clean) == {0: UNSCORED}
-    assert kept(clean) == [1]
-
-
-def test_questions_that_were_not_tested_are_left_out_unless_they_are_asked_for() -> None:
-    models = [annotation(question(0), question(1, None), question(2, audited=None), question(3, True))]
-    without, with_them = only(models), only(models, keep_untested=True)
-    assert kept(without) == [0]
-    assert left_out(without) == {1: UNTESTED, 2: UNTESTED, 3: WHY_FLAGGED}
-    assert kept(with_them) == [0, 1, 2]
-    assert without.n_untested == with_them.n_untested == 2
-
-
-def test_a_question_is_left_out_for_any_model_and_the_models_are_named() -> None:
-    models = [
-        annotation(question(0), question(1, True), question(2, True), question(3), model="a"),
-        annotation(question(0), question(1, True), question(2, None), question(3, True), model="b"),
-    ]
-    clean = only(models)
-    assert clean.models == ("a", "b")
-    assert clean.detector == "max_order"
-    assert kept(clean) == [0]
-    assert clean.left_out == (
-        LeftOut(1, "h1", WHY_FLAGGED, ("a", "b")),
-        LeftOut(2, "h2", WHY_FLAGGED, ("a",)),
-        LeftOut(3, "h3", WHY_FLAGGED, ("b",)),
-    )
-
-
-def test_a_question_that_one_model_was_not_asked_is_untested_by_it() -> None:
-    clean = only([annotation(question(0), question(1), model="a"), annotation(question(0), model="b")])
-    assert clean.left_out == (LeftOut(1, "h1", UNTESTED, ("b",)),)
-
-
-def test_a_model_that_was_run_and_not_audited_has_no_say_but_where_nobody_was_nothing_is_kept() -> None:
-    audited = annotation(question(0), question(1, True), model="a")
-    run_only = annotation(question(0, audited=None), question(1, audited=None), model="b")
-    assert kept(only([audited, run_only])) == [0]
-    assert left_out(only([run_only])) == {0: UNTESTED, 1: UNTESTED}
 
 
 def test_by_calibration_its_flags_count() -> None:
@@ -178,34 +174,6 @@ def test_several_models_do_not_multiply_copies() -> None:
     run = [question(0, doc_hash="x"), question(5, doc_hash="x"), question(1)]
     clean = only([annotation(*run, model="a"), annotation(*run[::-1], model="b")])
     assert clean.kept == (Kept(0, "x"), Kept(1, "h1"), Kept(5, "x"))
-
-
-ANSWERED = st.lists(st.tuples(VERDICTS, st.sampled_from([RIGHT, WRONG, {}])), min_size=1, max_size=8)
-
-
-@given(runs=st.lists(ANSWERED, min_size=1, max_size=3), keep_untested=st.booleans())
-def test_every_question_is_kept_or_left_out_once_and_strong_keeps_what_weak_keeps(runs, keep_untested) -> None:
-    models = [
-        annotation(*(question(i, flagged, scores=s) for i, (flagged, s) in enumerate(run)), model=f"m{number}")
-        for number, run in enumerate(runs)
-    ]
-    weak, strong = (only(models, rule=rule, keep_untested=keep_untested) for rule in ("weak", "strong"))
-    for clean in (weak, strong):
-        assert sorted([*kept(clean), *left_out(clean)]) == list(range(max(map(len, runs))))
-        assert clean.n_questions == max(map(len, runs))
-    assert set(kept(weak)) <= set(kept(strong))
-    for index in kept(weak):
-        assert not any(run[index][0] for run in runs if index < len(run))
-
-
-@given(run=ANSWERED, more=ANSWERED)
-def test_another_model_never_adds_a_question_to_those_it_shares(run, more) -> None:
-    assume(all(any(flagged is not None for flagged, _ in one) for one in (run, more)))  # else it has no say
-    models = [
-        annotation(*(question(i, flagged) for i, (flagged, _) in enumerate(one)), model=name)
-        for name, one in (("a", run), ("b", more))
-    ]
-    assert set(kept(only(models))) <= set(kept(only(models[:1])))
 
 
 @given(name=st.text(st.characters(), min_size=1))

@@ -104,10 +104,13 @@ def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_th
     logs = {f"{task}_leakage_perm": [audited(docs[task], flag, doc_id=0)] for task, flag in flags.items()}
     write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
     (found,) = annotate([tmp_path])
-    assert [(one.task, one.n_tested, one.n_copies, sum(one.flags.values())) for one in found.rows] == [
-        ("bench", 1, 1, 1),
-        ("bench_a", 1, 0, 1),
-        ("bench_b", 1, 0, 0),
+    told = [
+        (one.task, one.level, one.group, one.n_tested, one.n_copies, sum(one.flags.values())) for one in found.rows
+    ]
+    assert told == [
+        ("bench", "group", "", 1, 1, 1),
+        ("bench_a", "task", "bench", 1, 0, 1),
+        ("bench_b", "task", "bench", 1, 0, 0),
     ]
 
 

@@ -31,7 +31,6 @@ def write_shard(
     *,
     right: Sequence[bool] = RIGHT,
     change: Change = lambda results: None,
-    metric: Callable[[Sequence[bool]], float] | None = None,
     arguments: Mapping[str, Any] | None = None,
     n_shot: int = 0,
     doc_ids: Sequence[int] | None = None,
@@ -50,8 +49,6 @@ def write_shard(
     content["configs"] = {task: {"task": task, "metadata": dict(metadata)} for task in logs}
     values = [right[number] for number in own]
     told = {"acc,none": sum(values) / len(values), "acc_stderr,none": stderr(values)}
-    if metric is not None:
-        told["acc,none"] = metric(values)
     content["results"]["bench"] |= told
     change(content)
     results.write_text(json.dumps(content))
@@ -102,7 +99,7 @@ def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None
     with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
         check_complete(found.problems)
     board = leaderboard([found])  # in the middle of a campaign: what there is, with the remark
-    assert board.boards[0].standings[0].row.n_tested == 5
+    assert board.boards[0][0].row.n_tested == 5
     assert [problem.what for problem in board.problems if problem.incomplete] == incomplete(found)
 
 
@@ -155,6 +152,15 @@ def test_shards_of_runs_with_other_options_are_not_pooled(tmp_path, other) -> No
     assert any("is missing: 5 of 10 questions are here" in what for what in incomplete(found))
 
 
+def test_a_shard_with_other_settings_of_its_task_is_told_beside_those_that_count(tmp_path) -> None:
+    for index in (0, 1):
+        write_shard(tmp_path, index, 3)
+    write_shard(tmp_path, 2, 3, change=lambda results: results["configs"]["bench"]["metadata"].update(orders=12))
+    found = found_in(tmp_path)
+    assert (found.rows[0].n, found.rows[0].n_tested) == (7, 7)
+    assert any("(3 questions) is ignored" in problem.what for problem in found.problems)
+
+
 def test_a_complete_set_counts_before_a_newer_incomplete_one_of_another_number_of_shards(tmp_path) -> None:
     for index in (0, 1):
         write_shard(tmp_path, index, 2)
@@ -168,8 +174,11 @@ def test_a_complete_set_counts_before_a_newer_incomplete_one_of_another_number_o
 
 
 def test_a_metric_that_is_no_mean_over_questions_is_withheld_with_the_reason(tmp_path) -> None:
+    def squared(results: dict[str, Any]) -> None:
+        results["results"]["bench"]["acc,none"] **= 2
+
     for index in (0, 1):
-        write_shard(tmp_path, index, 2, metric=lambda values: (sum(values) / len(values)) ** 2)
+        write_shard(tmp_path, index, 2, change=squared)
     found = found_in(tmp_path)
     assert not found.rows[0].accuracy
     (what,) = [problem.what for problem in found.problems]
