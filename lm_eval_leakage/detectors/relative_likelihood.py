@@ -43,7 +43,7 @@ class AlteredText(PublishedText):
     needs: ClassVar[str] = "loglikelihood"
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        (published,) = super().requests(question)
+        published, _ = super().requests(question)
         text = published.continuation
         return (
             published,

@@ -1,5 +1,6 @@
 """Membership inference from token log-probabilities: mean log-likelihood, Min-K% and Min-K%++ of the published text,
-the question with its options, in which every token is scored.
+the question with its options, in which every token is scored; and its log-likelihood as a row of JSON, by which a
+benchmark is compared with questions that the model cannot have seen (`stats.unseen_texts`).
 
 Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of
 known-unseen questions. A higher value means more leakage. Limits: any text that is easy to predict has high values,
@@ -16,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_shares, probes, statistics
-from lm_eval_leakage.questions.rendering import option_format, whole_text
+from lm_eval_leakage.questions.rendering import JSON_ROW, option_format, whole_text
 from lm_eval_leakage.records import (
     Answered,
     DeclaredRow,
@@ -33,7 +34,7 @@ from lm_eval_leakage.stats.pooling import Floats, mean_row
 @probes.register("published_text")
 @dataclass(frozen=True)
 class PublishedText(Probe):
-    """One request: the whole text; it has no context.
+    """Two requests without a context: the whole text, and the same as a row of JSON, as a crawl may hold it.
 
     format: as in `option_orders`
     """
@@ -47,7 +48,7 @@ class PublishedText(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         if not question.options:
             raise UntestableQuestion("it has no options")
-        return (Request("", whole_text(question, self.format)),)
+        return (Request("", whole_text(question, self.format)), Request("", whole_text(question, layout=JSON_ROW)))
 
 
 K = 20.0  # percent of a text's tokens, in the range of both papers
@@ -60,6 +61,7 @@ class TokenMeasurement(Measurement):
     min_k: mean log-probability of the k % least likely tokens, nats
     min_k_zscore: mean of the k % lowest z-scores (Min-K%++)
     n_tokens: number of scored tokens
+    json_loglikelihood: nats of all tokens of the text as a row of JSON
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("mean_loglikelihood", "mean_zscore", "min_k", "min_k_zscore")
@@ -68,6 +70,7 @@ class TokenMeasurement(Measurement):
     min_k: float
     min_k_zscore: float
     n_tokens: int
+    json_loglikelihood: float
 
 
 @statistics.register("token_evidence")
@@ -88,7 +91,7 @@ class TokenEvidence(Statistic):
         check_shares(100, k=self.k)
 
     def verdict(self, question: Answered) -> TokenMeasurement | Skipped:
-        (tokens,) = question.tokens
+        tokens, in_json = question.tokens
         loglikelihoods = np.array(tokens.loglikelihoods)
         if not len(loglikelihoods):
             return Skipped("its text has no scored token")
@@ -99,6 +102,7 @@ class TokenEvidence(Statistic):
             self._lowest(loglikelihoods),
             self._lowest(zscores),
             len(loglikelihoods),
+            float(sum(in_json.loglikelihoods)),
         )
 
     def _lowest(self, scores: Floats) -> float:

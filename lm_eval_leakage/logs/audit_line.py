@@ -120,13 +120,14 @@ class AuditLine:
         return self.values.get("margin")
 
     @property
-    def text_score(self) -> float | None:
-        """Log-likelihood of the published text, nats per character of the question and its options; None for other
-        audits."""
-        if self.read is None or not self.values.keys() >= {"mean_loglikelihood", "n_tokens"}:
+    def text_scores(self) -> tuple[float, float] | None:
+        """Log-likelihood of the published text as it is audited and as a row of JSON, nats per character of the
+        question and its options; None for other audits."""
+        values = self.values
+        if self.read is None or not values.keys() >= {"mean_loglikelihood", "n_tokens", "json_loglikelihood"}:
             return None
-        total = self.values["mean_loglikelihood"] * self.values["n_tokens"]
-        return total / max(1, sum(map(len, (self.read.stem, *self.read.options))))
+        n = max(1, sum(map(len, (self.read.stem, *self.read.options))))
+        return values["mean_loglikelihood"] * values["n_tokens"] / n, values["json_loglikelihood"] / n
 
     @property
     def arms(self) -> Arms | None:

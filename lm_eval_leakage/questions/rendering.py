@@ -90,10 +90,10 @@ def _in_csv(text: str) -> str:
     return line.getvalue()
 
 
-def whole_text(question: Question, format_name: str | None = None) -> str:
-    """The question with its options in the published order; format_name as above."""
-    frame = frame_of(question, format_name)
-    return frame.before + frame.block(question.options)
+def whole_text(question: Question, format_name: str | None = None, layout: str = AUDITED) -> str:
+    """The question with its options in the published order; layout and format_name as above."""
+    frame, options = laid_out(question, layout, format_name)
+    return frame.before + frame.block(options)
 
 
 def in_orders(markers: Sequence[str], options: Sequence[str], orders: Iterable[Sequence[int]]) -> list[str]:

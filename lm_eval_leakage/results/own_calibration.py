@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +34,7 @@ from lm_eval_leakage.stats.known_scores import (
     exchangeability,
     why_withheld,
 )
-from lm_eval_leakage.stats.unseen_texts import TextTest, text_test
+from lm_eval_leakage.stats.unseen_texts import ScoredText, TextTest, text_test
 
 
 def own_calibration(
@@ -126,38 +126,45 @@ def _detectors(
     return {name: known(name) for name in shared}
 
 
-def _text_test(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], known: Mapping[str, float]) -> TextTest:
+def _text_test(
+    asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]
+) -> TextTest:
     """known: scores by the reference, by the hash of the row"""
-    (own, texts), (others, other_texts) = (_by_family(group, known) for group in (asked, unseen))
-    return text_test(own, others, texts, other_texts)
+    return text_test(*(_by_family(group, known) for group in (asked, unseen)))
 
 
-def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, float]:
+def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, tuple[float, ...]]:
     """By the hash of the row, the mean of other models' scores."""
-    found: dict[str, list[float]] = defaultdict(list)
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in find_runs(references, problems):
         if sanitized(run.model.partition(" revision=")[0]) != sanitized(model):
             for _, line in lines_of_audits([run], problems):
-                if (score := line.text_score) is not None:
-                    found[line.question].append(score)
-    return {name: fmean(own) for name, own in found.items()}
+                if (scores := line.text_scores) is not None:
+                    found[line.question].append(scores)
+    return {name: _means(own) for name, own in found.items()}
 
 
 def _scored(one: AskedOnce) -> AuditLine | None:
     """The line of the audit of texts; None where its text was not scored."""
-    return next((line for line in one.lines.values() if line.text_score is not None), None)
+    return next((line for line in one.lines.values() if line.text_scores is not None), None)
 
 
-def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, float]) -> tuple[list[float], list[str]]:
-    """The mean score and the first question's text of each family."""
+def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(map(fmean, zip(*scores, strict=True)))
+
+
+def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]) -> list[ScoredText]:
+    """The mean scores and the first question's text of each family."""
     lines = [line for one in asked if (line := _scored(one)) and line.question in known]
-    texts = ((line.read, line.text_score, known[line.question]) for line in lines)
-    scored = [(read, own - theirs) for read, own, theirs in texts if read is not None and own is not None]
-    numbers = families([shared_texts(question) for question, _ in scored])
-    by_family = grouped(range(len(scored)), numbers.__getitem__).values()
-    means = [fmean(scored[place][1] for place in places) for places in by_family]
-    firsts = [scored[first][0] for first, *_ in by_family]
-    return means, [" ".join([one.stem, *one.options]) for one in firsts]
+    texts = ((line.read, line.text_scores, known[line.question]) for line in lines)
+    scored = [(read, own, theirs) for read, own, theirs in texts if read is not None and own is not None]
+    numbers = families([shared_texts(question) for question, *_ in scored])
+    found = []
+    for places in grouped(range(len(scored)), numbers.__getitem__).values():
+        questions, own, reference = zip(*(scored[place] for place in places), strict=True)
+        text = " ".join([questions[0].stem, *questions[0].options])
+        found.append(ScoredText(text, _means(own), _means(reference)))
+    return found
 
 
 def _with_perplexity(

@@ -1,9 +1,12 @@
 """Are the texts of a benchmark more predictable to a model than those of questions that it cannot have seen?
 
 The score of a text is its log-likelihood per character minus that by a reference model, so that what makes a text easy
-for any model (topic, length, typing errors) counts less. Null hypothesis: the asked and the unseen questions are
-random draws from one pool, up to a difference of `TEXT_TOLERANCE` standard deviations; then the one-sided rank-sum
-test of both groups' scores is valid. Families of questions are one unit, with their mean score.
+for any model (topic, length, typing errors) counts less; as the benchmark shows it and as a row of JSON, since the
+layout in which it was read counts most. How much a model gains on any text depends on how hard that is for the
+reference and on its length: what a linear fit expects of them is taken off. Null hypothesis: the asked and the unseen
+questions are random draws from one pool, up to a difference of `TEXT_TOLERANCE` standard deviations; then the
+one-sided rank-sum test of both groups' scores is valid, since the fit does not know who is of which group. Families of
+questions are one unit, with their mean log-likelihoods.
 
 Whether they are from one pool is tested without a model: by the properties of `known_scores`, and by their
 characters. A classifier is trained on the texts of four fifths of the questions and tells of the others to which group
@@ -26,12 +29,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
-from lm_eval_leakage.stats.pooling import NAN
+from lm_eval_leakage.stats.pooling import NAN, Floats
 
 TEXT_TOLERANCE = 0.1  # standard deviations of the unseen questions' scores: docs/validity.md
 FEWEST_TEXTS = 20  # families of either group
 APART_AT = 0.05  # chance that questions of one pool are told apart
 FOLDS, SEED = 5, 0
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A question, or the first one of a family.
+
+    own, reference: log-likelihood by the model and by the reference, nats per character, in each layout
+    """
+
+    text: str
+    own: tuple[float, ...]
+    reference: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -51,11 +66,8 @@ class TextTest:
     withheld: str = ""
 
 
-def text_test(
-    asked: Sequence[float], unseen: Sequence[float], asked_texts: Sequence[str], unseen_texts: Sequence[str]
-) -> TextTest:
-    """asked, unseen: the score of each family, the higher the more predictable; asked_texts, unseen_texts: a text of
-    each."""
+def text_test(asked: Sequence[ScoredText], unseen: Sequence[ScoredText]) -> TextTest:
+    """asked, unseen: one text of each family"""
     n, n_unseen = len(asked), len(unseen)
     if min(n, n_unseen) < FEWEST_TEXTS:
         few = (
@@ -63,16 +75,34 @@ def text_test(
             f"{FEWEST_TEXTS} of either are needed (`--reference pretrained=OTHER`, of which the texts are asked, too)"
         )
         return TextTest(n, n_unseen, withheld=few)
-    if not np.ptp(unseen) > 0:
+    if not np.ptp(_gains(unseen), axis=0).any():
         return TextTest(
             n, n_unseen, withheld="all unseen texts have the same score, as if the reference were the model"
         )
-    if by := told_apart(asked_texts, unseen_texts):
+    if by := told_apart(*([one.text for one in group] for group in (asked, unseen))):
         return TextTest(n, n_unseen, withheld=f"without any model they can be told from the benchmark's by {by}")
-    return more_predictable(asked, unseen)
+    scores = text_scores([*asked, *unseen])
+    return more_predictable(scores[:n], scores[n:])
 
 
-def more_predictable(asked: Sequence[float], unseen: Sequence[float]) -> TextTest:
+def text_scores(texts: Sequence[ScoredText]) -> Floats:
+    """Of each, the mean over layouts of the standardised difference from the reference, minus what a linear fit to all
+    of them expects of the reference's own log-likelihood and of 1 / sqrt(length); `(n_texts,)`."""
+    gained = _gains(texts)
+    deviation = gained.std(axis=0)
+    standard = np.divide(gained - gained.mean(axis=0), deviation, out=np.zeros_like(gained), where=deviation > 0)
+    found = standard.mean(axis=1)
+    known = np.array([(1.0, one.reference[0], max(1, len(one.text)) ** -0.5) for one in texts])
+    scores: Floats = found - known @ np.linalg.lstsq(known, found, rcond=None)[0]
+    return scores
+
+
+def _gains(texts: Sequence[ScoredText]) -> Floats:
+    gained: Floats = np.array([one.own for one in texts]) - np.array([one.reference for one in texts])
+    return gained
+
+
+def more_predictable(asked: Sequence[float] | Floats, unseen: Sequence[float] | Floats) -> TextTest:
     """Of scores of one pool; those of the unseen ones must differ."""
     from scipy.stats import mannwhitneyu  # takes a second
 

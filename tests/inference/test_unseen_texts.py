@@ -7,14 +7,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import StandardScaler
 
 from lm_eval_leakage.stats.unseen_texts import (
     APART_AT,
     FEWEST_TEXTS,
     TEXT_TOLERANCE,
+    ScoredText,
     TextTest,
     classified,
     more_predictable,
+    text_scores,
     text_test,
     told_apart,
 )
@@ -32,10 +36,18 @@ def scores(shift: float, seed: int, n: int = 100, n_unseen: int = 60) -> tuple[n
     return rng.normal(-2 + 3 * shift, 3, n), rng.normal(-2, 3, n_unseen)
 
 
+def scored(words: list[str], gains: np.ndarray, rng: np.random.Generator) -> list[ScoredText]:
+    """Texts of which the model learned as much as the reference found them hard, and their gains in both layouts."""
+    reference = rng.normal(-2, 0.5, (len(words), 2))
+    own = 0.8 * reference + gains + rng.normal(0, 0.1, reference.shape)
+    return [ScoredText(*one) for one in zip(words, map(tuple, own), map(tuple, reference), strict=True)]
+
+
 def made(n: int = 100, n_unseen: int = 60, others: slice = slice(None)) -> TextTest:
-    """Of texts that are much more predictable than the unseen ones."""
+    """Of texts that were read as rows of JSON, beside unseen ones."""
     rng = np.random.default_rng(0)
-    return text_test(*scores(1.0, 0, n, n_unseen), texts(n, rng), texts(n_unseen, rng, others))
+    asked = scored(texts(n, rng), np.array([0.0, 0.2]), rng)
+    return text_test(asked, scored(texts(n_unseen, rng, others), np.zeros(2), rng))
 
 
 def by_permutation(asked: np.ndarray, unseen: np.ndarray) -> float:
@@ -71,6 +83,39 @@ def test_texts_that_are_much_more_predictable_are_found() -> None:
 def test_the_error_of_the_mean_is_that_of_repetitions() -> None:
     found = [more_predictable(*scores(0.5, seed)) for seed in range(1_000)]
     assert np.std([one.mean for one in found]) == pytest.approx(np.mean([one.mean_error for one in found]), rel=0.1)
+
+
+def of_one_pool(n: int, seed: int) -> list[ScoredText]:
+    rng = np.random.default_rng(seed)
+    return scored(texts(n, rng), np.zeros(2), rng)
+
+
+def test_scores_are_what_a_linear_fit_leaves_of_the_mean_gain() -> None:
+    every = [*of_one_pool(60, 0), *scored(texts(20, np.random.default_rng(1)), np.ones(2), np.random.default_rng(2))]
+    gained = StandardScaler().fit_transform([np.subtract(one.own, one.reference) for one in every]).mean(axis=1)
+    known = [(one.reference[0], len(one.text) ** -0.5) for one in every]
+    expected = gained - LinearRegression().fit(known, gained).predict(known)
+    assert text_scores(every) == pytest.approx(expected)
+
+
+def test_a_score_does_not_depend_on_the_group_of_its_text() -> None:
+    every, places = of_one_pool(80, 0), np.random.default_rng(1).permutation(80)
+    assert text_scores([every[place] for place in places]) == pytest.approx(text_scores(every)[places])
+
+
+def test_unseen_texts_that_are_harder_for_the_reference_are_no_evidence() -> None:
+    """A model that learned something since gains most on hard texts."""
+    every = sorted(of_one_pool(160, 0), key=lambda one: one.reference[0])
+    gained = np.array([np.subtract(one.own, one.reference).mean() for one in every])
+    assert more_predictable(gained[:60], gained[60:]).pvalue < 0.001
+    values = text_scores(every)
+    assert more_predictable(values[:60], values[60:]).pvalue > 0.05
+
+
+def test_a_text_that_a_model_and_its_reference_find_as_likely_in_a_layout_counts_0_there() -> None:
+    every = [ScoredText(one.text, (one.own[0], 1.0), (one.reference[0], 1.0)) for one in of_one_pool(40, 0)]
+    alone = [ScoredText(one.text, one.own[:1], one.reference[:1]) for one in every]
+    assert text_scores(every) == pytest.approx(text_scores(alone) / 2)
 
 
 def test_questions_that_can_be_told_apart_are_not_tested() -> None:
@@ -118,8 +163,8 @@ def test_too_few_texts_are_not_tested(n: int, n_unseen: int) -> None:
 
 
 def test_equal_scores_are_not_tested() -> None:
-    rng = np.random.default_rng(4)
-    found = text_test([1.0] * 30, [0.0] * 30, texts(30, rng), texts(30, rng))
+    same = [ScoredText(text, (-1.0, -2.0), (-1.0, -2.0)) for text in texts(30, np.random.default_rng(4))]
+    found = text_test(same, same)
     assert math.isnan(found.pvalue)
     assert found.withheld.startswith("all unseen texts have the same score")
 

@@ -23,8 +23,8 @@ QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"x{number}", "y", "z"
 
 
 def test_a_statistic_with_several_scores_is_one_detector_per_score(tmp_path: Path) -> None:
-    tokens = TokenMeasurement(-2.5, 0.25, -6.0, 0.5, 12)
-    undefined = TokenMeasurement(float("nan"), 0.0, -1.0, 0.0, 3)
+    tokens = TokenMeasurement(-2.5, 0.25, -6.0, 0.5, 12, -31.5)
+    undefined = TokenMeasurement(float("nan"), 0.0, -1.0, 0.0, 3, -9.0)
     samples = [
         written_line(verdict, benchmark="bench", detector="token_evidence", guards=())
         | {"doc": {"id": name}, "doc_hash": name, "filter": "token_evidence", "resps": []}

@@ -99,7 +99,9 @@ KINDS: Mapping[str, Kind] = {
     "relative_likelihood_with_reference": Kind(
         *RELATIVE, ReferencedMeasurement(-0.5, 0.25, 0.125, 1.5, 0.0625), reference="org/elder", answers=FOUR
     ),
-    "token_evidence": Kind("token_evidence", "published_text", TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12)),
+    "token_evidence": Kind(
+        "token_evidence", "published_text", TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12, -31.5)
+    ),
     "wording_rank": Kind("wording_rank", "wordings", WordingEvidence(True, 0.5, 0.5, 1.0, 2, (-1.25, -1.5))),
     "published_guess": Kind("published_guess", "published_guess", GuessEvidence(True, 0.5, 0.5, True, 2), answers=()),
 }

@@ -87,13 +87,8 @@ def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **va
 def confused(doc: Mapping[str, Any], original: bool, generalized: bool) -> dict[str, Any]:
     """A line of choice confusion's log."""
     arms = {"original": original, "shuffled": original, "replaced": generalized, "generalized": generalized}
-<<<<<<< HEAD
     named = {"filter": "paired_accuracy", "detector": CONFUSION, "ranks_by": "confusion", "confusion": 0.5}
     return audited(doc, None, reason=None, **arms, **named)
-=======
-    own = {"filter": "paired_accuracy", "detector": CONFUSION, "ranks_by": "confusion", "confusion": 0.5}
-    return audited(doc, None, reason=None, **own, **arms)
->>>>>>> s2-r2
 
 
 def write_run(
