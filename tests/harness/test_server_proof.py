@@ -28,7 +28,7 @@ from tests.harness.fake_hosted import logprobs, openai_chat, together_chat
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.models.server_proof.sleep", lambda seconds: None)
+    monkeypatch.setattr("lm_eval_leakage.harness.models.server_responses.sleep", lambda seconds: None)
 
 
 def found(server: FakeServer) -> str:

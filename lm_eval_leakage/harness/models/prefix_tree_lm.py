@@ -16,7 +16,7 @@ import torch
 from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.processes import RankedHF, least_of_all, on_all, together
+from lm_eval_leakage.harness.models.processes import RankedHF, of_every, together
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, Portion, in_portions, one_ahead
 from lm_eval_leakage.scoring.prefix_tree import Text
@@ -115,7 +115,7 @@ class ScorerChoice:
             except Exception as problem:  # the model's own code may raise anything
                 trouble = f"does not suit it ({first_line(problem)})"
             found = trouble is None
-            if not (on_all(found, in_step=True) if self.lm.is_replica else found):
+            if not all(of_every(found, in_step=True) if self.lm.is_replica else [found]):
                 reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
             scorer.budget = self.budget
@@ -180,7 +180,7 @@ class PrefixTreeLM(RankedHF):
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
         if self.is_replica:
-            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, in_step=True))
+            self.budget = TokenBudget(min(of_every(fitting)), lambda fits: min(of_every(fits, in_step=True)))
         self.choice = ScorerChoice(self, self.budget)
         if self.backend == "causal":
             if self.device.type == "cpu":

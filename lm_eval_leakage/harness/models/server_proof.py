@@ -13,12 +13,11 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from time import sleep
 from typing import Any
 
 import requests
 
-from lm_eval_leakage.harness.models.server_responses import FaultyResponse, Patience, ServerResponses, by_index
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index, patient
 from lm_eval_leakage.harness.seams.backends import reads_as_completions
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.texts import brief
@@ -151,20 +150,23 @@ def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
     """A server's response to one request, which is sent again only if the server says when. Raises FaultyResponse if
     it refuses the request or answers with something else than JSON, and requests' RequestException if it cannot be
     reached or is not ready."""
-    patience = Patience()
-    while True:
-        response = requests.post(
-            lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
-        )
-        seconds = patience.seconds(response.status_code, response.headers)
-        if seconds is None:
-            break
-        sleep(seconds)
-    if 400 <= response.status_code < 500 and response.status_code not in LATER:
-        told = f"status {response.status_code} ({brief(response.text)})"
-        raise FaultyResponse(f"it refuses the request with {told}")
-    response.raise_for_status()
+    try:
+        response = _sent(lm, payload)
+    except requests.HTTPError as error:
+        status, text = error.response.status_code, error.response.text
+        if status >= 500 or status in LATER:
+            raise
+        raise FaultyResponse(f"it refuses the request with status {status} ({brief(text)})") from None
     try:
         return response.json()
     except requests.JSONDecodeError:
         raise FaultyResponse(f"it answers with {brief(response.text)} instead of JSON") from None
+
+
+@patient
+def _sent(lm: Any, payload: Mapping[str, Any]) -> Any:
+    response = requests.post(
+        lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
+    )
+    response.raise_for_status()
+    return response
