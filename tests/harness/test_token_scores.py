@@ -94,14 +94,6 @@ def test_a_model_whose_head_cannot_be_separated_gives_the_whole_table(model: str
     assert scored(lm) == alone
 
 
-def test_the_sum_is_the_harness_loglikelihood_of_the_text(model: str) -> None:
-    lm = loaded(model)
-    requests = [Instance("loglikelihood", {}, ("", text), index) for index, text in enumerate(TEXTS)]
-    expected = [value for value, _ in lm.loglikelihood(requests, disable_tqdm=True)]
-    answers = lm.token_scores([Instance("token_scores", {}, (text,), i) for i, text in enumerate(TEXTS)])
-    assert [sum(answer.loglikelihoods) for answer in answers] == pytest.approx(expected, abs=1e-4)
-
-
 def test_a_backend_without_distributions_is_named_with_those_that_have_them() -> None:
     reason = lacking(FakeLM(by_hash), "token_scores")
     assert reason == "FakeLM does not give the next-token distribution (`hf` and `hf-prefix-tree` do)"

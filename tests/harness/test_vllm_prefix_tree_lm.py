@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.harness.models.request_tokens import backend_name
 from lm_eval_leakage.scoring import engine as engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
 from tests.harness.test_prefix_tree_lm import asked, tokenizer_over_bytes
@@ -181,11 +180,6 @@ def test_an_engine_that_does_not_suit_is_used_as_by_vllm_with_one_line(
     loaded.assert_equal(MIXED)
     assert not loaded.ours.reports_as_it_goes
     assert loaded.ours.model.n_computed == loaded.stock.model.n_computed
-
-
-def test_the_tokens_that_are_announced_are_those_of_the_backend_that_scores(module, model) -> None:
-    for behaviour, name in ((Behaviour(), "vllm-prefix-tree"), (Behaviour(caches=False), "vllm")):
-        assert backend_name(Loaded(module, model, behaviour).ours) == name
 
 
 def test_an_engine_that_refuses_the_check_is_used_as_by_vllm(module, model, monkeypatch, caplog) -> None:

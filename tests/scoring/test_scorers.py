@@ -31,7 +31,6 @@ from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, t
 from tests.scoring.trees import (
     CACHED,
     EXCHANGEABLE,
-    NEITHER,
     TINY,
     orders_of_options,
     prefix_at,
@@ -129,17 +128,6 @@ def test_bfloat16_differs_from_float32_no_more_than_for_single_rows() -> None:
     assert rms[1] <= 1.1 * rms[0]
 
 
-@pytest.mark.parametrize("name", [*CACHED, *NEITHER])
-def test_tree_attention_is_inexact_or_refused_for(name: str) -> None:
-    """What the check at start-up must detect: an error, or results far from the model's own."""
-    model, some = tiny_model(name, (CACHED | NEITHER)[name]), orders_of_options()
-    try:
-        found = {answer.text: answer.loglikelihood for answer in TreeScorer(model, CPU, TokenBudget(48)).answers(some)}
-    except (UnsuitedModelError, TypeError, AttributeError):
-        return
-    assert max(abs(found[index] - reference(model, CPU, text)[0]) for index, text in enumerate(some)) > 1
-
-
 @pytest.mark.parametrize(
     ("queries", "keys", "message"),
     [
@@ -165,13 +153,6 @@ def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:
 def test_the_shared_prefix_cache_is_exact_for(name: str) -> None:
     model = tiny_model(name, (CACHED | EXCHANGEABLE)[name])
     assert_agrees(model, SharedPrefixScorer(model, CPU, TokenBudget(64)), orders_of_options())
-
-
-@pytest.mark.parametrize("name", NEITHER)
-def test_a_model_without_such_a_cache_is_refused(name: str) -> None:
-    model = tiny_model(name, NEITHER[name])
-    with pytest.raises((UnsuitedModelError, AttributeError, ValueError)):
-        list(SharedPrefixScorer(model, CPU, TokenBudget(64)).answers(orders_of_options(1)))
 
 
 @given(texts())

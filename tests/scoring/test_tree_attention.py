@@ -181,14 +181,6 @@ def test_a_trunk_costs_less_than_the_paths_of_its_blocks_alone(depths: np.ndarra
     assert np.isclose(found.cost, cost)
 
 
-@given(long_paths(), st.sampled_from(["cpu", "cuda"]))
-def test_sizes_of_blocks_that_are_not_tried_cost_no_less(depths: np.ndarray, device: str) -> None:
-    several = np.tile(depths, 6)
-    sizes = {min(size, len(several)) for size in pieces.BLOCK_SIZES}
-    tried = [layout_of(several, size, pieces.COSTS[device]).cost for size in sizes]
-    assert cheapest_layout(several, device).cost == min(tried)
-
-
 # ---------------------------------------------------------------------- memory
 
 
