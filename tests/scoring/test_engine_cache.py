@@ -119,4 +119,4 @@ def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -
 def test_an_answer_longer_than_its_text_is_read_from_the_end() -> None:
     scores = SharedScores([Text([1, 2, 3], 1)])
     scores.receive(0, Returned(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
-    assert scores.row(0).logprobs.tolist() == [-1.0, -2.0]
+    assert scores.answer(0).loglikelihood == -2.0
