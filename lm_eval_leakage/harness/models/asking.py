@@ -189,17 +189,12 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
 FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
+STAND_INS: Mapping[str, tuple[Any, ...]] = {  # dummy requests for a rank that has none of its own
+    "loglikelihood": ("Skipped", " question"),
+    "generate_until": ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0}),
+    "token_scores": ("Skipped question",),
+}
 ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
-
-
-def stand_in(method: str) -> Instance:
-    """A dummy request for a rank that has none of its own."""
-    arguments: tuple[Any, ...] = ("Skipped", " question")
-    if method == "generate_until":
-        arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
-    elif method == "token_scores":
-        arguments = ("Skipped question",)
-    return Instance(method, {}, arguments, 0)
 
 
 def engine_answers(
@@ -339,7 +334,7 @@ class BackendAnswers:
     def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
         """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
         requests: list[Any] = [*self._requests(remaining)]
-        requests += [requests[0] if requests else stand_in(self.method)] * n_padding
+        requests += [requests[0] if requests else Instance(self.method, {}, STAND_INS[self.method], 0)] * n_padding
         try:
             trouble = self._sent(remaining, requests)
         except Exception as error:

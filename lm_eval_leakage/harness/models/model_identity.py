@@ -190,15 +190,15 @@ def _weights(model: object) -> str | None:
         return None
     import torch
 
-    digest, seen = blake2b(digest_size=8), False
-    for name, weight in named():
-        if not isinstance(weight, torch.Tensor):  # an object that only resembles a torch model
-            return None
-        if weight.is_meta or hasattr(weight, "to_local"):
-            return None
+    digest, weights = blake2b(digest_size=8), [*named()]
+    # the weights of an object that only resembles a torch model are no tensors
+    if not weights or any(
+        not isinstance(weight, torch.Tensor) or weight.is_meta or hasattr(weight, "to_local") for _, weight in weights
+    ):
+        return None
+    for name, weight in weights:
         values = weight.detach().reshape(-1)
         step = max(1, values.numel() // VALUES)
         told = values[::step][:VALUES].contiguous().view(torch.uint8).cpu().numpy().tobytes()
         digest.update(f"{name} {tuple(weight.shape)}".encode() + told)
-        seen = True
-    return digest.hexdigest() if seen else None
+    return digest.hexdigest()

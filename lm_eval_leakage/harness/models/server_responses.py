@@ -20,9 +20,8 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from time import sleep
+from time import sleep, time
 from typing import Any
 
 import requests
@@ -241,11 +240,9 @@ def seconds_asked(text: str) -> float | None:
         seconds = float(text)
     except ValueError:
         try:
-            when = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
+            seconds = max(0.0, parsedate_to_datetime(text).timestamp() - time())
+        except (TypeError, ValueError, OverflowError):
             return None
-        at = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
-        seconds = max(0.0, (at - datetime.now(timezone.utc)).total_seconds())
     return seconds if 0 <= seconds < math.inf else None
 
 
