@@ -60,11 +60,6 @@ def checkpoint(folder: Path, name: str = "llama", config: dict[str, Any] | None 
     return str(folder)
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return checkpoint(tmp_path_factory.mktemp("llama"))
-
-
 def lm_of(model: str, **arguments: Any) -> PrefixTreeLM:
     return PrefixTreeLM(pretrained=model, device="cpu", **({"max_length": 100, "dtype": "float32"} | arguments))
 

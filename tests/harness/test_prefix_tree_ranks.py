@@ -16,7 +16,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.models import prefix_tree_lm
 from lm_eval_leakage.scoring.scorers import TreeScorer
 from tests.harness.launched import free_port, launched_as
-from tests.harness.test_prefix_tree_lm import asked, checkpoint, lm_of
+from tests.harness.test_prefix_tree_lm import asked, lm_of
 from tests.harness.test_ranks import MANY
 from tests.harness.test_task import TASK
 
@@ -49,14 +49,13 @@ def hold_one_model(number: int, port: int, model: str, folder: str) -> None:
 
 @pytest.mark.model  # starts processes
 @pytest.mark.filterwarnings("ignore")
-def test_processes_that_hold_one_model_read_the_same_pieces(tmp_path: Path) -> None:
-    model = checkpoint(tmp_path / "model")
-    mp.start_processes(hold_one_model, (free_port(), model, str(tmp_path)), nprocs=2, start_method="fork")
+def test_processes_that_hold_one_model_read_the_same_pieces(llama, tmp_path: Path) -> None:
+    mp.start_processes(hold_one_model, (free_port(), llama, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
     own = [told.pop("own") for told in (first, second)]
     assert first == second
     assert (first["way"], first["agreed"], first["after"]) == ("tree attention", BUDGET, BUDGET // 2)
-    alone = [value for value, _ in lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)]
+    alone = [value for value, _ in lm_of(llama).loglikelihood(asked(PAIRS), disable_tqdm=True)]
     assert [value for value, _ in first["answers"]] == pytest.approx(alone, abs=1e-3)
     for answers, right in zip(own, (alone[5:12], alone[:7]), strict=True):
         assert [value for value, _ in answers] == pytest.approx(right, abs=1e-3)
@@ -89,16 +88,15 @@ def answers_of(samples: list[dict]) -> dict[tuple[int, str], list[float]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("arguments", ["", ",tp_plan=auto"], ids=["data parallel", "tensor parallel"])
 def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them(
-    questions_file, tmp_path, arguments
+    llama, questions_file, tmp_path, arguments
 ) -> None:
-    model = checkpoint(tmp_path / "model")
     metadata = questions_file(MANY[:5]) | {"control_form": False}
     mp.start_processes(
-        run_audit, (free_port(), model, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork"
+        run_audit, (free_port(), llama, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork"
     )
     assert sorted(file.name for file in tmp_path.glob("samples_*")) == ["samples_0.json"]
     samples = json.loads((tmp_path / "samples_0.json").read_text())
-    alone = audited(model, "", metadata, str(tmp_path / "alone"))
+    alone = audited(llama, "", metadata, str(tmp_path / "alone"))
     assert alone is not None
     found, right = answers_of(samples), answers_of(alone["samples"][TASK])
     assert len(samples) == len(found)  # each question once
@@ -111,12 +109,11 @@ def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("memory", "places"), [("30KB", {"disk"}), ("40KB", {"cpu", "disk"})])
-def test_layers_on_other_devices_or_on_disk_change_no_answer(tmp_path, memory, places) -> None:
-    model = checkpoint(tmp_path / "model")
+def test_layers_on_other_devices_or_on_disk_change_no_answer(llama, tmp_path, memory, places) -> None:
     offloaded = {"parallelize": True, "max_cpu_memory": memory, "offload_folder": str(tmp_path / "offloaded")}
-    lm = lm_of(model, **offloaded)
+    lm = lm_of(llama, **offloaded)
     assert set(map(str, lm.model.hf_device_map.values())) == places
     assert lm.choice.scorer is not None
     assert lm.choice.scorer.name == "tree attention"
-    alone = lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)
+    alone = lm_of(llama).loglikelihood(asked(PAIRS), disable_tqdm=True)
     assert lm.loglikelihood(asked(PAIRS), disable_tqdm=True) == alone

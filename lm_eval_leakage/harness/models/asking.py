@@ -41,7 +41,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     request_key,
 )
 from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
@@ -399,12 +399,12 @@ class BackendAnswers:
 def checked(method: str, response: object, request: str) -> Answer | Broken:
     """A backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenScores):
-        fault = next(filter(None, map(fault_of, response.loglikelihoods)), "")
+        fault = fault_among(response.loglikelihoods)
         return Broken(fault) if fault else response
     if method == "generate_until" and isinstance(response, str):
         return response
     if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
-        if fault := fault_of(response[0], request):
+        if fault := fault_of(response[0], f"the backend answered {request}"):
             return Broken(fault)
         answer = float(response[0]), bool(response[1])
         return response if type(response) is tuple and response == answer else answer  # not in memory twice
