@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import subprocess
 import sys
@@ -106,7 +107,8 @@ def test_every_backend_of_ours_that_shares_prefixes_has_one_of_the_harness_to_fa
 
 
 @pytest.mark.parametrize("n", [31, 300])
-def test_many_questions_are_estimated_from_some(n: int, caplog) -> None:
+def test_many_questions_are_estimated_from_some(n: int, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SECONDS_OF_TOKENISING", math.inf)
     asked = requests(n, orders) + requests(n, orders, TASKS[1])
     with caplog.at_level("INFO"):
         announced(Bytes(), "loglikelihood", asked)
