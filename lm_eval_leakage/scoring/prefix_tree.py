@@ -293,10 +293,7 @@ class Lengths:
 
 
 def estimated(
-    questions: Sequence[Sequence[IntArray]],
-    n_questions: int,
-    lengths: Lengths | None = None,
-    block: int = ENGINE_BLOCK,
+    questions: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
 ) -> TokenEstimate:
     """Of all `n_questions`, from the tokenised texts about a random sample of them. A question without texts counts.
 
@@ -305,11 +302,11 @@ def estimated(
 
     lengths: a regression on them removes the part of the error that comes from drawing long or short questions
     """
-    whole = token_counts((text for question in questions for text in question), block)
+    whole = token_counts(text for question in questions for text in question)
     n = len(questions)
     if n >= n_questions or not n:
         return TokenEstimate(whole, token_counts([]), n, n_questions)
-    each = np.array([astuple(token_counts(question, block)) for question in questions], np.float64)
+    each = np.array([astuple(token_counts(question)) for question in questions], np.float64)
     shared = (each.sum(axis=0) - astuple(whole)) / max(1, n - 1)
     mean, deviation = _regressed(each, lengths or Lengths([[]] * n, []))
     totals = n_questions * (mean - shared) + shared

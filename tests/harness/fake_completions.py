@@ -205,6 +205,13 @@ def served(
         thread.join()
 
 
+@contextmanager
+def served_chat(post: Callable[[Response], Any]) -> Iterator[dict[str, str]]:
+    """The arguments of a model behind the chat completions of a server."""
+    with served(lambda _, sent: post(sent)) as url:
+        yield {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL}
+
+
 def serving(fake: FakeServer) -> AbstractContextManager[str]:
     """The URL of its completions."""
     return served(lambda _, sent: fake.answer(sent))

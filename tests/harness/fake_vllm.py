@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.scoring.test_engine_cache import logprob
+from tests.scoring.test_engine_cache import BlockCache, logprob
 
 COUNTER = "vllm:num_preemptions"
 IMPORTED = ("lm_eval.models.vllm_causallms", "lm_eval_leakage.harness.models.vllm_engine")
@@ -103,7 +103,7 @@ class LLM:
         cache = SimpleNamespace(block_size=self.is_like.block)
         self.llm_engine = SimpleNamespace(model_config=model, vllm_config=SimpleNamespace(cache_config=cache))
         self.rng = random.Random(0)
-        self.cached: set[tuple[Any, ...]] = set()
+        self.cache = BlockCache(self.is_like.block, self.is_like.forgets)
         self.calls: list[list[tuple[tuple[int, ...], Any, Any, Any]]] = []  # prompt, parameters, salt, LoRA adapter
         self.n_computed, self.n_interrupted = 0, 0.0
 
@@ -127,9 +127,8 @@ class LLM:
         self.calls[-1].append((tokens, asked, salt, adapter))
         skip = getattr(asked, "skip_reading_prefix_cache", None)
         reads = self.is_like.caches and not (asked.prompt_logprobs is not None if skip is None else skip)
-        n_cached = self._n_cached(tokens, (salt, adapter)) if reads else 0
+        n_cached = self.cache.read(tokens, (salt, adapter), reads)
         self.n_computed += len(tokens) - n_cached
-        self._keep(tokens, (salt, adapter))
         listed = None if asked.prompt_logprobs is None else self._listed(tokens, n_cached)
         if listed is not None:
             flat = getattr(asked, "flat_logprobs", False)
@@ -140,18 +139,6 @@ class LLM:
             num_cached_tokens=0 if interrupted else n_cached,
             outputs=[SimpleNamespace(logprobs=generated, text="generated")],
         )
-
-    def _n_cached(self, tokens: tuple[int, ...], of: tuple[Any, Any]) -> int:
-        n_cached, block = 0, self.is_like.block
-        while n_cached + block < len(tokens) and (*of, tokens[: n_cached + block]) in self.cached:
-            n_cached += block
-        return n_cached
-
-    def _keep(self, tokens: tuple[int, ...], of: tuple[Any, Any]) -> None:
-        block = self.is_like.block
-        self.cached |= {(*of, tokens[:stop]) for stop in range(block, len(tokens) + 1, block)}
-        if self.is_like.forgets:
-            self.cached = {key for key in self.cached if self.rng.random() >= self.is_like.forgets}
 
     def _listed(self, tokens: tuple[int, ...], n_cached: int) -> list[Candidates]:
         computed = [candidates_at(tokens[: end + 1]) for end in range(n_cached + 1, len(tokens))]

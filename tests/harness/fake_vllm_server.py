@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.harness.fake_completions import LIKELIEST, Raw, Status, logprob, served
+from tests.scoring.test_engine_cache import BlockCache
 
 BLOCK = 4
 
@@ -30,7 +31,7 @@ class FakeVllm:
     asked: list[dict[str, Any]] = field(default_factory=list)
     n_computed: int = 0
     n_preempted: int = 0
-    blocks: set[tuple[Any, ...]] = field(default_factory=set)
+    cache: BlockCache = field(default_factory=lambda: BlockCache(BLOCK))
     lock: Any = field(default_factory=threading.Lock)
 
     @property
@@ -42,9 +43,9 @@ class FakeVllm:
             number = len(self.asked)
             self.asked.append(sent)
             wanted, tokens = sent["sampling_params"], sent["token_ids"]
-            n_cached = 0 if wanted.get("skip_reading_prefix_cache", "prompt_logprobs" in wanted) else self.cached(sent)
+            skips = wanted.get("skip_reading_prefix_cache", "prompt_logprobs" in wanted)
+            n_cached = self.cache.read(tokens, sent["cache_salt"], not skips)
             self.n_computed += len(tokens) - n_cached
-            self.blocks |= {(sent["cache_salt"], *tokens[:end]) for end in range(BLOCK, len(tokens) + 1, BLOCK)}
         if number in self.fails:
             return Status(self.fails[number])
         found = {"prompt_logprobs": self.rows(tokens, n_cached), "choices": [self.choice(sent)]}
@@ -54,12 +55,6 @@ class FakeVllm:
         if self.says_cached:
             found["usage"] = {"prompt_tokens_details": {"cached_tokens": told}}
         return found
-
-    def cached(self, sent: dict[str, Any]) -> int:
-        tokens, end = sent["token_ids"], 0
-        while end + BLOCK < len(tokens) and (sent["cache_salt"], *tokens[: end + BLOCK]) in self.blocks:
-            end += BLOCK
-        return end
 
     def rows(self, tokens: list[int], n_cached: int) -> list[Any]:
         rows: list[Any] = []

@@ -177,17 +177,20 @@ def loses_dawn(answers, requests, _):
     return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
 
 
-def fails_on_dawn(answers, requests, _):
-    if any(map(of_dawn, requests)):
-        raise ArithmeticError("no dawn here")
-    return answers
+def fails_on(word: str):
+    def answer(answers, requests, _):
+        if any(word in request.args[0] for request in requests):
+            raise ArithmeticError(f"no {word} here")
+        return answers
+
+    return answer
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         (loses_dawn, "the backend gave 0 answers to 120 requests, so they cannot be matched"),
-        (fails_on_dawn, "the backend failed on it (ArithmeticError('no dawn here'))"),
+        (fails_on("dawn"), "the backend failed on it (ArithmeticError('no dawn here'))"),
     ],
 )
 def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions_file, answer, reason) -> None:
@@ -255,33 +258,32 @@ def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) 
     assert lm.calls == 1 + 1 + IN_A_ROW  # the check for the method, all together, then single questions
 
 
-def test_a_backend_that_says_that_it_reports_as_it_goes_is_called_once(
-    named, questions_file, tmp_path, monkeypatch
-) -> None:
-    calls: list[int] = []
-
-    def at_once(self, requests):
-        calls.append(len(requests))
-        return FakeLM.loglikelihood(self, requests)
-
-    monkeypatch.setattr(named, "loglikelihood", at_once)
-    monkeypatch.setattr(named, "reports_as_it_goes", True, raising=False)
-    run(questions_file([GOOD | {"question": f"Number {i}?"} for i in range(20)]), tmp_path)
-    assert [n_requests for n_requests in calls if n_requests] == [480], "0: the check for the method"
-
-
-def test_a_backend_that_reports_at_the_end_is_called_in_portions(named, questions_file, tmp_path, monkeypatch) -> None:
-    calls: list[int] = []
+@pytest.fixture
+def calls(named, monkeypatch) -> list[int]:
+    """The numbers of requests in each call of a backend that reports nothing before it returns."""
+    found: list[int] = []
 
     def at_once(self, requests):
         if not requests:  # the check for the method
             return []
-        calls.append(len(requests))
-        if len(calls) == self.stops_after:
+        found.append(len(requests))
+        if len(found) == self.stops_after:
             raise KeyboardInterrupt
         return FakeLM.loglikelihood(self, requests)
 
     monkeypatch.setattr(named, "loglikelihood", at_once)
+    return found
+
+
+def test_a_backend_that_says_that_it_reports_as_it_goes_is_called_once(
+    named, calls, questions_file, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(named, "reports_as_it_goes", True, raising=False)
+    run(questions_file([GOOD | {"question": f"Number {i}?"} for i in range(20)]), tmp_path)
+    assert calls == [480]
+
+
+def test_a_backend_that_reports_at_the_end_is_called_in_portions(named, calls, questions_file, tmp_path) -> None:
     docs = [GOOD | {"question": f"Number {i}?"} for i in range(100)]
     named.stops_after = 2
     with pytest.raises(KeyboardInterrupt):
@@ -293,15 +295,10 @@ def test_a_backend_that_reports_at_the_end_is_called_in_portions(named, question
 
 
 def test_neighbouring_questions_that_all_fail_are_the_only_ones_skipped(questions_file) -> None:
-    def fails_on_mars(answers, requests, _):
-        if any("Mars" in request.args[0] for request in requests):
-            raise ArithmeticError("no Mars here")
-        return answers
-
     docs = [
         GOOD | {"question": f"Colour {number} on {'Mars' if 20 <= number < 30 else 'Earth'}?"} for number in range(60)
     ]
-    results = evaluate(Misbehaving(fails_on_mars), questions_file(docs))
+    results = evaluate(Misbehaving(fails_on("Mars")), questions_file(docs))
     assert results["results"][TASK]["skipped,max_order"] == 10
 
 

@@ -13,13 +13,14 @@ from lm_eval_leakage.harness.models.chat_echo import (
     ECHOED,
     KNOWN_QUESTION,
     ChatCompletionsEchoLM,
+    TokenTold,
     conversation,
     frame_in,
     tokens_told,
 )
-from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, told_of
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, proven
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer
-from tests.harness.fake_completions import Status, served
+from tests.harness.fake_completions import Status, served_chat
 from tests.harness.fake_hosted import (
     MODEL,
     closed,
@@ -57,9 +58,8 @@ def without_pauses(monkeypatch) -> None:
 
 def answers(post, pairs=PAIRS, **given):
     requests = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(pairs)]
-    with served(lambda _, sent: post(sent)) as url:
-        lm = ChatCompletionsEchoLM(base_url=url.replace("/completions", "/chat/completions"), model=MODEL, **given)
-        return lm.loglikelihood(requests)
+    with served_chat(post) as arguments:
+        return ChatCompletionsEchoLM(**arguments, **given).loglikelihood(requests)
 
 
 @SERVERS
@@ -71,10 +71,9 @@ def test_a_continuation_gets_the_sum_over_its_own_tokens(post, render, n_concurr
 
 @SERVERS
 def test_a_server_is_proven_by_a_known_conversation(post, render) -> None:
-    with served(lambda _, sent: post(sent)) as url:
-        lm = ChatCompletionsEchoLM(base_url=url.replace("/completions", "/chat/completions"), model=MODEL)
-        n_tokens = len(tokens_of(KNOWN_TEXT.strip()))
-        assert f"{n_tokens} tokens of a known one" in told_of(lm)
+    n_tokens = len(tokens_of(KNOWN_TEXT.strip()))
+    with served_chat(post) as arguments:
+        assert f"{n_tokens} tokens of a known one" in proven(ChatCompletionsEchoLM, arguments)
 
 
 def test_a_token_is_the_most_likely_one_where_the_server_says_its_rank() -> None:
@@ -134,8 +133,8 @@ def test_a_pair_without_a_valid_response_has_no_answer_and_the_others_have_their
 
 
 def audited(post, questions_file) -> list[dict]:
-    with served(lambda _, sent: post(sent)) as url:
-        lm = ChatCompletionsEchoLM(base_url=url.replace("/completions", "/chat/completions"), model=MODEL)
+    with served_chat(post) as arguments:
+        lm = ChatCompletionsEchoLM(**arguments)
         return lines(evaluate(lm, questions_file([GOOD]) | {"control_form": False}), "max_order")
 
 
@@ -165,22 +164,22 @@ def test_turns_of_a_chat_template_are_sent_as_they_are_and_a_begun_answer_is_con
     assert conversation(JsonChatStr(json.dumps(begun)), " so")[-1]["content"] == "Because so"
 
 
+def told(tokens: list[str]) -> list[TokenTold]:
+    return tokens_told({"prompt": [{"logprobs": {"tokens": tokens, "token_logprobs": logprobs(tokens)}}]})
+
+
 def test_bytes_of_characters_do_not_hide_where_a_message_is() -> None:
-    known = tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))
-    response = {"prompt": [{"logprobs": {"tokens": known, "token_logprobs": logprobs(known)}}]}
-    frame = frame_in(tokens_told(response), ECHOED)
-    told = ["<|bos|>", "Wo", "?", *frame.before, "<0xC3>", "<0xA9>", " x", "\ufffd", "y", *frame.after]
-    tokens = tokens_told({"prompt": [{"logprobs": {"tokens": told, "token_logprobs": logprobs(told)}}]})
-    assert [token.text for token in frame.message(tokens, "é xßy")] == ["<0xC3>", "<0xA9>", " x", "\ufffd", "y"]
+    frame = frame_in(told(tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))), ECHOED)
+    tokens = ["<|bos|>", "Wo", "?", *frame.before, "<0xC3>", "<0xA9>", " x", "\ufffd", "y", *frame.after]
+    assert [token.text for token in frame.message(told(tokens), "é xßy")] == ["<0xC3>", "<0xA9>", " x", "\ufffd", "y"]
 
 
 def test_a_template_whose_mark_is_one_token_with_a_part_of_the_message_is_refused() -> None:
     known = tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))
     place = len(known) - known[::-1].index("The") - 1
     merged = [*known[: place - 2], "".join(known[place - 2 : place + 1]), *known[place + 1 :]]
-    response = {"prompt": [{"logprobs": {"tokens": merged, "token_logprobs": logprobs(merged)}}]}
     with pytest.raises(FaultyResponse, match="a token of the template"):
-        frame_in(tokens_told(response), ECHOED)
+        frame_in(told(merged), ECHOED)
 
 
 def test_a_url_of_other_than_chat_completions_is_refused() -> None:

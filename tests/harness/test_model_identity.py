@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,20 +152,18 @@ def test_another_file_of_the_same_size_and_time_under_the_name_is_noticed(folder
     assert identity(folder) != before
 
 
-@pytest.mark.usefixtures("later")
-def test_without_a_usable_memory_files_are_read_again(folder: Path, cache: Path) -> None:
-    first = identity(folder)
+def damaged(cache: Path) -> None:
     for file in cache.rglob("*"):
         if file.is_file():
             file.write_bytes(b"\xff")
-    assert identity(folder) == first
-    changed(folder / "model.safetensors", 5)
-    assert identity(folder) != first
 
 
-def test_without_a_cache_folder_models_are_identified_all_the_same(folder: Path, cache: Path) -> None:
-    cache.write_text("a file")
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("spoil", [damaged, lambda cache: shutil.rmtree(cache) or cache.write_text("a file")])
+def test_without_a_usable_memory_files_are_read_again(folder: Path, cache: Path, spoil) -> None:
     first = identity(folder)
+    spoil(cache)
+    assert identity(folder) == first
     changed(folder / "model.safetensors", 5)
     assert identity(folder) != first
 
@@ -179,10 +178,8 @@ def test_without_a_cache_folder_models_are_identified_all_the_same(folder: Path,
 def test_answers_to_another_template_or_system_instruction_are_kept_apart(
     folder: Path, asked_with: dict[str, Any]
 ) -> None:
-    arguments = {"pretrained": str(folder)}
-    plain = identity_of(Evaluation(None, model="hf", model_args=arguments))
-    asked = identity_of(Evaluation(None, model="hf", model_args=arguments, asked_with=asked_with))
-    assert plain != asked
+    evaluation = Evaluation(None, model="hf", model_args={"pretrained": str(folder)})
+    assert identity_of(evaluation) != identity_of(replace(evaluation, asked_with=asked_with))
 
 
 def cached(hub: Path, name: str, commit: str, file: str, ref: str = "main") -> None:

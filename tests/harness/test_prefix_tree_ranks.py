@@ -3,49 +3,62 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch
 import torch.multiprocessing as mp
 from lm_eval import simple_evaluate
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.models import prefix_tree_lm
+from lm_eval_leakage.scoring.scorers import TreeScorer
 from tests.harness.launched import free_port, launched_as
-from tests.harness.shared_model import BUDGET, PAIRS
-from tests.harness.test_prefix_tree_lm import asked, checkpoint, lm_of
+from tests.harness.test_prefix_tree_lm import asked, lm_of
 from tests.harness.test_ranks import MANY
 from tests.harness.test_task import TASK
 
+PAIRS = [(f"Question {n}: what is it that is asked here?\n", f"A. {option}") for n in range(6) for option in "xyz"]
+OWN = PAIRS[5:12], PAIRS[:7]  # what each process lacks in its own response cache
+BUDGET = 64
+
+
+def hold_one_model(number: int, port: int, model: str, folder: str) -> None:
+    """One of two processes that hold one model; in each, memory runs out once."""
+    launched_as(number, port)
+    # each process reads its own free memory
+    prefix_tree_lm.default_max_tokens = lambda *_: BUDGET + 10 * number
+    lm = lm_of(model, tp_plan="auto")
+    told: dict[str, object] = {"agreed": lm.budget.max_tokens, "way": lm.choice.scorer.name}
+    advance, failed = TreeScorer._advance, []
+
+    def runs_out_once(self, *args):
+        if not failed:
+            failed.append(True)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return advance(self, *args)
+
+    TreeScorer._advance = runs_out_once
+    told["answers"] = lm.loglikelihood(asked(PAIRS), disable_tqdm=True)
+    told["after"] = lm.budget.max_tokens
+    told["own"] = lm.loglikelihood(asked(OWN[number]), disable_tqdm=True)
+    Path(folder, f"told_{number}").write_text(json.dumps(told))
+
 
 @pytest.mark.model  # starts processes
-def test_processes_that_hold_one_model_read_the_same_pieces(tmp_path: Path) -> None:
-    model = checkpoint(tmp_path / "model")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    script = Path(__file__).parent / "shared_model.py"
-    done = subprocess.run(
-        [*command, str(script), model, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.mark.filterwarnings("ignore")
+def test_processes_that_hold_one_model_read_the_same_pieces(llama, tmp_path: Path) -> None:
+    mp.start_processes(hold_one_model, (free_port(), llama, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
     own = [told.pop("own") for told in (first, second)]
     assert first == second
     assert (first["way"], first["agreed"], first["after"]) == ("tree attention", BUDGET, BUDGET // 2)
-    alone = [value for value, _ in lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)]
+    alone = [value for value, _ in lm_of(llama).loglikelihood(asked(PAIRS), disable_tqdm=True)]
     assert [value for value, _ in first["answers"]] == pytest.approx(alone, abs=1e-3)
-    right = {str(pair): value for pair, value in zip(PAIRS, alone, strict=True)}
-    for told, asked_of_it in zip(own, (PAIRS[5:12], PAIRS[:7]), strict=True):
-        assert list(told) == [str(pair) for pair in asked_of_it]
-        assert [value for value, _ in told.values()] == pytest.approx([right[pair] for pair in told], abs=1e-3)
+    for answers, right in zip(own, (alone[5:12], alone[:7]), strict=True):
+        assert [value for value, _ in answers] == pytest.approx(right, abs=1e-3)
 
 
 def run_audit(number: int, port: int, model: str, arguments: str, metadata: dict, folder: str) -> None:
@@ -75,16 +88,15 @@ def answers_of(samples: list[dict]) -> dict[tuple[int, str], list[float]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("arguments", ["", ",tp_plan=auto"], ids=["data parallel", "tensor parallel"])
 def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them(
-    questions_file, tmp_path, arguments
+    llama, questions_file, tmp_path, arguments
 ) -> None:
-    model = checkpoint(tmp_path / "model")
     metadata = questions_file(MANY[:5]) | {"control_form": False}
     mp.start_processes(
-        run_audit, (free_port(), model, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork"
+        run_audit, (free_port(), llama, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork"
     )
     assert sorted(file.name for file in tmp_path.glob("samples_*")) == ["samples_0.json"]
     samples = json.loads((tmp_path / "samples_0.json").read_text())
-    alone = audited(model, "", metadata, str(tmp_path / "alone"))
+    alone = audited(llama, "", metadata, str(tmp_path / "alone"))
     assert alone is not None
     found, right = answers_of(samples), answers_of(alone["samples"][TASK])
     assert len(samples) == len(found)  # each question once
@@ -97,12 +109,11 @@ def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("memory", "places"), [("30KB", {"disk"}), ("40KB", {"cpu", "disk"})])
-def test_layers_on_other_devices_or_on_disk_change_no_answer(tmp_path, memory, places) -> None:
-    model = checkpoint(tmp_path / "model")
+def test_layers_on_other_devices_or_on_disk_change_no_answer(llama, tmp_path, memory, places) -> None:
     offloaded = {"parallelize": True, "max_cpu_memory": memory, "offload_folder": str(tmp_path / "offloaded")}
-    lm = lm_of(model, **offloaded)
+    lm = lm_of(llama, **offloaded)
     assert set(map(str, lm.model.hf_device_map.values())) == places
     assert lm.choice.scorer is not None
     assert lm.choice.scorer.name == "tree attention"
-    alone = lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)
+    alone = lm_of(llama).loglikelihood(asked(PAIRS), disable_tqdm=True)
     assert lm.loglikelihood(asked(PAIRS), disable_tqdm=True) == alone

@@ -19,12 +19,10 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.models import processes
 from lm_eval_leakage.harness.models.processes import (
-    all_equal,
     asked_by_any,
     from_first,
     is_first,
-    least_of_all,
-    on_all,
+    of_every,
     refuse_wrong_rank,
 )
 from tests.fakes import FakeLM, by_hash
@@ -58,41 +56,38 @@ class RankedLM(FakeLM):
         dist.barrier()
 
 
-def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
+def meet(rank: int, world_size: int, folder: str) -> None:
     os.environ |= {"HF_HUB_OFFLINE": "1", "RANK": str(rank), "WORLD_SIZE": str(world_size)}
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
+
+
+def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
+    meet(rank, world_size, folder)
     results = evaluate(RankedLM(), metadata)
     if results is not None:
         found = results["results"][TASK], results.get("leakage_details", {}).get(TASK)
         Path(folder, "found.json").write_text(json.dumps(found))
-    Path(folder, f"all_{rank}").write_text(str([on_all(rank == 0), on_all(True), on_all(False)]))
+    Path(folder, f"all_{rank}").write_text(str(of_every(rank)))
     dist.destroy_process_group()
 
 
 @pytest.mark.model  # starts several interpreters in sequence
 @pytest.mark.filterwarnings("ignore")
-def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
-    metadata = questions_file([*DOCS, *COLOURS])
+@pytest.mark.parametrize(("shard", "n_own"), [(None, len(DOCS) + len(COLOURS)), ("1/3", 22), ("90/91", 0)])
+def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(
+    questions_file, tmp_path, shard, n_own
+) -> None:
+    metadata = questions_file([*DOCS, *COLOURS]) | ({"shard": shard} if shard else {})
     alone = evaluate(FakeLM(by_hash), metadata)
     mp.start_processes(run_rank, (2, metadata, str(tmp_path)), nprocs=2, start_method="fork")
     row, details = json.loads((tmp_path / "found.json").read_text())
     assert row == pytest.approx(dict(alone["results"][TASK]), nan_ok=True)
-    assert details["verdict"] == pytest.approx(alone["leakage_details"][TASK]["verdict"], nan_ok=True)
-    assert (details["verdict"]["basis"], details["verdict"]["n"]) == ("control", 3 + len(COLOURS))
-    for rank in range(2):  # what only the first process finds is not found by all
-        assert (tmp_path / f"all_{rank}").read_text() == str([False, True, False])
-
-
-@pytest.mark.model  # starts several interpreters in sequence
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("shard", "n_own"), [("1/3", 22), ("90/91", 0)])
-def test_a_shards_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path, shard, n_own) -> None:
-    metadata = questions_file([*DOCS, *COLOURS]) | {"shard": shard}
-    alone = evaluate(FakeLM(by_hash), metadata)
-    mp.start_processes(run_rank, (2, metadata, str(tmp_path)), nprocs=2, start_method="fork")
-    row, _ = json.loads((tmp_path / "found.json").read_text())
-    assert row == pytest.approx(dict(alone["results"][TASK]), nan_ok=True)
     assert row["sample_len"] == alone["n-samples"][TASK]["effective"] == n_own
+    if shard is None:
+        assert details["verdict"] == pytest.approx(alone["leakage_details"][TASK]["verdict"], nan_ok=True)
+        assert (details["verdict"]["basis"], details["verdict"]["n"]) == ("control", 3 + len(COLOURS))
+    for rank in range(2):  # what only the first process finds is not found by all
+        assert (tmp_path / f"all_{rank}").read_text() == str([0, 1])
 
 
 @pytest.mark.parametrize(("world_size", "tp_size", "warned"), [(1, None, True), (1, 2, False), (2, None, False)])
@@ -137,8 +132,7 @@ class Replica(Kept):
 def run_kept(rank: int, world_size: int, kind: type, stop_after: int | None, metadata: dict, folder: str) -> None:
     import lm_eval.api.registry
 
-    os.environ |= {"HF_HUB_OFFLINE": "1", "RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
+    meet(rank, world_size, folder)
     lm = kind(stop_after)
     lm_eval.api.registry.get_model = lambda name: type(
         "Maker", (), {"create_from_arg_string": staticmethod(lambda *_: lm)}
@@ -217,8 +211,8 @@ def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(q
 
 def agree(rank: int, world_size: int, folder: str) -> None:
     processes.PATIENCE = timedelta(seconds=2)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
-    told = [least_of_all(100 - rank), from_first(f"of {rank}"), all_equal("same"), all_equal(rank), is_first()]
+    meet(rank, world_size, folder)
+    told = [of_every(rank), from_first(f"of {rank}"), is_first()]
     try:
         refuse_wrong_rank(0, 2)  # like a backend that numbers the processes of each node from 0
     except ValueError as error:
@@ -228,7 +222,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
     Path(folder, f"told_{rank}").write_text(json.dumps(told))
     if rank == 0:
         try:
-            least_of_all(1, in_step=True)  # the other one does not call it
+            of_every(1, in_step=True)  # the other one does not call it
         except RuntimeError as error:
             Path(folder, "alone").write_text(str(error))
     dist.barrier()
@@ -241,8 +235,8 @@ def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
     union = [["c", 1], ["a", 1], ["a", 1], ["b", {}]]
-    assert first == [99, "of 0", True, False, True, None, union]
-    assert second[6:] == [None, union]
-    assert second[:5] == [99, "of 0", True, False, False]
-    assert second[5].startswith("this process is number 1 of 2, but the model says 0")
+    assert first == [[0, 1], "of 0", True, None, union]
+    assert second[4:] == [None, union]
+    assert second[:3] == [[0, 1], "of 0", False]
+    assert second[3].startswith("this process is number 1 of 2, but the model says 0")
     assert "run again with a lower max_tokens" in (tmp_path / "alone").read_text()

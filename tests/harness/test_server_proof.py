@@ -20,15 +20,18 @@ from tests.harness.fake_completions import (
     in_logprobs,
     right_response,
     served,
+    served_chat,
     serving,
     with_value,
 )
 from tests.harness.fake_hosted import logprobs, openai_chat, together_chat
 
+UNREACHABLE = {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}
+
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.models.server_proof.sleep", lambda seconds: None)
+    monkeypatch.setattr("lm_eval_leakage.harness.models.server_responses.sleep", lambda seconds: None)
 
 
 def found(server: FakeServer) -> str:
@@ -131,10 +134,6 @@ def test_what_a_server_is_not_ready_to_answer_is_left_to_the_run(status) -> None
     assert found(FakeServer(lambda response: Status(status))) == ""
 
 
-def test_a_server_that_cannot_be_reached_is_left_to_the_run() -> None:
-    assert proven(ByteCompletions, {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}) == ""
-
-
 def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     server = FakeServer(lambda response: Status(429).asking("7"), lambda number, _: number < 2)
     assert found(server)
@@ -142,14 +141,14 @@ def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
 
 
 def test_chat_completions_that_give_0_for_all_are_refused() -> None:
-    def post(_, sent):
+    def post(sent):
         response = together_chat(sent)
         for one in response["prompt"]:
             one["logprobs"]["token_logprobs"] = [None, *[0.0] * (len(logprobs(one["logprobs"]["tokens"])) - 1)]
         return response
 
-    with served(post) as url, pytest.raises(Unproven, match="get 0 nats each"):
-        proven(ChatCompletionsEchoLM, {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL})
+    with served_chat(post) as arguments, pytest.raises(Unproven, match="get 0 nats each"):
+        proven(ChatCompletionsEchoLM, arguments)
 
 
 def test_a_model_that_reads_responses_in_a_way_of_its_own_has_nothing_to_prove() -> None:
@@ -157,8 +156,7 @@ def test_a_model_that_reads_responses_in_a_way_of_its_own_has_nothing_to_prove()
         def parse_logprobs(self, outputs, tokens=None, ctxlens=None, **kwargs):
             return []
 
-    arguments = {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}
-    assert [proven(kind, arguments) for kind in (Other, object, None)] == ["", "", ""]
+    assert [proven(kind, UNREACHABLE) for kind in (Other, object, None)] == ["", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -197,12 +195,11 @@ def test_a_server_without_echo_is_refused_before_its_tokenizer_is_loaded(spoil) 
 
 
 def test_chat_completions_without_echo_are_refused_before_anything_else() -> None:
-    with served(lambda _, sent: openai_chat(sent)) as url:
-        arguments = {"base_url": url.replace("/completions", "/chat/completions"), "model": MODEL}
-        with pytest.raises(Unproven, match="no log-probabilities of the"):
-            refuse_without_echo(ChatCompletionsEchoLM, arguments)
+    with served_chat(openai_chat) as arguments, pytest.raises(Unproven, match="no log-probabilities of the"):
+        refuse_without_echo(ChatCompletionsEchoLM, arguments)
 
 
 def test_what_cannot_be_told_is_left_to_the_run() -> None:
     refused_early(FakeServer(lambda response: Status(503)))
-    refuse_without_echo(LocalCompletionsAPI, {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL})
+    refuse_without_echo(LocalCompletionsAPI, UNREACHABLE)
+    assert proven(ByteCompletions, UNREACHABLE) == ""

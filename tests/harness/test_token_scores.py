@@ -19,16 +19,10 @@ from lm_eval_leakage.records import TokenScores
 from lm_eval_leakage.scoring import tree_model as two_parts
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from tests.fakes import FakeLM, by_hash
-from tests.harness.test_prefix_tree_lm import checkpoint
 from tests.harness.test_task import evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 TEXTS = ["The sky is blue", "Öl", "x", "A much longer text than all of the others, with no end in sight"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return checkpoint(tmp_path_factory.mktemp("tiny"))
 
 
 def loaded(model: str, cls=HFLM, **options):
@@ -43,8 +37,8 @@ def scored(lm, texts: list[str] = TEXTS) -> list[TokenScores]:
     return answers
 
 
-def test_every_token_is_scored_against_the_models_own_distribution(model: str) -> None:
-    lm = loaded(model)
+def test_every_token_is_scored_against_the_models_own_distribution(llama: str) -> None:
+    lm = loaded(llama)
     for text, found in zip(TEXTS, scored(lm), strict=True):
         ids = lm.tok_encode(text, add_special_tokens=False)
         logits = lm.model(torch.tensor([[lm.prefix_token_id, *ids]])).logits[0, :-1].double()
@@ -56,10 +50,10 @@ def test_every_token_is_scored_against_the_models_own_distribution(model: str) -
         assert found.deviations == pytest.approx(np.sqrt((chances * logs**2).sum(axis=1) - mean**2), abs=1e-5)
 
 
-def test_neither_batches_nor_chunks_change_a_score(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = scored(loaded(model))
+def test_neither_batches_nor_chunks_change_a_score(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = scored(loaded(llama))
     monkeypatch.setattr(token_scores, "NUMBERS_AT_ONCE", 1000)
-    for lm in (loaded(model, batch_size=3), loaded(model, PrefixTreeLM)):
+    for lm in (loaded(llama, batch_size=3), loaded(llama, PrefixTreeLM)):
         reported = []
         lm.cache_hook = SimpleNamespace(add_partial=lambda *told, to=reported: to.append(told))
         for one, other in zip(alone, scored(lm), strict=True):
@@ -68,8 +62,8 @@ def test_neither_batches_nor_chunks_change_a_score(model: str, monkeypatch: pyte
         assert sorted(text for _, (text,), _ in reported) == sorted(TEXTS), "saved as they come"
 
 
-def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(model: str, monkeypatch) -> None:
-    lm = loaded(model, batch_size=4)
+def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(llama: str, monkeypatch) -> None:
+    lm = loaded(llama, batch_size=4)
     alone, sizes = scored(lm), []
     monkeypatch.setattr(two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * two_parts.vocabulary_size(lm.model)})
     hook = lm.model.get_output_embeddings().register_forward_hook(lambda _, given, out: sizes.append(out.shape))
@@ -83,8 +77,8 @@ def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(mod
         assert one.deviations == pytest.approx(other.deviations, abs=1e-5)
 
 
-def test_a_model_whose_head_cannot_be_separated_gives_the_whole_table(model: str, monkeypatch) -> None:
-    lm = loaded(model)
+def test_a_model_whose_head_cannot_be_separated_gives_the_whole_table(llama: str, monkeypatch) -> None:
+    lm = loaded(llama)
     alone = scored(lm)
 
     def refused(_: object) -> None:
@@ -92,14 +86,6 @@ def test_a_model_whose_head_cannot_be_separated_gives_the_whole_table(model: str
 
     monkeypatch.setattr(token_scores, "TwoParts", refused)
     assert scored(lm) == alone
-
-
-def test_the_sum_is_the_harness_loglikelihood_of_the_text(model: str) -> None:
-    lm = loaded(model)
-    requests = [Instance("loglikelihood", {}, ("", text), index) for index, text in enumerate(TEXTS)]
-    expected = [value for value, _ in lm.loglikelihood(requests, disable_tqdm=True)]
-    answers = lm.token_scores([Instance("token_scores", {}, (text,), i) for i, text in enumerate(TEXTS)])
-    assert [sum(answer.loglikelihoods) for answer in answers] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_backend_without_distributions_is_named_with_those_that_have_them() -> None:
@@ -113,8 +99,8 @@ def test_a_share_of_no_tokens_is_refused() -> None:
         TokenEvidence(0)
 
 
-def test_an_audit_by_token_scores_end_to_end(model: str, tmp_path: Path) -> None:
-    lm = HFLM(pretrained=model, device="cpu", dtype="float32", max_length=1000)
+def test_an_audit_by_token_scores_end_to_end(llama: str, tmp_path: Path) -> None:
+    lm = HFLM(pretrained=llama, device="cpu", dtype="float32", max_length=1000)
     results = evaluate(lm, tasks=["fresh_leakage_tokens"], limit=3, use_cache=str(tmp_path / "cache"))
     row = results["results"]["fresh_leakage_tokens"]
     assert row["skipped,token_evidence"] == 0

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.harness.models.request_tokens import backend_name
 from lm_eval_leakage.scoring import engine as engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
 from tests.harness.test_prefix_tree_lm import asked, tokenizer_over_bytes
@@ -126,7 +125,7 @@ def test_a_token_after_the_last_cached_block_is_asked_for_alone(module, model) -
     assert {asked.prompt_logprobs for _, asked, _, _ in holes} == {None}
 
 
-def test_portions_share_what_the_portion_before_knew_and_report_as_they_go(module, model, monkeypatch) -> None:
+def test_portions_share_what_the_engine_keeps_and_report_as_they_go(module, model, monkeypatch) -> None:
     monkeypatch.setattr(engine_scorer, "TOKENS_OF_FIRST_CALL", 200)
     monkeypatch.setattr(engine_scorer, "TOKENS_OF_CALL", 200)
     loaded = Loaded(module, model, Behaviour(block=4))
@@ -139,12 +138,9 @@ def test_portions_share_what_the_portion_before_knew_and_report_as_they_go(modul
     loaded.assert_equal(MIXED)
     assert sorted(pair for _, pair in reported) == sorted(pair for pair in MIXED if pair[1])
     assert len({calls for calls, _ in reported}) > 5, "answers come with the portions"
-    in_one = Loaded(module, model, Behaviour(block=4))
-    monkeypatch.undo()
-    answers(in_one.ours, ORDERS)
-    n_in_one, loaded.ours.model.n_computed = in_one.ours.model.n_computed, 0
+    loaded.ours.model.n_computed = 0
     answers(loaded.ours, ORDERS)
-    assert loaded.ours.model.n_computed == n_in_one
+    assert loaded.ours.model.n_computed < sum(len(stem + options) for stem, options in ORDERS) / 2
 
 
 def test_texts_are_asked_again_plainly_if_requests_were_interrupted(module, model, monkeypatch, caplog) -> None:
@@ -183,18 +179,16 @@ def test_an_engine_that_does_not_suit_is_used_as_by_vllm_with_one_line(
     assert loaded.ours.model.n_computed == loaded.stock.model.n_computed
 
 
-def test_the_tokens_that_are_announced_are_those_of_the_backend_that_scores(module, model) -> None:
-    for behaviour, name in ((Behaviour(), "vllm-prefix-tree"), (Behaviour(caches=False), "vllm")):
-        assert backend_name(Loaded(module, model, behaviour).ours) == name
-
-
 def test_an_engine_that_refuses_the_check_is_used_as_by_vllm(module, model, monkeypatch, caplog) -> None:
     def refuses(self: Any, texts: Any, salt: str) -> Any:
         raise ValueError("allowed_token_ids is not implemented\nhere")
 
     monkeypatch.setattr(module.VllmEngine, "last_tokens", refuses)
     Loaded(module, model, Behaviour()).assert_equal(MIXED)
-    assert "refuses what is asked of it (allowed_token_ids is not implemented); scoring as" in one_line(caplog)
+    assert (
+        "refuses what is asked of it (ValueError: allowed_token_ids is not implemented here); scoring as"
+        in one_line(caplog)
+    )
 
 
 def test_several_engines_are_used_as_by_vllm_with_one_line(module, model, monkeypatch, caplog) -> None:

@@ -98,16 +98,6 @@ def _t5() -> Tokenizer:
     return tokenizer
 
 
-def _bert() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre.BertPreTokenizer()
-    special = ["[UNK]", "[CLS]", "[SEP]"]
-    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=300, special_tokens=special))
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
-    return tokenizer
-
-
 # whether cuts between lines are known to be safe for them
 FAMILIES = {
     "GPT-2": (lambda: _byte_level(regex=True), True),
@@ -122,8 +112,7 @@ FAMILIES = {
     "Gemma": (_gemma, True),
     "Metaspace": (lambda: _sentencepiece(None, pre.Metaspace(prepend_scheme="always", split=True)), True),
     "T5": (_t5, False),
-    "BERT": (_bert, True),
-    # its vocabulary has entries across line breaks, beside bytes of other scripts too
+    # nothing splits it at line breaks, and its vocabulary has entries across them
     "bytes without a pattern": (_byte_level, False),
     # its words may begin with a line break
     "another pattern": (lambda: _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+")), False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -32,23 +33,37 @@ def plain(text: Text) -> tuple[float, bool]:
     return sum(map(logprob, scored)), all(map(is_greedy, scored))
 
 
+class BlockCache:
+    """Full blocks of the texts that an engine has read; a share `forgets` is lost after each text."""
+
+    def __init__(self, block: int, forgets: float = 0, seed: int = 0) -> None:
+        self.block, self.forgets, self.rng = block, forgets, random.Random(seed)
+        self.held: dict[tuple[object, ...], None] = {}  # in their order, so that what is lost is drawn by the seed
+
+    def read(self, tokens: Sequence[int], of: object = None, is_used: bool = True) -> int:
+        """The number of tokens that are there of a text, never its last one; all of it is kept from now on.
+
+        of: only texts of the same share blocks
+        """
+        n_cached, whole = 0, tuple(tokens)
+        while is_used and n_cached + self.block < len(whole) and (of, whole[: n_cached + self.block]) in self.held:
+            n_cached += self.block
+        self.held |= dict.fromkeys((of, whole[:stop]) for stop in range(self.block, len(whole) + 1, self.block))
+        if self.forgets:
+            self.held = {key: None for key in self.held if self.rng.random() >= self.forgets}
+        return n_cached
+
+
 class ToyEngine:
-    """Keeps full blocks of the texts it has read, forgets some at random, and never takes the last token from the
-    cache. Rows of cached tokens are left out or, where `whole`, hold garbage."""
+    """Rows of cached tokens are left out or, where `whole`, hold garbage."""
 
     def __init__(self, block: int, whole: bool, forgets: float, seed: int) -> None:
-        self.block, self.whole, self.forgets, self.rng = block, whole, forgets, random.Random(seed)
-        self.cached: set[tuple[int, ...]] = set()
-        self.n_computed = 0
+        self.whole, self.rng = whole, random.Random(seed)
+        self.cache = BlockCache(block, forgets, seed)
 
     def ask(self, text: Text) -> Returned:
         whole = tuple(text.tokens.tolist())
-        n_cached = 0
-        while n_cached + self.block < len(whole) and whole[: n_cached + self.block] in self.cached:
-            n_cached += self.block
-        self.n_computed += len(whole) - n_cached
-        self.cached |= {whole[:stop] for stop in range(self.block, len(whole) + 1, self.block)}
-        self.cached -= {prefix for prefix in sorted(self.cached) if self.rng.random() < self.forgets}
+        n_cached = self.cache.read(whole)
         logprobs = np.array([logprob(whole[: end + 1]) for end in range(1, len(whole))])
         greedy = np.array([is_greedy(whole[: end + 1]) for end in range(1, len(whole))])
         if not self.whole:
@@ -91,20 +106,6 @@ def test_answers_in_any_order_equal_those_of_texts_computed_alone(
         assert (answer.text, answer.loglikelihood, answer.greedy) == (number, *plain(text))
 
 
-@given(texts(), ENGINES)
-def test_the_holes_are_the_scored_tokens_that_no_answer_holds_each_once(some: list[Text], engine: ToyEngine) -> None:
-    some = in_order(some)
-    scores, known, scored = SharedScores(some), set(), set()
-    for number, text in enumerate(some):
-        returned = engine.ask(text)
-        scores.receive(number, returned)
-        whole = tuple(text.tokens.tolist())
-        known |= {whole[: end + 1] for end in range(returned.n_cached + 1, len(whole))}
-        scored |= {whole[: end + 1] for end in range(len(whole) - text.n_scored, len(whole))}
-    holes = [tuple(some[text].tokens[: depth + 1].tolist()) for text, depth in scores.holes()]
-    assert sorted(holes) == sorted(scored - known)
-
-
 def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
     scores = SharedScores([Text([1, 2, 3, 4], 3)])
     scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
@@ -119,4 +120,4 @@ def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -
 def test_an_answer_longer_than_its_text_is_read_from_the_end() -> None:
     scores = SharedScores([Text([1, 2, 3], 1)])
     scores.receive(0, Returned(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
-    assert scores.row(0).logprobs.tolist() == [-1.0, -2.0]
+    assert scores.answer(0).loglikelihood == -2.0

@@ -93,22 +93,6 @@ def test_a_text_needs_a_scored_token_and_one_before_it(n_tokens: int, n_scored: 
         Text([1] * n_tokens, n_scored)
 
 
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(0, 2**32))
-def test_texts_that_are_summed_together_are_rounded_as_if_summed_alone(lengths: list[int], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    tree = prefix_tree([Text(rng.integers(0, 3, length + 1), length) for length in lengths])
-    sums = PathSums(tree)
-    sums.logprobs[:] = -np.exp(rng.normal(0, 12, len(sums.logprobs)))
-    sums.greedy[:] = True
-    rows: dict[int, list[float]] = {}  # the log-likelihoods on the path of each text
-    path, begin = np.zeros(302), 0
-    for text, end, length in zip(tree.order, tree.targets_until, tree.lengths, strict=True):
-        path[tree.target_depths[begin:end]] = sums.logprobs[begin:end]
-        rows[text], begin = path[1:length].tolist(), end
-    for answer in sums.answers(len(tree.node_tokens)):
-        assert answer.loglikelihood == np.add.reduce(np.array(rows[answer.text]))
-
-
 def told(some) -> list[tuple[list[int], int]]:
     return [(text.tokens.tolist(), text.n_scored) for text in some]
 

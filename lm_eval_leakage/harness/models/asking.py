@@ -41,7 +41,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     request_key,
 )
 from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
@@ -189,17 +189,12 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
 FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
+STAND_INS: Mapping[str, tuple[Any, ...]] = {  # dummy requests for a rank that has none of its own
+    "loglikelihood": ("Skipped", " question"),
+    "generate_until": ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0}),
+    "token_scores": ("Skipped question",),
+}
 ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
-
-
-def stand_in(method: str) -> Instance:
-    """A dummy request for a rank that has none of its own."""
-    arguments: tuple[Any, ...] = ("Skipped", " question")
-    if method == "generate_until":
-        arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
-    elif method == "token_scores":
-        arguments = ("Skipped question",)
-    return Instance(method, {}, arguments, 0)
 
 
 def engine_answers(
@@ -339,7 +334,7 @@ class BackendAnswers:
     def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
         """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
         requests: list[Any] = [*self._requests(remaining)]
-        requests += [requests[0] if requests else stand_in(self.method)] * n_padding
+        requests += [requests[0] if requests else Instance(self.method, {}, STAND_INS[self.method], 0)] * n_padding
         try:
             trouble = self._sent(remaining, requests)
         except Exception as error:
@@ -404,12 +399,12 @@ class BackendAnswers:
 def checked(method: str, response: object, request: str) -> Answer | Broken:
     """A backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenScores):
-        fault = next(filter(None, map(fault_of, response.loglikelihoods)), "")
+        fault = fault_among(response.loglikelihoods)
         return Broken(fault) if fault else response
     if method == "generate_until" and isinstance(response, str):
         return response
     if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
-        if fault := fault_of(response[0], request):
+        if fault := fault_of(response[0], f"the backend answered {request}"):
             return Broken(fault)
         answer = float(response[0]), bool(response[1])
         return response if type(response) is tuple and response == answer else answer  # not in memory twice

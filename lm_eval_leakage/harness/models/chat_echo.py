@@ -23,7 +23,13 @@ from lm_eval.models.api_models import JsonChatStr
 from lm_eval.models.openai_completions import LocalChatCompletion
 
 from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, plain, posted, refusal
-from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer, ServerResponses, fault_of
+from lm_eval_leakage.harness.models.server_responses import (
+    TOKEN_ANSWERED,
+    FaultyResponse,
+    NoAnswer,
+    ServerResponses,
+    fault_among,
+)
 from lm_eval_leakage.texts import brief
 
 CHAT_COMPLETIONS = "/chat/completions"
@@ -107,8 +113,7 @@ class ChatResponses(ServerResponses):
 
 
 def fault_in(tokens: Sequence[TokenTold]) -> str:
-    fault = next(filter(None, (fault_of(token.logprob) for token in tokens)), "")
-    return fault.replace("the backend answered a request", "the server answered a token")
+    return fault_among((token.logprob for token in tokens), TOKEN_ANSWERED)
 
 
 class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]

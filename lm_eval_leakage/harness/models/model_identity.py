@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from lm_eval.utils import simple_parse_args_string
+from safetensors import SafetensorError, safe_open
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
@@ -50,16 +50,13 @@ def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
         if not files or not set(indexed.get("weight_map", {}).values()) <= {file.name for file in files}:
             return None
         return sum(map(_in_file, files))
-    except (OSError, ValueError, KeyError, struct.error):
+    except (OSError, ValueError, SafetensorError):
         return None
 
 
 def _in_file(file: Path) -> int:
-    """A safetensors file begins with the length of a JSON header, which has the shape of every tensor."""
-    with file.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        header = json.loads(stream.read(length))
-    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    with safe_open(file, framework="numpy") as tensors:
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
 
 
 # Backend arguments that affect how a model is run, but not its answers.
@@ -190,15 +187,15 @@ def _weights(model: object) -> str | None:
         return None
     import torch
 
-    digest, seen = blake2b(digest_size=8), False
-    for name, weight in named():
-        if not isinstance(weight, torch.Tensor):  # an object that only resembles a torch model
-            return None
-        if weight.is_meta or hasattr(weight, "to_local"):
-            return None
+    digest, weights = blake2b(digest_size=8), [*named()]
+    # the weights of an object that only resembles a torch model are no tensors
+    if not weights or any(
+        not isinstance(weight, torch.Tensor) or weight.is_meta or hasattr(weight, "to_local") for _, weight in weights
+    ):
+        return None
+    for name, weight in weights:
         values = weight.detach().reshape(-1)
         step = max(1, values.numel() // VALUES)
         told = values[::step][:VALUES].contiguous().view(torch.uint8).cpu().numpy().tobytes()
         digest.update(f"{name} {tuple(weight.shape)}".encode() + told)
-        seen = True
-    return digest.hexdigest() if seen else None
+    return digest.hexdigest()

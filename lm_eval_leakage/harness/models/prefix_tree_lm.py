@@ -16,8 +16,9 @@ import torch
 from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.processes import RankedHF, least_of_all, on_all, together
+from lm_eval_leakage.harness.models.processes import RankedHF, of_every, together
 from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.token_scores import precision_of
 from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, Portion, in_portions, one_ahead
 from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import (
@@ -31,6 +32,7 @@ from lm_eval_leakage.scoring.scorers import (
     reference,
     slows_down,
 )
+from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)
 WAYS: tuple[type[TreeScorer] | type[SharedPrefixScorer], ...] = (TreeScorer, SharedPrefixScorer)
@@ -88,11 +90,6 @@ class ScorerChoice:
             self.settle([Text(longest.tokens, min(len(longest.tokens) - 1, PROBE_BUDGET))])
         return self.scorer
 
-    def precision(self) -> torch.autocast:
-        """The context of all forward passes: the model's mixed precision, if it has one."""
-        dtype = self.lm.mixed_precision_dtype
-        return torch.autocast(self.lm.device.type, dtype=dtype, enabled=dtype is not None)
-
     def probe_texts(self) -> list[Text]:
         """Texts to check scorers with."""
         return probe_texts(self.lm.tok_encode, min(self.lm.max_length, self._steady_window) + 1)
@@ -106,16 +103,16 @@ class ScorerChoice:
             trouble = None
             try:
                 scorer = self._ways[0](self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
-                with self.precision():
+                with precision_of(self.lm):
                     own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
                     error = disagreement(scorer.answers(texts), own, texts)
                 if error > self._tolerance:
                     allowed = f"more than the tolerance of {self._tolerance:.2g}"
                     trouble = f"is off by {error:.2g} nats per token, {allowed}"
             except Exception as problem:  # the model's own code may raise anything
-                trouble = f"does not suit it ({first_line(problem)})"
+                trouble = f"does not suit it ({in_one_sentence(problem)})"
             found = trouble is None
-            if not (on_all(found, in_step=True) if self.lm.is_replica else found):
+            if not all(of_every(found, in_step=True) if self.lm.is_replica else [found]):
                 reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
             scorer.budget = self.budget
@@ -148,10 +145,6 @@ class ScorerChoice:
         return next((int(window) for window in windows if window), int(self.lm.max_length))
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-
-
 class PrefixTreeLM(RankedHF):
     """Takes all arguments of `hf`, and behaves like `hf` except for log-likelihoods of continuations.
 
@@ -180,7 +173,7 @@ class PrefixTreeLM(RankedHF):
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
         if self.is_replica:
-            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, in_step=True))
+            self.budget = TokenBudget(min(of_every(fitting)), lambda fits: min(of_every(fits, in_step=True)))
         self.choice = ScorerChoice(self, self.budget)
         if self.backend == "causal":
             if self.device.type == "cpu":
@@ -227,7 +220,7 @@ class PrefixTreeLM(RankedHF):
                 scorer = self.choice.suited(portion.longest)
                 if scorer is None:
                     continue
-                with self.choice.precision():
+                with precision_of(self):
                     for batch in scorer.batches(portion.texts):
                         for place, loglikelihood, greedy in batch:
                             answers[portion.first + place] = answer = loglikelihood, greedy

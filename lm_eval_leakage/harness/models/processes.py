@@ -31,12 +31,6 @@ T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 
 
-def on_all(found: bool, in_step: bool = False) -> bool:
-    """Whether `found` is true in every process of the run; all must call it. If they are `in_step`, RuntimeError if
-    others have not called it within PATIENCE."""
-    return all(_of_every(found, in_step))
-
-
 def are_replicas(lm: Any) -> bool:
     """Whether the processes of this run hold parts of one model, and so must make the same requests."""
     return n_processes() > 1 and lm.world_size == 1
@@ -79,12 +73,6 @@ def from_first(value: T) -> T:
     return told[0]  # type: ignore[no-any-return]
 
 
-def least_of_all(value: int, in_step: bool = False) -> int:
-    """The smallest value of any process; all must call it. If they are `in_step`, RuntimeError if others have not
-    called it within PATIENCE, for example because only this process has run out of memory; all others then end too."""
-    return min(_of_every(value, in_step))
-
-
 def most_of_all(lm: Any, value: int) -> int:
     """The largest value of all ranks of a run, gathered by the model's own methods."""
     if lm.world_size == 1:
@@ -93,23 +81,17 @@ def most_of_all(lm: Any, value: int) -> int:
     return int(gathered.max())
 
 
-def all_equal(value: object) -> bool:
-    """Whether every process has the same value."""
-    first, *others = _of_every(value)
-    return all(other == first for other in others)
-
-
 def asked_by_any(requests: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
     """What any process was asked, in the same order in all of them, and as often as by the one that was asked it most
     often; None if all were asked the same, in the same order. All must call it."""
     digest = blake2b()
     for request in requests:
         digest.update(f"{request!r}\n".encode("utf-8", "surrogatepass"))
-    if all_equal(digest.digest()):
+    if len({*of_every(digest.digest())}) == 1:
         return None
     most: Counter[str] = Counter()
     known: dict[str, tuple[Any, ...]] = {}
-    for own in _of_every(list(requests)):
+    for own in of_every(list(requests)):
         known.update((repr(request), request) for request in own)
         most |= Counter(map(repr, own))
     return [known[name] for name in most.elements()]
@@ -124,7 +106,9 @@ def process_number() -> int:
     return distributed.get_rank() if n_processes() > 1 else 0
 
 
-def _of_every(value: T, in_step: bool = False) -> list[T]:
+def of_every(value: T, in_step: bool = False) -> list[T]:
+    """The value of each process of the run; all must call it. If they are `in_step`, RuntimeError if others have not
+    called it within PATIENCE, for example because only this process has run out of memory; all others then end too."""
     if n_processes() == 1:
         return [value]
     every: list[T] = [value] * n_processes()

@@ -56,7 +56,7 @@ PATTERNS = {
 }
 NOT_AFTER_LINE_BREAK = "/"
 ALL_SPACES = r"\s+"  # must be among the alternatives, or white space may not be matched
-SPLIT_AT_SPACE = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
+SPLIT_AT_SPACE = ("Whitespace", "WhitespaceSplit")
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,7 @@ def _normalizes_each_side(step: Step) -> bool:
     visible. NFC and NFD do, since a line break combines with nothing."""
     if step["type"] == "Replace":
         return bool(step["pattern"] == {"String": " "} and step["content"] == "▁")
-    return step["type"] in ("NFC", "NFD", "Lowercase", "BertNormalizer") or (
-        step["type"] == "Prepend" and "\n" not in step["prepend"]
-    )
+    return step["type"] in ("NFC", "NFD", "Lowercase") or (step["type"] == "Prepend" and "\n" not in step["prepend"])
 
 
 def _splits_each_side(step: Step) -> bool:
@@ -153,23 +151,20 @@ def _alternatives(pattern: str) -> list[str]:
 def _crossing(backend: Tokenizer, normalizers: Sequence[Step], splitters: Sequence[Step]) -> set[str] | None:
     """Characters that a token could contain right after a line break. None if it could be any."""
     kinds = {step["type"] for step in normalizers}
-    if "BertNormalizer" in kinds:  # makes spaces of line breaks
-        return set() if splitters and splitters[0]["type"] in SPLIT_AT_SPACE else None
     if any(map(_splits_at_cuts, splitters)):
         return set()
-    if kinds <= {"Replace", "Prepend"} and _only_merges(backend.model):
-        return _in_vocabulary(backend, any(step["type"] == "ByteLevel" for step in splitters))
+    is_in_bytes = any(step["type"] == "ByteLevel" for step in splitters)
+    if kinds <= {"Replace", "Prepend"} and _only_merges(backend.model) and not is_in_bytes:
+        return _in_vocabulary(backend)
     return None
 
 
-def _in_vocabulary(backend: Tokenizer, in_bytes: bool) -> set[str] | None:
+def _in_vocabulary(backend: Tokenizer) -> set[str] | None:
     """The same for a tokenizer that only merges, by the entries of its vocabulary."""
-    vocabulary, line_break = backend.get_vocab(with_added_tokens=False), "Ċ" if in_bytes else "\n"
-    if line_break in vocabulary:
-        search = re.compile(rf"{line_break}(<0x..>|[^{line_break}])")
-        found = {each for entry in vocabulary for each in search.findall(entry)}
-        found -= {*"ĊĠĉč"} if in_bytes else set()  # white space, beside which there is no cut
-        is_known = all(len(each) == 1 and (each.isascii() or not in_bytes) for each in found)
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    if "\n" in vocabulary:
+        found = {each for entry in vocabulary for each in re.findall(r"\n(<0x..>|[^\n])", entry)}
+        is_known = all(len(each) == 1 for each in found)
         return found if is_known else None  # else some are bytes of unknown characters
     if backend.model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
         # Every byte is there, so nothing is unknown, and nothing unknown is merged with its neighbour.

@@ -13,12 +13,11 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from time import sleep
 from typing import Any
 
 import requests
 
-from lm_eval_leakage.harness.models.server_responses import FaultyResponse, Patience, ServerResponses, by_index
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index, patient
 from lm_eval_leakage.harness.seams.backends import reads_as_completions
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.texts import brief
@@ -75,8 +74,11 @@ def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
     lm = _built(kind, model_args) if can_be_tried else None
     if lm is None:
         return ""
+    scores_of = getattr(lm, OWN_WAY, None) or (lambda: _scores_by_completions(lm))
     try:
-        return told_of(lm)
+        return _judged(lm, scores_of(), scores_of())
+    except FaultyResponse as fault:
+        raise refusal(lm, str(fault)) from None
     except requests.RequestException as error:
         logger.debug("%s was not proven: %s", lm.base_url, error)
         return ""
@@ -97,15 +99,10 @@ def _fault_of_echo(choice: Mapping[str, Any]) -> str:
     return "" if n_values > n_words else f"to a text of {n_words} words the server gave {n_values} log-probabilities"
 
 
-def told_of(lm: Any) -> str:
-    """What a model behind an API gives for the known text, as a sentence. Raises Unproven, and requests'
-    RequestException if the server cannot be reached or is not ready."""
-    scores_of = getattr(lm, OWN_WAY, None) or (lambda: _scores_by_completions(lm))
-    try:
-        first, second = scores_of(), scores_of()
-    except FaultyResponse as fault:
-        raise refusal(lm, str(fault)) from None
-    mean, noise = math.fsum(first) / len(first), _noise(first, second)
+def _judged(lm: Any, first: Sequence[float], second: Sequence[float]) -> str:
+    """What a model behind an API gives for the known text, sent twice, as a sentence. Raises Unproven."""
+    mean = math.fsum(first) / len(first)
+    noise = math.dist(first, second) / math.sqrt(len(first)) if len(first) == len(second) else math.inf
     if len({*first}) == 1 or not MEAN_LOW <= mean <= MEAN_HIGH:
         how = "each" if len({*first}) == 1 else f"on average, where {MEAN_LOW:g} to {MEAN_HIGH:g} are plausible"
         raise refusal(lm, f"{len(first)} tokens of a plain English text get {mean:.4g} nats {how}")
@@ -120,12 +117,6 @@ def told_of(lm: Any) -> str:
 
 def refusal(lm: Any, fault: str) -> Unproven:
     return Unproven(f"{lm.base_url} does not give the log-probabilities of a text that audits need: {fault}; {REMEDY}")
-
-
-def _noise(first: Sequence[float], second: Sequence[float]) -> float:
-    if len(first) != len(second):
-        return math.inf
-    return math.sqrt(sum((one - other) ** 2 for one, other in zip(first, second, strict=True)) / len(first))
 
 
 def _scores_by_completions(lm: Any) -> list[float]:
@@ -151,20 +142,24 @@ def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
     """A server's response to one request, which is sent again only if the server says when. Raises FaultyResponse if
     it refuses the request or answers with something else than JSON, and requests' RequestException if it cannot be
     reached or is not ready."""
-    patience = Patience()
-    while True:
-        response = requests.post(
-            lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
-        )
-        seconds = patience.seconds(response.status_code, response.headers)
-        if seconds is None:
-            break
-        sleep(seconds)
-    if 400 <= response.status_code < 500 and response.status_code not in LATER:
-        told = f"status {response.status_code} ({brief(response.text)})"
-        raise FaultyResponse(f"it refuses the request with {told}")
-    response.raise_for_status()
+    try:
+        response = _sent(lm, payload)
+    except requests.HTTPError as error:
+        refused = error.response
+        if refused is None or refused.status_code >= 500 or refused.status_code in LATER:
+            raise
+        told = f"status {refused.status_code} ({brief(refused.text)})"
+        raise FaultyResponse(f"it refuses the request with {told}") from None
     try:
         return response.json()
     except requests.JSONDecodeError:
         raise FaultyResponse(f"it answers with {brief(response.text)} instead of JSON") from None
+
+
+@patient
+def _sent(lm: Any, payload: Mapping[str, Any]) -> Any:
+    response = requests.post(
+        lm.base_url, json=payload, headers=lm.header, verify=lm.verify_certificate, timeout=lm.timeout
+    )
+    response.raise_for_status()
+    return response

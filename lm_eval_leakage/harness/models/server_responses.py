@@ -18,11 +18,10 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from time import sleep
+from time import sleep, time
 from typing import Any
 
 import requests
@@ -34,6 +33,7 @@ logger = logging.getLogger(__name__)
 ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
 Parsed = list[tuple[float, bool]]
 Batch = tuple[list[list[int]], list[int], list[Any]]  # texts, lengths of their contexts, keys of the cache
+TOKEN_ANSWERED = "the server answered a token"
 LATE = 32  # last tokens of a text, which are compared with the text that a server tells
 
 
@@ -51,8 +51,8 @@ class NoAnswer(float):
         return NoAnswer, (self.reason,)
 
 
-def fault_of(value: Any, request: str = "a request") -> str:
-    """What is wrong with the log-likelihood of a request, as a sentence; empty if nothing."""
+def fault_of(value: Any, answered: str = "the backend answered a request") -> str:
+    """What is wrong with the log-likelihood that was `answered`, as a sentence; empty if nothing."""
     if isinstance(value, NoAnswer):
         return value.reason
     try:
@@ -61,7 +61,12 @@ def fault_of(value: Any, request: str = "a request") -> str:
         number = math.nan
     if -math.inf < number <= ROUNDING:
         return ""
-    return f"the backend answered {request} with {brief(value)}; it must be finite and at most 0"
+    return f"{answered} with {brief(value)}; it must be finite and at most 0"
+
+
+def fault_among(values: Iterable[Any], answered: str = "the backend answered a request") -> str:
+    """The first fault of any."""
+    return next(filter(None, (fault_of(value, answered) for value in values)), "")
 
 
 def without_answer(task: Any, results: Sequence[Any]) -> bool:
@@ -70,7 +75,7 @@ def without_answer(task: Any, results: Sequence[Any]) -> bool:
         return False
     # log-likelihoods, each alone or before whether it is greedy
     values = (one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in results)
-    fault = next(filter(None, map(fault_of, values)), "")
+    fault = fault_among(values)
     if fault:
         logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
     return bool(fault)
@@ -187,8 +192,8 @@ class ServerResponses:
                 return f"the server gave {n_given} of {name} to {len(text)} tokens and the one that it adds"
         for own, top in zip(told["token_logprobs"][n_context:-1], told["top_logprobs"][n_context:-1], strict=True):
             values = [own, *top.values()] if isinstance(top, Mapping) and top else [own, None]
-            if fault := next(filter(None, map(fault_of, values)), ""):
-                return fault.replace("the backend answered a request", "the server answered a token")
+            if fault := fault_among(values, TOKEN_ANSWERED):
+                return fault
         offsets = told.get("text_offset") or []
         if any(not isinstance(one, int) for one in offsets) or offsets != sorted(offsets):
             return f"the server gave text offsets that do not rise ({brief(offsets)})"
@@ -241,11 +246,9 @@ def seconds_asked(text: str) -> float | None:
         seconds = float(text)
     except ValueError:
         try:
-            when = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
+            seconds = max(0.0, parsedate_to_datetime(text).timestamp() - time())
+        except (TypeError, ValueError, OverflowError):
             return None
-        at = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
-        seconds = max(0.0, (at - datetime.now(timezone.utc)).total_seconds())
     return seconds if 0 <= seconds < math.inf else None
 
 

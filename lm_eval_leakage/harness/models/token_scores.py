@@ -63,6 +63,12 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
     ]
 
 
+def precision_of(lm: HFLM) -> torch.autocast:
+    """The context of all forward passes: the model's mixed precision, if it has one."""
+    dtype = lm.mixed_precision_dtype
+    return torch.autocast(lm.device.type, dtype=dtype, enabled=dtype is not None)
+
+
 @torch.inference_mode()
 def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of logits with their targets, token by token: as many at once as memory is bounded for, if the model's head
@@ -77,9 +83,7 @@ def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor,
     hidden = output.last_hidden_state.flatten(0, 1)
     step = rows_at_once(model.model, hidden.device)
     for first in range(0, len(hidden), step):
-        with torch.autocast(
-            lm.device.type, dtype=lm.mixed_precision_dtype, enabled=lm.mixed_precision_dtype is not None
-        ):
+        with precision_of(lm):
             logits = model.logits(output, hidden[first : first + step])
         yield logits, targets.reshape(-1)[first : first + step]
 

@@ -22,10 +22,11 @@ from lm_eval.models.vllm_causallms import VLLM
 from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,unused-ignore]
 
 from lm_eval_leakage.harness.models.asking import engine_answers
-from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, first_line, probe_texts
+from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, probe_texts
 from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, encoded_pairs
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
+from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)
 READS_CACHE = "skip_reading_prefix_cache"
@@ -181,7 +182,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         try:
             error = scorer.disagreement(texts)
         except Exception as problem:  # an engine may refuse what it has not implemented
-            return f"this engine refuses what is asked of it ({first_line(problem)})"
+            return f"this engine refuses what is asked of it ({in_one_sentence(problem)})"
         tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
         if not error <= tolerance:
             return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"

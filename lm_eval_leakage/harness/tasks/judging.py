@@ -24,7 +24,7 @@ from lm_eval.api.registry import get_model
 
 from lm_eval_leakage.detectors import statistics
 from lm_eval_leakage.detectors.option_recall import Ask
-from lm_eval_leakage.harness.models.processes import on_all
+from lm_eval_leakage.harness.models.processes import of_every
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter
 from lm_eval_leakage.harness.seams.tasks import all_docs
@@ -181,7 +181,7 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
     """Computes the verdicts on this process's questions of one task, and fills each pipeline's filtered responses: the
     verdict is the first response of a question."""
     reference = task.reference
-    if reference is not None and on_all(all(reference.of(asked.arguments) is None for asked in questions)):
+    if reference is not None and all(of_every(all(reference.of(asked.arguments) is None for asked in questions))):
         logger.warning(
             "%s: the log of %s has no texts of this audit, which is judged without a reference",
             task.config.task,
