@@ -96,6 +96,12 @@ class SharedScores:
         total = sum(self._logprobs[nodes].tolist())  # one after the other, so that the last bit is the engine's too
         return ScoredText(text, float(total), bool(self._greedy[nodes].all()))
 
+    def row(self, text: int) -> Returned:
+        """All that is known about a text's tokens, whichever text it was returned for; for texts that are sent later,
+        while the engine still holds this one."""
+        nodes = self._nodes[text][1:]
+        return Returned(0, self._logprobs[nodes], self._greedy[nodes])
+
     def _set(self, nodes: IntArray, logprobs: DoubleArray | float, greedy: BoolArray | bool) -> None:
         self._logprobs[nodes], self._greedy[nodes], self._is_known[nodes] = logprobs, greedy, True
 
@@ -149,16 +155,18 @@ class EngineScorer:
         joined = Texts.of(texts)
         order = lexicographic(joined)
         until = np.cumsum(joined.lengths[order], dtype=np.int64)  # tokens up to each text of the order
-        size, begun = TOKENS_OF_FIRST_CALL, 0
+        size, begun, before = TOKENS_OF_FIRST_CALL, 0, list[tuple[Text, Returned]]()
         while begun < len(order):
             n_sent = int(until[begun - 1]) if begun else 0
             portion = order[begun : max(begun + 1, int(np.searchsorted(until, n_sent + size, side="right")))]
             started = time.monotonic()
-            scores = self._scored([texts[text] for text in portion], salt)
+            scores = self._scored([texts[text] for text in portion], before, salt)
             faster = SECONDS_AIMED_AT / max(time.monotonic() - started, 0.1)
             size = min(TOKENS_OF_CALL, max(TOKENS_OF_FIRST_CALL, int(size * min(faster, 4))))
-            for number, text in enumerate(portion):
+            for number, text in enumerate(portion, start=len(before)):
                 yield scores.answer(number)._replace(text=text)
+            last = len(scores.texts) - 1
+            before = [(scores.texts[last], scores.row(last))]
             begun += len(portion)
 
     def disagreement(self, texts: Sequence[Text]) -> float:
@@ -170,16 +178,17 @@ class EngineScorer:
             own.append(alone.answer(0).loglikelihood)
         return disagreement(found, own, texts)
 
-    def _scored(self, texts: Sequence[Text], salt: str) -> SharedScores:
-        """Of what an earlier portion shares with the first text of this one, the values that are not returned again
-        are holes."""
-        scores = SharedScores(texts)
-        asked = scores.to_send()
-        for number, one in zip(asked, self._returned([texts[n].tokens for n in asked], salt), strict=True):
+    def _scored(self, texts: Sequence[Text], before: Sequence[tuple[Text, Returned]], salt: str) -> SharedScores:
+        """The scores of `before`, whose answers are known, and of `texts`."""
+        scores = SharedScores([*(text for text, _ in before), *texts])
+        for number, (_, known) in enumerate(before):
+            scores.receive(number, known)
+        asked = [number for number in scores.to_send() if number >= len(before)]
+        for number, one in zip(asked, self._returned([scores.texts[n].tokens for n in asked], salt), strict=True):
             scores.receive(number, one)
         holes = scores.holes()
         self.n_holes += len(holes)
-        texts_of_holes = [texts[text].tokens[: depth + 1] for text, depth in holes]
+        texts_of_holes = [scores.texts[text].tokens[: depth + 1] for text, depth in holes]
         for hole, (logprob, greedy) in zip(holes, self.engine.last_tokens(texts_of_holes, salt), strict=True):
             scores.fill(hole, logprob, greedy)
         return scores

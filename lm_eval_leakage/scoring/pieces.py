@@ -160,23 +160,56 @@ def cheapest_layout(depths: IntArray, device_type: str = "cpu") -> TreeLayout:
 
 
 def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
-    """The layout with blocks of `size` nodes. Nodes share their ancestors down to the shallowest of them, so no trunk
-    spans a block in which a node has so few that joining costs more; the blocks between two such ones have one if it
-    costs less than their paths alone."""
+    """The cheapest layout with blocks of `size` nodes. Nodes share their ancestors down to the shallowest of them, so
+    no trunk spans a block in which a node has so few that joining costs more; between such blocks, the best trunks
+    are found."""
     starts = np.arange(0, len(depths), size)
     shallowest = np.minimum.reduceat(depths, starts)
     per_key = size * costs.masked + costs.gathered
-    cost, found = float((depths[starts] + float(size)).sum()) * per_key, []  # without trunks
+    alone = (depths[starts] + float(size)) * per_key  # without trunks
+    total, found = 0.0, []
     is_worth_it = shallowest * (per_key - size) > size * costs.joined
     edges = np.flatnonzero(np.diff(is_worth_it, prepend=False, append=False))
-    for begin, stop in edges.reshape(-1, 2).tolist():
-        length = int(shallowest[begin:stop].min()) // KEYS_MULTIPLE * KEYS_MULTIPLE
-        of_key = (stop - begin) * (per_key - size) - costs.gathered  # saved by each key of the trunk
-        saved = of_key * length - ((stop - begin) * size * costs.joined + costs.call)
-        if saved > 0:
-            found.append(Shared(begin * size, min(stop * size, len(depths)), length))
-            cost -= saved
-    return TreeLayout(size, tuple(found), cost, costs)
+    for begin, end in edges.reshape(-1, 2).tolist():
+        saved, trunks = _best_trunks(shallowest[begin:end], size, costs)
+        total -= saved
+        for own, stop, length in trunks:
+            found.append(Shared((begin + own) * size, min((begin + stop) * size, len(depths)), length))
+    return TreeLayout(size, tuple(found), total + float(alone.sum()), costs)
+
+
+def _best_trunks(shallowest: IntArray, size: int, costs: Costs) -> tuple[float, list[tuple[int, int, int]]]:
+    """What the best division of consecutive blocks into runs that share a path saves, and those runs that do: the
+    first block, the one after the last, and the length of the path."""
+    n = len(shallowest)
+    saved, length = _saved_by_runs(shallowest, size, costs)
+    best, begins = np.zeros(n + 1), np.zeros(n, int)
+    for last in range(n):
+        together = best[: last + 1] + saved[last, : last + 1]
+        begin = int(together.argmax())
+        best[last + 1], begins[last] = together[begin], begin
+    found, stop = [], n
+    while stop:
+        begin = int(begins[stop - 1])
+        if saved[stop - 1, begin]:
+            found.append((begin, stop, int(length[stop - 1, begin])))
+        stop = begin
+    return float(best[-1]), found[::-1]
+
+
+def _saved_by_runs(
+    shallowest: IntArray, size: int, costs: Costs
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """What a trunk for all blocks from `begin` to `last` saves, at `[last, begin]`, and its length; 0 where it saves
+    nothing."""
+    place = np.arange(len(shallowest))
+    per_key = size * costs.masked + costs.gathered
+    shared = np.where(place[:, None] >= place, shallowest[:, None], np.iinfo(np.int32).max)
+    length = np.minimum.accumulate(shared, axis=0).astype(np.int64) // KEYS_MULTIPLE * KEYS_MULTIPLE
+    n_blocks = np.maximum(place[:, None] - place + 1, 0)
+    of_key = n_blocks * (per_key - size) - costs.gathered  # saved by each key of the trunk
+    saved = np.maximum(of_key * length - (n_blocks * size * costs.joined + costs.call), 0)
+    return np.where(place[:, None] >= place, saved, 0), length
 
 
 @dataclass(frozen=True, eq=False)

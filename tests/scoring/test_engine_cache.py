@@ -106,6 +106,20 @@ def test_answers_in_any_order_equal_those_of_texts_computed_alone(
         assert (answer.text, answer.loglikelihood, answer.greedy) == (number, *plain(text))
 
 
+@given(texts(), ENGINES)
+def test_the_holes_are_the_scored_tokens_that_no_answer_holds_each_once(some: list[Text], engine: ToyEngine) -> None:
+    some = in_order(some)
+    scores, known, scored = SharedScores(some), set(), set()
+    for number, text in enumerate(some):
+        returned = engine.ask(text)
+        scores.receive(number, returned)
+        whole = tuple(text.tokens.tolist())
+        known |= {whole[: end + 1] for end in range(returned.n_cached + 1, len(whole))}
+        scored |= {whole[: end + 1] for end in range(len(whole) - text.n_scored, len(whole))}
+    holes = [tuple(some[text].tokens[: depth + 1].tolist()) for text, depth in scores.holes()]
+    assert sorted(holes) == sorted(scored - known)
+
+
 def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
     scores = SharedScores([Text([1, 2, 3, 4], 3)])
     scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations, pairwise
 from typing import Any
 
 import hypothesis.strategies as st
@@ -165,20 +166,34 @@ def long_paths(draw: st.DrawFn) -> np.ndarray:
 
 
 @given(long_paths())
-def test_a_trunk_costs_less_than_the_paths_of_its_blocks_alone(depths: np.ndarray) -> None:
+def test_no_division_into_trunks_costs_less_than_the_chosen_one(depths: np.ndarray) -> None:
     size = -(-len(depths) // 7)
-    starts = np.arange(0, len(depths), size)
+    blocks = [depths[first : first + size] for first in range(0, len(depths), size)]
     per_key = size * SMALL.masked + SMALL.gathered
-    alone = float(((depths[starts] + size) * per_key).sum())
+
+    def cost(run: list[np.ndarray]) -> float:
+        length = min(int(block.min()) for block in run) // pieces.KEYS_MULTIPLE * pieces.KEYS_MULTIPLE
+        alone = sum((int(block[0]) + size) * per_key for block in run)
+        dense = len(run) * size * (length + SMALL.joined) + SMALL.gathered * length + SMALL.call
+        return min(alone, alone - len(run) * length * per_key + dense)
+
+    divisions = [
+        sum(cost(blocks[begin:end]) for begin, end in pairwise([0, *cuts, len(blocks)]))
+        for n_cuts in range(len(blocks))
+        for cuts in combinations(range(1, len(blocks)), n_cuts)
+    ]
     found = layout_of(depths, size, SMALL)
-    cost = alone
+    assert np.isclose(found.cost, min(divisions))
     for trunk in found.shared:
         assert depths[trunk.first : trunk.stop].min() >= trunk.length > 0
-        n_blocks = -(-(trunk.stop - trunk.first) // size)
-        dense = n_blocks * size * (trunk.length + SMALL.joined) + SMALL.gathered * trunk.length + SMALL.call
-        assert dense < n_blocks * trunk.length * per_key
-        cost += dense - n_blocks * trunk.length * per_key
-    assert np.isclose(found.cost, cost)
+
+
+@given(long_paths(), st.sampled_from(["cpu", "cuda"]))
+def test_sizes_of_blocks_that_are_not_tried_cost_no_less(depths: np.ndarray, device: str) -> None:
+    several = np.tile(depths, 6)
+    sizes = {min(size, len(several)) for size in pieces.BLOCK_SIZES}
+    tried = [layout_of(several, size, pieces.COSTS[device]).cost for size in sizes]
+    assert cheapest_layout(several, device).cost == min(tried)
 
 
 # ---------------------------------------------------------------------- memory
