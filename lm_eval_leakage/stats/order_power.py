@@ -9,6 +9,7 @@ the models it was measured on (docs/validity.md). The scores themselves are thos
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,8 +18,8 @@ from statistics import NormalDist
 import numpy as np
 from scipy.stats import hypergeom
 
-from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum
-from lm_eval_leakage.stats.pooling import NAN, Floats
+from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum, equal_bases
+from lm_eval_leakage.stats.pooling import NAN, Floats, smallest
 
 FOUND_WITH = 0.8
 DETECT, DETECT_TIMES = 0.25, 3  # share of the questions, seen so many times, that a test should find
@@ -118,22 +119,17 @@ class OrderPower:
 
     def detectable(self, level: float) -> Shares:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
-        probability `found_with`; NaN if even all would be missed."""
-        return self.beyond(self.critical(level))
+        probability `found_with`; NaN if even all would be missed. The sum is taken to be normal, as a mixture of
+        unseen and seen families, each of which is seen as a whole or not at all."""
+        return self._sufficient(self.critical(level), self.found_with)
 
     def critical(self, level: float) -> float:
         """The sum from which the test rejects at `level`, see `critical_sum`."""
         weights, bases = self.weights, self.bases
-        if self.families is not None and len(set(self.families)) < len(weights):
-            each = [np.full(len(own), 1 / len(own)) for own in weights] if bases is None else bases
-            weights, bases = as_units(weights, each, self.families)
+        if len(set(self._numbers)) < len(weights):
+            weights, bases = as_units(weights, bases or equal_bases(weights), self._numbers)
         rng = np.random.default_rng(POWER_SEED)
         return critical_sum(weights, rng, level, bases, self.deviation)
-
-    def beyond(self, critical: float) -> Shares:
-        """The same for the sum from which the test rejects. The sum is taken to be normal, as a mixture of unseen
-        and seen families, each of which is seen as a whole or not at all."""
-        return self._sufficient(critical, self.found_with)
 
     def at_most(self, error: float) -> Shares:
         """For each of `SEEN_TIMES`, an upper confidence bound of the share of questions that were seen so often: if it
@@ -160,8 +156,7 @@ class OrderPower:
         seen `times` times; None if no number does, or more than `MOST_NEEDED`. The sum is taken to be normal, under
         the null hypothesis, too."""
         n_units, n = len(set(self._numbers)), len(self.weights)
-        bases = [np.full(len(own), 1 / len(own)) for own in self.weights] if self.bases is None else self.bases
-        null = _moments(*as_units(self.weights, bases, self._numbers))
+        null = _moments(*as_units(self.weights, self.bases or equal_bases(self.weights), self._numbers))
         mixed = (1 - share) * self._if_unseen + share * self._if_seen(times)
         (mean, variance), (other, its_variance) = (
             (float(own[:, 0].mean()), float((own[:, 1] - own[:, 0] ** 2).mean())) for own in (null, mixed)
@@ -172,13 +167,8 @@ class OrderPower:
             spread = math.hypot(math.sqrt(n_asked * variance), n_asked * self.deviation / n_units)
             return n_asked * (other - mean) >= beyond * spread + reached * math.sqrt(n_asked * its_variance)
 
-        low, high = 0, MOST_NEEDED
-        if not is_found(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if is_found(middle) else (middle, high)
-        return math.ceil(high * n / n_units)
+        fewest = 1 + bisect_left(range(1, MOST_NEEDED + 1), True, key=is_found)
+        return None if fewest > MOST_NEEDED else math.ceil(fewest * n / n_units)
 
     @property
     def _numbers(self) -> Sequence[int]:
@@ -192,8 +182,7 @@ class OrderPower:
     def _if_unseen(self) -> Floats:
         if self.priors is not None:
             return _moments(*as_units(self.weights, self.priors, self._numbers))
-        equal = [np.full(len(own), 1 / len(own)) for own in self._likeliest]
-        return _moments(*as_units(self._likeliest, equal, self._numbers))
+        return _moments(*as_units(self._likeliest, equal_bases(self._likeliest), self._numbers))
 
     def _if_seen(self, times: int) -> Floats:
         parts = {size: _spread(self.ranks[times], size) for size in {len(own) for own in self._likeliest}}
@@ -202,14 +191,11 @@ class OrderPower:
 
 def _smallest_share(unseen: Floats, seen: Floats, least: float, probability: float, deviation: float) -> float:
     """NaN if not even all are enough."""
-    low, high = 0.0, 1.0
-    if _reached(unseen, seen, high, least, deviation) < probability:
-        return NAN
-    for _ in range(30):
-        middle = (low + high) / 2
-        is_enough = _reached(unseen, seen, middle, least, deviation) >= probability
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
+
+    def is_enough(share: float) -> bool:
+        return _reached(unseen, seen, share, least, deviation) >= probability
+
+    return smallest(is_enough, 0.0, 1.0) if is_enough(1.0) else NAN
 
 
 def seen_at_most(powers: Sequence[OrderPower], error: float) -> Shares:
