@@ -178,13 +178,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_key_that_a_kill_left_is_removed_by_the_next_write_into_that_folder(tmp_path: Path) -> None:
-    kill_in(lambda: publish_files(tmp_path / "sealed", {"public/a": b"a", "private/key": b"secret"}, "private"))
-    assert [path.read_bytes() for path in tmp_path.rglob("key")] == [b"secret"]
-    try_to_write(tmp_path)
-    assert names(tmp_path) == []
-
-
 def test_a_removal_that_was_killed_is_completed_by_the_next_write(tmp_path: Path) -> None:
     atomic_write(tmp_path / "a" / "file", "text")
     kill_in(lambda: atomic_remove(tmp_path / "a"), files.shutil, "rmtree")

@@ -13,9 +13,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+import yaml
 from scipy.stats import hypergeom
 
 from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum, equal_bases
@@ -29,69 +31,12 @@ Shares = tuple[tuple[int, float], ...]  # by exposures, a share of seen question
 POWER_SEED = 0
 SEEN_TIMES = (1, 3)  # exposures for which it is known
 CONTROL_FORMS = ("in words", "in capitals")  # in which an audit asks every order again, in this order
-# By what the scores are, and by exposures: how many of 100 questions (in the control forms: of 136 or 96 others,
-# without a guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published
-# order as the first, second, ... by score: of its 24, or of the 12 that are asked in the control forms.
-SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
-    "orders": {
-        1: (20, 15, 11, 7, 6, 6, 4, 6, 1, 2, 1, 2, 3, 0, 0, 0, 2, 4, 1, 2, 1, 3, 2, 1),
-        3: (68, 15, 4, 2, 3, 1, 2, 2, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
-    },
-    "reference": {
-        1: (30, 20, 6, 10, 4, 3, 3, 0, 2, 3, 2, 3, 2, 2, 0, 2, 3, 1, 0, 2, 0, 1, 0, 1),
-        3: (39, 19, 7, 6, 8, 4, 6, 1, 2, 2, 0, 0, 1, 2, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0),
-    },
-    CONTROL_FORMS[0]: {
-        1: (24, 19, 19, 11, 13, 11, 10, 15, 4, 4, 2, 4),
-        3: (26, 17, 17, 10, 6, 8, 7, 3, 1, 1, 0, 0),
-    },
-    CONTROL_FORMS[1]: {
-        1: (21, 24, 21, 10, 14, 10, 14, 7, 6, 4, 3, 2),
-        3: (37, 22, 16, 7, 5, 2, 6, 0, 1, 0, 0, 0),
-    },
-}
-# The same by the number of layouts in which each order is asked: of 1,200 questions, each inserted so many times among
-# a million tokens of ordinary text, in one of six layouts by chance: as the audit asks them, as JSON rows, as CSV
-# rows, in one line, as a list and in prose (docs/validity.md, "Doses").
-SEEN_IN_LAYOUTS: Mapping[int, Mapping[str, Mapping[int, tuple[int, ...]]]] = {
-    1: SEEN_RANKS,
-    2: {
-        "orders": {
-            1: (304, 209, 135, 134, 90, 82, 66, 40, 51, 41, 31, 17),
-            3: (637, 255, 122, 67, 36, 30, 26, 5, 8, 7, 3, 4),
-        },
-        "reference": {
-            1: (279, 174, 146, 109, 125, 72, 63, 86, 55, 37, 27, 27),
-            3: (459, 235, 164, 98, 72, 51, 41, 28, 20, 17, 10, 5),
-        },
-        CONTROL_FORMS[0]: {
-            1: (189, 150, 134, 115, 119, 98, 97, 78, 75, 81, 37, 27),
-            3: (293, 189, 160, 153, 127, 83, 66, 43, 39, 18, 19, 10),
-        },
-        CONTROL_FORMS[1]: {
-            1: (203, 161, 151, 143, 93, 83, 76, 77, 78, 49, 46, 40),
-            3: (368, 211, 162, 134, 82, 78, 50, 44, 29, 20, 17, 5),
-        },
-    },
-    4: {
-        "orders": {
-            1: (282, 204, 140, 107, 77, 70, 71, 43, 48, 43, 40, 22, 25, 15, 13),
-            3: (631, 244, 114, 75, 43, 33, 15, 8, 12, 8, 8, 1, 5, 0, 3),
-        },
-        "reference": {
-            1: (258, 180, 123, 106, 87, 86, 64, 75, 44, 48, 35, 36, 21, 19, 18),
-            3: (465, 212, 134, 109, 74, 60, 44, 29, 17, 22, 12, 14, 3, 2, 3),
-        },
-        CONTROL_FORMS[0]: {
-            1: (188, 166, 130, 112, 129, 97, 99, 73, 77, 60, 46, 23),
-            3: (304, 209, 155, 148, 120, 89, 59, 44, 30, 21, 13, 8),
-        },
-        CONTROL_FORMS[1]: {
-            1: (199, 211, 128, 120, 95, 97, 94, 66, 67, 36, 51, 36),
-            3: (407, 219, 138, 123, 90, 69, 61, 31, 26, 22, 10, 4),
-        },
-    },
-}
+# By the number of layouts in which each order is asked, by what the scores are ("orders", "reference" or a control
+# form) and by exposures: in how many questions the published order was the first, second, ... by score.
+SEEN_IN_LAYOUTS: Mapping[int, Mapping[str, Mapping[int, Sequence[int]]]] = yaml.safe_load(
+    Path(__file__).with_name("seen_ranks.yaml").read_text(encoding="utf-8")
+)
+SEEN_RANKS = SEEN_IN_LAYOUTS[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,16 +158,6 @@ def test_characters_that_the_encoding_lacks_are_replaced() -> None:
     assert child(lambda: say("\ud800")).out == "?\n"
 
 
-def test_ctrl_c_is_no_traceback(capsys) -> None:
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(SystemExit) as end:
-        end_in_words(stop)
-    assert end.value.code == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
 def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch, typed) -> None:
     def stop() -> None:
         raise KeyboardInterrupt

@@ -65,13 +65,6 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
     assert typed("annotate", folder, "--alias", "m")[0] == 2
 
 
-def test_a_target_rate_that_is_no_rate_ends_in_a_sentence(folder, typed) -> None:
-    code, out, err = typed("clean", folder, "--output_path", folder / "clean", "--target_rate", "1.5")
-    assert (code, out) == (2, "")
-    assert "target_rate is 1.5; the target rate of contaminated questions among the kept must be above 0" in err
-    assert not (folder / "clean").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
