@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +106,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(fpr=USUAL_FPR)
 
 
-def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
+def annotate_arguments(parser: argparse.ArgumentParser) -> None:
     from lm_eval_leakage.results.formatting import STYLES
 
     _reading_arguments(parser)
@@ -116,42 +115,35 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ANNOTATE)
 
 
-def _clean_arguments(parser: argparse.ArgumentParser) -> None:
+def clean_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
     parser.add_argument("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
     add_options(parser.add_mutually_exclusive_group(), RULES)
     add_options(parser, CLEAN)
 
 
-def _report_arguments(parser: argparse.ArgumentParser) -> None:
+def report_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
     add_options(parser, REPORT)
     parser.set_defaults(output_path=Path("leakage.html"))
 
 
-def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
+def leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
     meaning = "output format (default: %(default)s)"
     parser.add_argument("--format", choices=("html", "markdown", "csv"), default="html", help=meaning)
     add_options(parser, LEADERBOARD)
 
 
-def _identify_arguments(parser: argparse.ArgumentParser) -> None:
+def calibrate_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, CALIBRATE)
+
+
+def identify_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, IDENTIFY)
     parser.set_defaults(fdr=USUAL_FDR)
 
 
-def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
+def prevalence_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, PREVALENCE)
     parser.set_defaults(fpr=USUAL_FPR)
-
-
-ARGUMENTS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
-    "calibrate": partial(add_options, options=CALIBRATE),
-    "identify": _identify_arguments,
-    "prevalence": _prevalence_arguments,
-    "annotate": _annotate_arguments,
-    "clean": _clean_arguments,
-    "report": _report_arguments,
-    "leaderboard": _leaderboard_arguments,
-}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
+from lm_eval_leakage.cli import arguments
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.seams.command_line import Command
+from lm_eval_leakage.harness.seams.command_line import AddArguments, Command
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import results_of
 from lm_eval_leakage.texts import as_json, visible
@@ -242,4 +243,12 @@ def _write_page(page: str, file: Path) -> None:
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
-COMMANDS_ON_RESULTS: tuple[Command, ...] = (calibrate, identify, prevalence, annotate, clean, report, leaderboard)
+COMMANDS_ON_RESULTS: Mapping[Command, AddArguments] = {
+    calibrate: arguments.calibrate_arguments,
+    identify: arguments.identify_arguments,
+    prevalence: arguments.prevalence_arguments,
+    annotate: arguments.annotate_arguments,
+    clean: arguments.clean_arguments,
+    report: arguments.report_arguments,
+    leaderboard: arguments.leaderboard_arguments,
+}

@@ -39,8 +39,8 @@ def seal(args: argparse.Namespace) -> None:
 WHAT = (
     "questions to be sealed, in a file (.jsonl, .json, .parquet) or a task of lm_eval; or `verify PUBLIC [PRIVATE]`: "
     "whether a public folder or file is what the key in a private folder draws, both are what the commitment fixed, "
-    "and no look was taken out of the ledger; or `audit RUNS...`: what runs (--log_samples) say about each model, with "
-    "--seal"
+    "and no look was taken out of the ledger; or `audit RUNS...`: what runs (--log_samples) say about each model, "
+    "with --seal"
 )
 OPTIONS = {
     "[--output_path -o DIR]": f"a new folder for public and private (default: {SEALED}); with audit: a JSON file",
@@ -52,8 +52,8 @@ WITH_VERIFY_OR_AUDIT = {
     "[--include_path DIR]": "a folder with additional tasks",
     "[--seal DIR]": "with audit: the private folder, in which every look is counted",
     "[--reference RUNS]": "with audit: the wording audit of another model, whose log-likelihoods are subtracted in "
-    "the test of wordings; exact if that model has seen neither folder, as every model that is older than the seal; with "
-    "another reference, the same answers are another look",
+    "the test of wordings; exact if that model has seen neither folder, as every model that is older than the seal; "
+    "with another reference, the same answers are another look",
     "[--alpha ALPHA]": "with audit: probability of any false claim over all looks at all models (default: 0.01)",
 }
 DEPENDENT = (

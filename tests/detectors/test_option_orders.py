@@ -163,9 +163,7 @@ def test_equally_likely_orders_rank_at_zero(score: float) -> None:
     assert ranked_by([score] * 6) == 0
 
 
-@given(st.integers(0, 10_000), st.floats(0.01, 50), st.floats(0.1, 10), st.floats(-100, 100))
-def test_memory_of_the_published_order_raises_it_and_unit_and_level_do_not(seed: int, nats, scale, shift) -> None:
+@given(st.integers(0, 10_000), st.floats(0.1, 10), st.floats(-100, 100))
+def test_unit_and_level_of_log_likelihoods_do_not_change_it(seed: int, scale, shift) -> None:
     row = np.random.default_rng(seed).normal(-60, 3, 24)
-    remembered = row + nats * (np.arange(24) == 0)
-    assert ranked_by(remembered.tolist()) > ranked_by(row.tolist())
     assert ranked_by((scale * row + shift).tolist()) == pytest.approx(ranked_by(row.tolist()), abs=1e-6)

@@ -85,20 +85,22 @@ def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, se
         assert tested.pvalue_error == pytest.approx(math.sqrt(tested.pvalue * (1 - tested.pvalue) / SUM_DRAWS))
 
 
-@pytest.mark.parametrize("level", [0.05, 0.01, 3e-4, 9e-5, 1e-7])
-def test_the_test_rejects_from_the_critical_sum_on(level):
+@pytest.mark.parametrize(
+    ("weigh", "spread", "level"),
+    [
+        *((np.exp, 0.0, level) for level in (0.05, 0.01, 3e-4, 9e-5, 1e-7)),
+        *((np.positive, 0.1, level) for level in (0.05, 0.01, 1e-5)),
+    ],
+)
+def test_the_test_rejects_from_the_critical_sum_on(weigh, spread, level):
     """Of 40 questions, the published orders get likelier one by one, until the sum is critical."""
-    weights = [np.sort(np.exp(own)) for own in questions_of(40)]
-    critical = critical_sum(weights, generator(), level)
+    rows = [np.sort(own) for own in questions_of(40)]
+    critical = critical_sum([weigh(own) for own in rows], generator(), level, deviation=spread * len(rows))
     sums, pvalues = [], []
     for n_first in range(41):  # so many published orders are the most likely ones, the others in the middle of 24
-        published = [own[-1] if place < n_first else own[12] for place, own in enumerate(weights)]
-        scores = [
-            np.log([first, *np.delete(own, list(own).index(first))])
-            for first, own in zip(published, weights, strict=True)
-        ]
-        sums.append(math.fsum(published))
-        pvalues.append(order_sum(scores, generator()).pvalue)
+        scores = [np.roll(own, 1 if place < n_first else 12) for place, own in enumerate(rows)]
+        sums.append(math.fsum(float(weigh(own)[0]) for own in scores))
+        pvalues.append(order_sum(scores, generator(), weigh=weigh, spread=spread).pvalue)
     assert sums[0] < critical < sums[-1]
     assert [pvalue <= level for pvalue in pvalues] == [found >= critical for found in sums]
 
@@ -168,17 +170,6 @@ def test_orders_that_could_not_be_published_are_never_drawn_however_far_their_sc
     found = order_sum([own] * 30, generator(), weigh=np.positive, spread=0.05, priors=[prior] * 30)
     assert math.isfinite(found.log_evalue)
     assert (found.pvalue, found.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
-
-
-@pytest.mark.parametrize("level", [0.01, 1e-5])
-def test_with_a_spread_too_the_test_rejects_from_the_critical_sum_on(level):
-    rows = questions_of(80)
-    bases = [base_of(own, 0.0) for own in rows]
-    least = critical_sum(rows, generator(), level, bases, 0.1 * len(rows))
-    assert least > critical_sum(rows, generator(), level, bases)
-    assert chernoff_bound(rows, least * 1.1, bases, 0.1 * len(rows)) < chernoff_bound(
-        rows, least, bases, 0.1 * len(rows)
-    )
 
 
 def test_the_tolerance_is_a_mean_score_whatever_the_scale_of_differences():
