@@ -106,21 +106,6 @@ def test_what_can_be_written_is_known_without_writing(tmp_path: Path) -> None:
     check_writable(tmp_path / "a.txt")
 
 
-@pytest.mark.parametrize(
-    ("place", "folder", "message"),
-    [
-        ("a.txt", True, "a.txt is a file; choose a folder"),
-        ("there", False, "there is a folder; choose a file"),
-        ("a.txt/below/b.txt", False, "b.txt cannot be written, since .*a.txt is a file; choose another place"),
-    ],
-)
-def test_what_cannot_be_written_is_reported_before(tmp_path: Path, place: str, folder: bool, message: str) -> None:
-    folder_with(tmp_path / "there")
-    atomic_write(tmp_path / "a.txt", "old")
-    with pytest.raises(ValueError, match=message):
-        check_writable(tmp_path / place, folder=folder)
-
-
 @pytest.mark.parametrize(("place", "folder"), [("a.txt", False), ("new.txt", False), ("", True), ("new", True)])
 def test_a_read_only_place_is_reported_before(tmp_path: Path, monkeypatch, place: str, folder: bool) -> None:
     atomic_write(tmp_path / "a.txt", "old")

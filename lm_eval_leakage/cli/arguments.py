@@ -13,7 +13,7 @@ USUAL_FDR, USUAL_FPR = 0.1, 0.05
 
 
 def add_options(parser: argparse._ActionsContainer, options: Mapping[str, str], kinds: Kinds = KINDS) -> None:
-    """Adds arguments, each of which is None if it is not given.
+    """Adds arguments; what is not given is None, or False without a value.
 
     options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated), and its help
     kinds: what the values of these names are; others are texts
@@ -24,7 +24,7 @@ def add_options(parser: argparse._ActionsContainer, options: Mapping[str, str], 
         value = shown.removeprefix(" ".join(names)).strip()
         how: dict[str, Any] = {"metavar": value, "type": kinds.get(value)}
         if not value:
-            how = {"action": "store_true", "default": None}
+            how = {"action": "store_true"}
         elif usage.endswith("..."):
             how |= {"action": "append"} if names else {"nargs": "+"}
         if names:

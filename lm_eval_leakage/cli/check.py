@@ -114,7 +114,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     add_options(parser, AS_FOR_LM_EVAL, kinds=KINDS)
-    parser.set_defaults(tflops=100.0)
+    parser.set_defaults(tflops=100.0, allow_untold=None, dry_run=None, quiet=None)  # None: as the plan says
 
 
 def only_warnings() -> None:
