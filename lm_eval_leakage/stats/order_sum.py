@@ -378,11 +378,18 @@ def order_ratio(n_flagged: int, null_rates: Sequence[float]) -> OrderRatio:
 
 
 def _lowest_ratio(n_flagged: int, null_rates: Sequence[float]) -> float:
-    def is_plausible(ratio: float) -> bool:
-        rates = [min(1.0, ratio * rate) for rate in null_rates]
-        return poisson_binomial_tail(n_flagged, rates) >= 1 - RATIO_LEVEL
+    if n_flagged == 0:
+        return 0.0
+    low, high = 0.0, 1 / min(null_rates)
+    if len(set(null_rates)) == 1:
+        from scipy.stats import beta
 
-    return smallest(is_plausible, 0.0, 1 / min(null_rates)) if n_flagged else 0.0
+        return float(beta.ppf(1 - RATIO_LEVEL, n_flagged, len(null_rates) - n_flagged + 1) / null_rates[0])
+    for _ in range(40):
+        middle = (low + high) / 2
+        tail = poisson_binomial_tail(n_flagged, [min(1.0, middle * rate) for rate in null_rates])
+        low, high = (middle, high) if tail < 1 - RATIO_LEVEL else (low, middle)
+    return low
 
 
 Places = NDArray[np.intp]

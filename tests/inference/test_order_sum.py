@@ -131,7 +131,7 @@ def test_with_one_rate_the_ratio_has_clopper_and_pearsons_bound(n_flagged, n, ra
         return
     found = order_ratio(n_flagged, [rate] * n)
     ends = binomtest(n_flagged, n, alternative="greater").proportion_ci(0.95, method="exact")
-    assert found.low == pytest.approx(ends.low / rate, abs=1e-7)
+    assert found.low == pytest.approx(ends.low / rate, abs=1e-9)
     assert found.value == pytest.approx(n_flagged / n / rate)
 
 
