@@ -72,7 +72,7 @@ def child(
         ("annotate", "{}/runs", "--calibration", "{}"),
         ("annotate", "{}/empty"),
         ("prevalence", "{}/empty"),
-        ("prevalence", "{}/nowhere"),
+        *((command, "{}/nowhere") for command in ("annotate", "report", "leaderboard", "prevalence")),
         ("prevalence", "{}/runs", "--calibration", "{}/deep.json"),
         ("identify", "{}/runs", "--calibration", "{}/file"),
         ("simulate", "--model_args", "dtype=float32", "--tasks", "mmlu", "--output_path", "{}/new"),

@@ -41,12 +41,6 @@ def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder,
     assert said in err
 
 
-def test_a_missing_folder_is_refused_without_a_traceback(typed, tmp_path) -> None:
-    for command in ("annotate", "report", "leaderboard"):
-        code, _, err = typed(command, tmp_path / "nowhere")
-        assert (code, "does not exist" in err, "Traceback" in err) == (2, True, False)
-
-
 def test_notes_name_the_model_where_there_are_several(folder, typed) -> None:
     write_run(folder / "runs", "other", {"bench": [answered(0, row(0), True)]})
     _, _, err = typed("annotate", folder, "--dry_run")
