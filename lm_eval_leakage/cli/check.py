@@ -58,7 +58,7 @@ def _refuse_servers_without_echo(plan: Plan) -> None:
 
 
 KINDS = {"FOLDER": Path, "X": float}  # of values; a plan says what the others are
-MODEL = {
+FIRST = {
     "[--status FOLDER]": "only say how far the work of an engine in a folder is",
     "[--verify FOLDER]": "only compare the files of an engine's folder with its manifest, and its tables with the "
     "logs",
@@ -83,7 +83,7 @@ ASKED = {
     "[--fail-on VERDICT]": "exit with status 1 if a verdict is at least this one, such as evidence",
     "[--allow-untold]": "--fail-on accepts verdicts that cannot be told",
 }
-AS_FOR_LM_EVAL = {
+HOW_IT_RUNS = {
     "[--batch_size -b N]": "as for lm_eval",
     "[--device DEVICE]": "as for lm_eval",
     "[--include_path DIR]": "a folder with additional tasks",
@@ -106,14 +106,14 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     names = "a YAML file with the same names, and with models for several; default: leakage.yaml"
     add("plan", nargs="?", metavar="PLAN", help=names)
-    add_options(parser, MODEL, kinds=KINDS)
+    add_options(parser, FIRST, kinds=KINDS)
     several = "tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions "
     add("--tasks", "-t", nargs="+", metavar="TASK", help=f"{several}(.jsonl, .json, .parquet)")
     add_options(parser, ASKED, kinds=KINDS)
     formats = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
     add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
-    add_options(parser, AS_FOR_LM_EVAL, kinds=KINDS)
+    add_options(parser, HOW_IT_RUNS, kinds=KINDS)
     parser.set_defaults(tflops=100.0, allow_untold=None, dry_run=None, quiet=None)  # None: as the plan says
 
 
