@@ -59,7 +59,7 @@ faults: install
 	$(BIN)/python -m tests.faults
 
 # Small faults put into the statistics, joining and scoring: which would no test notice? Takes long; it goes on where
-# it was stopped. SAMPLE=25 tries at most 25 per module, ONLY=detectors/pairs some modules.
+# it was stopped. SAMPLE=25 tries at most 25 per module, ONLY=detectors/partial_orders some modules.
 mutants: install
 	$(BIN)/pip install --progress-bar off $(PINNED) -e '.[dev,mutants]'
 	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--at-most $(SAMPLE)) $(if $(ONLY),--only $(ONLY))

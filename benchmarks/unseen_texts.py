@@ -27,7 +27,7 @@ from copies import COPIES
 from lm_eval.api.instance import Instance
 from models import load_model
 
-from lm_eval_leakage.detectors.token_evidence import PublishedText
+from lm_eval_leakage.detectors.membership import PublishedText
 from lm_eval_leakage.harness.models.token_scores import token_scores_of_hf
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.lab.training import Recipe, train

@@ -22,7 +22,7 @@ from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
 from lm_eval_leakage.harness.tasks.templates import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
 from lm_eval_leakage.lab.outcome_report import COMBINED_HEADING
 from lm_eval_leakage.records import DeclaredRow
-from lm_eval_leakage.registry import detector_id
+from lm_eval_leakage.registry import detector_id, registered_name
 from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
 from lm_eval_leakage.results.sealed_logs import LOG_TESTS
 from lm_eval_leakage.stats.pooling import SKIPPED
@@ -113,7 +113,7 @@ def shown(value: object) -> str:
 
 
 def registered(statistic: type[Statistic]) -> str:
-    return f"`{next(name for name in statistics.names() if statistics.get(name) is statistic)}`"
+    return f"`{registered_name(statistic)}`"
 
 
 # ---------------------------------------------------------------------- rows and keys

@@ -7,7 +7,7 @@ import pytest
 from lm_eval_leakage.detectors import Probe, probes, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrder, OptionOrders
 from lm_eval_leakage.detectors.outlier import Outlier
-from lm_eval_leakage.detectors.pairs import OptionPairs
+from lm_eval_leakage.detectors.partial_orders import OptionPairs
 from lm_eval_leakage.harness.tasks.audit import suffixes, template
 from lm_eval_leakage.harness.tasks.metadata import probe_of, with_parameters
 from lm_eval_leakage.registry import OUTSIDE_ID, _name_of, detector_id, registered_name, spelled

@@ -106,21 +106,6 @@ def test_what_can_be_written_is_known_without_writing(tmp_path: Path) -> None:
     check_writable(tmp_path / "a.txt")
 
 
-@pytest.mark.parametrize(
-    ("place", "folder", "message"),
-    [
-        ("a.txt", True, "a.txt is a file; choose a folder"),
-        ("there", False, "there is a folder; choose a file"),
-        ("a.txt/below/b.txt", False, "b.txt cannot be written, since .*a.txt is a file; choose another place"),
-    ],
-)
-def test_what_cannot_be_written_is_reported_before(tmp_path: Path, place: str, folder: bool, message: str) -> None:
-    folder_with(tmp_path / "there")
-    atomic_write(tmp_path / "a.txt", "old")
-    with pytest.raises(ValueError, match=message):
-        check_writable(tmp_path / place, folder=folder)
-
-
 @pytest.mark.parametrize(("place", "folder"), [("a.txt", False), ("new.txt", False), ("", True), ("new", True)])
 def test_a_read_only_place_is_reported_before(tmp_path: Path, monkeypatch, place: str, folder: bool) -> None:
     atomic_write(tmp_path / "a.txt", "old")
@@ -176,13 +161,6 @@ def kill_in(run: Callable[[], object], owner: object = os, name: str = "fsync") 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_key_that_a_kill_left_is_removed_by_the_next_write_into_that_folder(tmp_path: Path) -> None:
-    kill_in(lambda: publish_files(tmp_path / "sealed", {"public/a": b"a", "private/key": b"secret"}, "private"))
-    assert [path.read_bytes() for path in tmp_path.rglob("key")] == [b"secret"]
-    try_to_write(tmp_path)
-    assert names(tmp_path) == []
 
 
 def test_a_removal_that_was_killed_is_completed_by_the_next_write(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from functools import partial
 from importlib.metadata import version
 
 from lm_eval_leakage import __version__, task_configs_path
-from lm_eval_leakage.cli import of_results
-from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.ending import (
     CONDITION_MET,
@@ -22,11 +20,13 @@ from lm_eval_leakage.cli.ending import (
     check_place,
     end_in_words,
 )
+from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import describe, ls_arguments
 from lm_eval_leakage.harness.seams import pth_hook as hook
-from lm_eval_leakage.harness.seams.command_line import Command, CommandLine, command_line
+from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line
 from lm_eval_leakage.harness.seams.patching import REFUSED
+from lm_eval_leakage.lab.command import add_arguments as simulate_arguments
 
 
 def simulate(args: argparse.Namespace) -> None:
@@ -39,29 +39,13 @@ def simulate(args: argparse.Namespace) -> None:
     print(report.write(outcome, args.output_path))
 
 
-ACTIONS = {
-    "enable": "make plain `lm_eval` in this environment know the leakage tasks and models",
-    "disable": "undo `enable`",
-    "status": "say whether plain `lm_eval` knows the leakage tasks, and how",
-    "path": "print the folder of the leakage tasks, for the harness's --include_path",
-}
-
-
-def plugin(args: argparse.Namespace) -> None:
-    """make plain `lm_eval` know the leakage tasks and models, or undo that"""
-    {"enable": enable, "disable": disable, "status": status, "path": path}[args.action]()
-
-
-def plugin_arguments(parser: argparse.ArgumentParser) -> None:
-    told = "; ".join(f"{name}: {what}" for name, what in ACTIONS.items())
-    parser.add_argument("action", choices=tuple(ACTIONS), help=told)
-
-
 def path() -> None:
+    """print the folder of the leakage tasks, for the harness's --include_path"""
     print(task_configs_path())
 
 
 def enable() -> None:
+    """make plain `lm_eval` in this environment know the leakage tasks and models"""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
         print("nothing to do: this harness discovers the leakage tasks itself")
@@ -77,6 +61,7 @@ def enable() -> None:
 
 
 def disable() -> None:
+    """undo `enable`"""
     file = hook.hook_file()
     if not file.exists():
         print("nothing to do: the hook is not enabled")
@@ -91,6 +76,7 @@ def disable() -> None:
 
 
 def status() -> None:
+    """say whether plain `lm_eval` knows the leakage tasks, and how"""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
         how = "by the harness's own plugin discovery"
@@ -103,8 +89,27 @@ def status() -> None:
     print(f"known to plain `lm_eval`: {how}")
 
 
+ACTIONS = {one.__name__: one for one in (enable, disable, status, path)}
+
+
+def plugin(args: argparse.Namespace) -> None:
+    """make plain `lm_eval` know the leakage tasks and models, or undo that"""
+    ACTIONS[args.action]()
+
+
+def plugin_arguments(parser: argparse.ArgumentParser) -> None:
+    told = "; ".join(f"{name}: {one.__doc__}" for name, one in ACTIONS.items())
+    parser.add_argument("action", choices=tuple(ACTIONS), help=told)
+
+
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (check, plugin, simulate, seal)
+COMMANDS = {
+    check: check_arguments,
+    plugin: plugin_arguments,
+    simulate: simulate_arguments,
+    seal: seal_arguments,
+    **COMMANDS_ON_RESULTS,
+}
 # commands that need lm_eval's tasks
 NAMING_TASKS = ("run", "ls", "validate", "simulate")
 
@@ -115,12 +120,7 @@ def main() -> None:
 
 def commands() -> CommandLine:
     """The whole command line: lm_eval's commands and ours."""
-    from lm_eval_leakage.lab.command import add_arguments
-
-    known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
-    arguments = {"check": check_arguments, "plugin": plugin_arguments, "seal": seal_arguments}
-    arguments |= {"simulate": add_arguments, **OF_RESULTS}
-    found = command_line({one.__name__: one for one in known}, arguments, describe, ls_arguments)
+    found = command_line(COMMANDS, describe, ls_arguments)
     found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")
     add_completion(found.parser)
     return found
@@ -139,8 +139,7 @@ def _main() -> None:
     if args.command in NAMING_TASKS:
         end_in_words(partial(check_early, args), refusals=OF_OURS)
         _extend_harness(args)
-    ours = {one.__name__ for one in (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)}
-    if args.command in ours or (args.command == "ls" and args.what not in LISTINGS):
+    if args.command in {one.__name__ for one in COMMANDS} or (args.command == "ls" and args.what not in LISTINGS):
         end_in_words(partial(cli.execute, args), refusals=OF_OURS)
     else:
         end_in_words(partial(_execute_of_lm_eval, cli, args))

@@ -1,209 +1,149 @@
-"""Command-line arguments of the commands that read runs and audits."""
+"""Command-line arguments as tables, above all those of the commands that read runs and audits."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+Kinds = Mapping[str, Callable[[str], Any]]
+KINDS: Kinds = {"FOLDER": Path, "RUNS": Path, "FILE": Path, "FDR": float, "FPR": float, "RATE": float, "ALPHA": float}
+USUAL_FDR, USUAL_FPR = 0.1, 0.05
 
 
-def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("run", type=Path, metavar="RUNS", help="output folder of the benchmark's audits (--log_samples)")
-    add(
-        "--unseen",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="output folder of the same audits of questions that the model cannot have seen: private or newly written "
-        "ones (--metadata data_files=FILE), or fresh",
-    )
-    add("--output_path", type=Path, required=True, metavar="FILE", help="calibration file to write")
-    add(
-        "--seen",
-        type=Path,
-        metavar="FOLDER",
-        help="output folder of the same audits of questions that the model has certainly been trained on, if you know "
-        "some: they give the power (without them, prevalence is a lower bound)",
-    )
-    add(
-        "--reference",
-        type=Path,
-        metavar="FOLDER",
-        help="output folder of another model's audits of both, by which the perplexity of both is compared",
-    )
-    add(
-        "--combined",
-        metavar="FILE",
-        help="a calibration file of `simulate`, whose combined score is used too (its weights alone, not its scores)",
-    )
+def add_options(parser: argparse._ActionsContainer, options: Mapping[str, str], kinds: Kinds = KINDS) -> None:
+    """Adds arguments; what is not given is None, or False without a value.
+
+    options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated), and its help
+    kinds: what the values of these names are; others are texts
+    """
+    for usage, meaning in options.items():
+        shown = usage.strip("[].")
+        names = [word for word in shown.split() if word.startswith("-")]
+        value = shown.removeprefix(" ".join(names)).strip()
+        how: dict[str, Any] = {"metavar": value, "type": kinds.get(value)}
+        if not value:
+            how = {"action": "store_true"}
+        elif usage.endswith("..."):
+            how |= {"action": "append"} if names else {"nargs": "+"}
+        if names:
+            how["required"] = not usage.startswith("[")
+        parser.add_argument(*(names or [value.lower()]), help=meaning, **how)
 
 
-def _identify_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("runs", type=Path, nargs="+", metavar="RUNS", help="output folders of audits (--log_samples), one per model")
-    add(
-        "--calibration",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="a model's calibration file, written by `calibrate`; repeat for each model, in the order of RUNS",
-    )
-    _calibrated_by_argument(parser)
-    add("--fdr", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
-    add("--output_path", type=Path, metavar="FILE", help="file to write, with one JSON line per question")
-
-
-def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("run", type=Path, metavar="RUNS", help="output folder of a model's audits (--log_samples)")
-    add(
-        "--calibration",
-        metavar="FILE",
-        help="the model's calibration file, written by `calibrate` (default: judge by the null hypotheses)",
-    )
-    _calibrated_by_argument(parser)
-    _fpr_argument(parser)
-
-
-def _calibrated_by_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--calibrated_by",
-        metavar="ID",
-        help="detector of the calibration whose scores are used, such as max_order or token_evidence/min_k (default: "
-        "all of them combined, if it has a combined score, else its first)",
-    )
-
-
-def _fpr_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--fpr",
-        type=float,
-        default=0.05,
-        help="false-positive rate of calibrated flags on unseen questions (default: %(default)s)",
-    )
+CALIBRATE = {
+    "RUNS": "output folder of the benchmark's audits (--log_samples)",
+    "--unseen FOLDER": "output folder of the same audits of questions that the model cannot have seen: private or "
+    "newly written ones (--metadata data_files=FILE), or fresh",
+    "--output_path FILE": "calibration file to write",
+    "[--seen FOLDER]": "output folder of the same audits of questions that the model has certainly been trained on, "
+    "if you know some: they give the power (without them, prevalence is a lower bound)",
+    "[--reference FOLDER]": "output folder of another model's audits of both, by which the perplexity of both is "
+    "compared",
+    "[--combined FILE]": "a calibration file of `simulate`, whose combined score is used too (its weights alone, not "
+    "its scores)",
+}
+CALIBRATED_BY = {
+    "[--calibrated_by ID]": "detector of the calibration whose scores are used, such as max_order or "
+    "token_evidence/min_k (default: all of them combined, if it has a combined score, else its first)"
+}
+AT_FPR = {"[--fpr FPR]": "false-positive rate of calibrated flags on unseen questions (default: %(default)s)"}
+IDENTIFY = {
+    "RUNS...": "output folders of audits (--log_samples), one per model",
+    "--calibration FILE...": "a model's calibration file, written by `calibrate`; repeat for each model, in the order "
+    "of RUNS",
+    **CALIBRATED_BY,
+    "[--fdr FDR]": "target false discovery rate (default: %(default)s)",
+    "[--output_path FILE]": "file to write, with one JSON line per question",
+}
+PREVALENCE = {
+    "RUNS": "output folder of a model's audits (--log_samples)",
+    "[--calibration FILE]": "the model's calibration file, written by `calibrate` (default: judge by the null "
+    "hypotheses)",
+    **CALIBRATED_BY,
+    **AT_FPR,
+}
+READING = {
+    "RUNS...": "output folders (--output_path) of lm_eval --log_samples",
+    "[--audit FOLDER]...": "output folder of audits, if they are not in RUNS; may be repeated",
+    "[--alias OTHER=MODEL]...": "treat the model name OTHER as MODEL, where runs of one model name it differently",
+    "[--detector ID]": "id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else "
+    "the first)",
+    "[--calibration FILE]...": "a calibration file, written by `calibrate`; repeat for each model",
+    **CALIBRATED_BY,
+    **AT_FPR,
+    "[--reference FOLDER]...": "runs of other models, whose answers tell how difficult a question is (for the gap "
+    "within strata)",
+}
+ANNOTATE = {
+    "[--subjects]": "also print a row per subject",
+    "[--fail-on CONDITION]...": "exit with status 1 if the row of a task or group meets it, such as evidence (a "
+    "verdict of at least this) or 'confusion_delta<-0.1'; may be repeated",
+    "[--allow-untold]": "do not exit with status 2 because a condition cannot be judged for a benchmark, as where its "
+    "verdict cannot be told",
+    "[--output_path FOLDER]": "folder for the annotated files (default: next to the runs)",
+    "[--dry_run]": "print only, write no files",
+}
+RULES = {
+    "[--weak]": "leave out every flagged question (default)",
+    "[--strong]": "leave out only questions that are flagged and answered correctly",
+}
+CLEAN = {
+    "[--calibrated]": "use calibrated flags (needs --calibration)",
+    "[--target_rate RATE]": "keep the largest set of which at most this share is expected to have been seen by any "
+    "model, instead of going by flags (needs a --calibration with known-seen scores of every model)",
+    "[--keep_untested]": "keep questions that no audit tested",
+    "[--include_path DIR]": "folder of your own tasks, if it has moved since the runs",
+    "[--overwrite]": "replace tasks that already exist in the folder",
+}
+REPORT = {"[--output_path FILE]": "HTML file to write (default: %(default)s)"}
+LEADERBOARD = {"[--output_path FILE]": "file to write (default: leaderboard.html; markdown and csv are printed)"}
 
 
 def _reading_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("runs", type=Path, nargs="+", metavar="RUNS", help="output folders (--output_path) of lm_eval --log_samples")
-    add(
-        "--audit",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="output folder of audits, if they are not in RUNS; may be repeated",
-    )
-    add(
-        "--alias",
-        action="append",
-        default=[],
-        metavar="OTHER=MODEL",
-        help="treat the model name OTHER as MODEL, where runs of one model name it differently",
-    )
-    add(
-        "--detector",
-        metavar="ID",
-        help="id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else the first)",
-    )
-    add(
-        "--calibration",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a calibration file, written by `calibrate`; repeat for each model",
-    )
-    _calibrated_by_argument(parser)
-    _fpr_argument(parser)
-    add(
-        "--reference",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="runs of other models, whose answers tell how difficult a question is (for the gap within strata)",
-    )
+    add_options(parser, READING)
+    parser.set_defaults(fpr=USUAL_FPR)
 
 
-def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
+def annotate_arguments(parser: argparse.ArgumentParser) -> None:
     from lm_eval_leakage.results.formatting import STYLES
 
-    add = parser.add_argument
     _reading_arguments(parser)
-    add("--format", choices=STYLES, default="table", help="format of the printed table (default: %(default)s)")
-    add("--subjects", action="store_true", help="also print a row per subject")
-    add(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="CONDITION",
-        help="exit with status 1 if the row of a task or group meets it, such as evidence (a verdict of at least "
-        "this) or 'confusion_delta<-0.1'; may be repeated",
-    )
-    add(
-        "--allow-untold",
-        action="store_true",
-        help="do not exit with status 2 because a condition cannot be judged for a benchmark, as where its verdict "
-        "cannot be told",
-    )
-    add(
-        "--output_path", type=Path, metavar="FOLDER", help="folder for the annotated files (default: next to the runs)"
-    )
-    add("--dry_run", action="store_true", help="print only, write no files")
+    meaning = "format of the printed table (default: %(default)s)"
+    parser.add_argument("--format", choices=STYLES, default="table", help=meaning)
+    add_options(parser, ANNOTATE)
 
 
-def _clean_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+def clean_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    add("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
-    rules = parser.add_mutually_exclusive_group()
-    rules.add_argument("--weak", action="store_true", help="leave out every flagged question (default)")
-    rules.add_argument(
-        "--strong", action="store_true", help="leave out only questions that are flagged and answered correctly"
-    )
-    add("--calibrated", action="store_true", help="use calibrated flags (needs --calibration)")
-    add(
-        "--target_rate",
-        type=float,
-        metavar="RATE",
-        help="keep the largest set of which at most this share is expected to have been seen by any model, instead of "
-        "going by flags (needs a --calibration with known-seen scores of every model)",
-    )
-    add("--keep_untested", action="store_true", help="keep questions that no audit tested")
-    add("--include_path", metavar="DIR", help="folder of your own tasks, if it has moved since the runs")
-    add("--overwrite", action="store_true", help="replace tasks that already exist in the folder")
+    parser.add_argument("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
+    add_options(parser.add_mutually_exclusive_group(), RULES)
+    add_options(parser, CLEAN)
 
 
-def _report_arguments(parser: argparse.ArgumentParser) -> None:
+def report_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    parser.add_argument(
-        "--output_path",
-        type=Path,
-        default=Path("leakage.html"),
-        metavar="FILE",
-        help="HTML file to write (default: %(default)s)",
-    )
+    add_options(parser, REPORT)
+    parser.set_defaults(output_path=Path("leakage.html"))
 
 
-def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+def leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    add("--format", choices=("html", "markdown", "csv"), default="html", help="output format (default: %(default)s)")
-    add(
-        "--output_path",
-        type=Path,
-        metavar="FILE",
-        help="file to write (default: leaderboard.html; markdown and csv are printed)",
-    )
+    meaning = "output format (default: %(default)s)"
+    parser.add_argument("--format", choices=("html", "markdown", "csv"), default="html", help=meaning)
+    add_options(parser, LEADERBOARD)
 
 
-ARGUMENTS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
-    "calibrate": _calibrate_arguments,
-    "identify": _identify_arguments,
-    "prevalence": _prevalence_arguments,
-    "annotate": _annotate_arguments,
-    "clean": _clean_arguments,
-    "report": _report_arguments,
-    "leaderboard": _leaderboard_arguments,
-}
+def calibrate_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, CALIBRATE)
+
+
+def identify_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, IDENTIFY)
+    parser.set_defaults(fdr=USUAL_FDR)
+
+
+def prevalence_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, PREVALENCE)
+    parser.set_defaults(fpr=USUAL_FPR)

@@ -6,13 +6,14 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from lm_eval_leakage.cli.arguments import add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.harness.seams.patching import REFUSED
 from lm_eval_leakage.results.exports import EXPORTS
@@ -56,81 +57,64 @@ def _refuse_servers_without_echo(plan: Plan) -> None:
         refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 
+KINDS = {"FOLDER": Path, "X": float}  # of values; a plan says what the others are
+FIRST = {
+    "[--status FOLDER]": "only say how far the work of an engine in a folder is",
+    "[--verify FOLDER]": "only compare the files of an engine's folder with its manifest, and its tables with the "
+    "logs",
+    "[--model -M NAME]": "backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...",
+    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL,dtype=bfloat16",
+}
 ASKED = {
-    "--reference FOLDER|ARGS": "another model's audits, or the model_args of another model, for benchmarks with "
+    "[--runs FOLDER]...": "runs and audits of this model that exist already; may be repeated",
+    "[--reference FOLDER|ARGS]": "another model's audits, or the model_args of another model, for benchmarks with "
     "written orders",
-    "--unseen FILE": "questions of the same kind that the model cannot have seen",
-    "--orders 'random: SOURCE'": "what the builder of the one task says about its published orders, and where; makes "
-    "the verdict exact unless the questions contradict it",
-    "--questions N": "questions drawn at random from each task: a number, all, or enough (default)",
-    "--budget REQUESTS": "at most so many requests of each task: only option orders are asked, those that find most",
-    "--detect SHARE": "share of the questions, seen three times, that the audit should find (default: 25%%); it says "
-    "how many questions are enough, and a verdict on fewer is inconclusive",
-    "--max_tokens_asked N": "refuse, before any request, what is estimated to ask more tokens than this (of what is "
+    "[--unseen FILE]": "questions of the same kind that the model cannot have seen",
+    "[--orders 'random: SOURCE']": "what the builder of the one task says about its published orders, and where; "
+    "makes the verdict exact unless the questions contradict it",
+    "[--questions N]": "questions drawn at random from each task: a number, all, or enough (default)",
+    "[--budget REQUESTS]": "at most so many requests of each task: only option orders are asked, those that find most",
+    "[--detect SHARE]": "share of the questions, seen three times, that the audit should find (default: 25%%); it "
+    "says how many questions are enough, and a verdict on fewer is inconclusive",
+    "[--max_tokens_asked N]": "refuse, before any request, what is estimated to ask more tokens than this (of what is "
     "not done yet)",
-    "--seed SEED": "of the draw (default: 0)",
-    "--output_path -o DIR": "folder for everything that is written (default: leakage)",
-    "--fail-on VERDICT": "exit with status 1 if a verdict is at least this one, such as evidence",
+    "[--seed SEED]": "of the draw (default: 0)",
+    "[--output_path -o DIR]": "folder for everything that is written (default: leakage)",
+    "[--fail-on VERDICT]": "exit with status 1 if a verdict is at least this one, such as evidence",
+    "[--allow-untold]": "--fail-on accepts verdicts that cannot be told",
 }
-AS_FOR_LM_EVAL = {
-    "--batch_size -b N": "as for lm_eval",
-    "--device DEVICE": "as for lm_eval",
-    "--include_path DIR": "a folder with additional tasks",
-    "--system_instruction TEXT": "as for lm_eval",
-    "--num_fewshot -f N": "examples of the tasks themselves, as for lm_eval; audits have none",
-    "--metadata ARGS": "of the audits, as for lm_eval: layouts=every",
-}
-OF_ENGINES = {
-    "--engine NAME": "what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it is "
-    "installed and there is an --address or more than one accelerator, else local; for one model: this process)",
-    "--address ADDRESS": "of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on "
+HOW_IT_RUNS = {
+    "[--batch_size -b N]": "as for lm_eval",
+    "[--device DEVICE]": "as for lm_eval",
+    "[--include_path DIR]": "a folder with additional tasks",
+    "[--system_instruction TEXT]": "as for lm_eval",
+    "[--num_fewshot -f N]": "examples of the tasks themselves, as for lm_eval; audits have none",
+    "[--metadata ARGS]": "of the audits, as for lm_eval: layouts=every",
+    "[--dry_run]": "only show the plan; no model is loaded",
+    "[--quiet]": "print only the verdicts",
+    "[--engine NAME]": "what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it "
+    "is installed and there is an --address or more than one accelerator, else local; for one model: this process)",
+    "[--address ADDRESS]": "of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on "
     "this machine",
-    "--gpus N": "of one model: that each worker needs (default: 0, which reserves none)",
+    "[--gpus N]": "of one model: that each worker needs (default: 0, which reserves none)",
+    "[--tflops X]": "10^12 operations per second that a GPU achieves, for the GPU hours of --dry_run (default: "
+    "%(default)s)",
 }
-
-
-def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, str]) -> None:
-    """options: their names and the value that each takes, as `--help` shows them, and what they mean"""
-    for shown, meaning in options.items():
-        names = [word for word in shown.split() if word.startswith("-")]
-        parser.add_argument(*names, metavar=shown.removeprefix(" ".join(names)).strip(), help=meaning)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     names = "a YAML file with the same names, and with models for several; default: leakage.yaml"
     add("plan", nargs="?", metavar="PLAN", help=names)
-    add("--status", type=Path, metavar="FOLDER", help="only say how far the work of an engine in a folder is")
-    compare = "only compare the files of an engine's folder with its manifest, and its tables with the logs"
-    add("--verify", type=Path, metavar="FOLDER", help=compare)
-    add("--model", "-M", metavar="NAME", help="backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...")
-    add("--model_args", "-a", metavar="ARGS", help="as for lm_eval: pretrained=MODEL,dtype=bfloat16")
-    add(
-        "--tasks",
-        "-t",
-        nargs="+",
-        metavar="TASK",
-        help="tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions (.jsonl, .json, "
-        ".parquet)",
-    )
-    exist = "runs and audits of this model that exist already; may be repeated"
-    add("--runs", type=Path, action="append", metavar="FOLDER", help=exist)
-    _add_options(parser, ASKED)
-    add("--allow-untold", action="store_true", default=None, help="--fail-on accepts verdicts that cannot be told")
+    add_options(parser, FIRST, kinds=KINDS)
+    several = "tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions "
+    add("--tasks", "-t", nargs="+", metavar="TASK", help=f"{several}(.jsonl, .json, .parquet)")
+    add_options(parser, ASKED, kinds=KINDS)
     formats = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
     add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
-    _add_options(parser, AS_FOR_LM_EVAL)
-    add("--dry_run", action="store_true", default=None, help="only show the plan; no model is loaded")
-    add("--quiet", action="store_true", default=None, help="print only the verdicts")
-    _add_options(parser, OF_ENGINES)
-    add(
-        "--tflops",
-        type=float,
-        default=100.0,
-        metavar="X",
-        help="10^12 operations per second that a GPU achieves, for the GPU hours of --dry_run (default: %(default)s)",
-    )
+    add_options(parser, HOW_IT_RUNS, kinds=KINDS)
+    parser.set_defaults(tflops=100.0, allow_untold=None, dry_run=None, quiet=None)  # None: as the plan says
 
 
 def only_warnings() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
+from lm_eval_leakage.cli import arguments
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.seams.command_line import Command
+from lm_eval_leakage.harness.seams.command_line import AddArguments, Command
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import results_of
 from lm_eval_leakage.texts import as_json, visible
@@ -32,7 +33,7 @@ def calibrate(args: argparse.Namespace) -> None:
     problems: list[Problem] = []
     weights = None if args.combined is None else read_calibration(args.combined)
     calibration, compared = own_calibration(
-        args.run, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
+        args.runs, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
     )
     write_calibration(args.output_path, calibration)
     say(summary(calibration, compared))
@@ -68,11 +69,11 @@ def prevalence(args: argparse.Namespace) -> None:
 
     problems: list[Problem] = []
     if args.calibration is None:
-        found = shares.by_null(args.run, problems)
+        found = shares.by_null(args.runs, problems)
     else:
         calibration = read_calibration(args.calibration)
         detector = args.calibrated_by or calibration.usual_detector
-        found = shares.by_calibration(args.run, calibration, detector, args.fpr, problems)
+        found = shares.by_calibration(args.runs, calibration, detector, args.fpr, problems)
     say(shares.as_table(found))
     for text in shares.notes(found):
         note(f"note: {text}")
@@ -84,7 +85,7 @@ def annotate(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
 
-    conditions = [Condition.of(text) for text in args.fail_on]
+    conditions = [Condition.of(text) for text in args.fail_on or ()]
     annotations = _annotations(args)
     rows = [row for annotation in annotations for row in annotation.rows]
     if not args.dry_run:
@@ -200,15 +201,15 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
     from lm_eval_leakage.results.annotate import annotate
     from lm_eval_leakage.results.verdicts import Calibrating
 
-    calibrations = [read_calibration(file) for file in args.calibration]
+    calibrations = [read_calibration(file) for file in args.calibration or ()]
     calibrating = [Calibrating(one, args.calibrated_by or one.usual_detector, args.fpr) for one in calibrations]
-    aliases = dict(_alias(text) for text in args.alias)
+    aliases = dict(_alias(text) for text in args.alias or ())
     return annotate(
         args.runs,
-        args.audit,
+        args.audit or (),
         detector=args.detector,
         calibrating=calibrating,
-        references=args.reference,
+        references=args.reference or (),
         aliases=aliases,
     )
 
@@ -242,4 +243,12 @@ def _write_page(page: str, file: Path) -> None:
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
-COMMANDS_ON_RESULTS: tuple[Command, ...] = (calibrate, identify, prevalence, annotate, clean, report, leaderboard)
+COMMANDS_ON_RESULTS: Mapping[Command, AddArguments] = {
+    calibrate: arguments.calibrate_arguments,
+    identify: arguments.identify_arguments,
+    prevalence: arguments.prevalence_arguments,
+    annotate: arguments.annotate_arguments,
+    clean: arguments.clean_arguments,
+    report: arguments.report_arguments,
+    leaderboard: arguments.leaderboard_arguments,
+}

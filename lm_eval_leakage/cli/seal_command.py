@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lm_eval_leakage.cli.arguments import add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
 from lm_eval_leakage.cli.of_results import tell_problems
 from lm_eval_leakage.files import atomic_write, check_writable
@@ -35,50 +36,37 @@ def seal(args: argparse.Namespace) -> None:
         _seal(args, first)
 
 
+WHAT = (
+    "questions to be sealed, in a file (.jsonl, .json, .parquet) or a task of lm_eval; or `verify PUBLIC [PRIVATE]`: "
+    "whether a public folder or file is what the key in a private folder draws, both are what the commitment fixed, "
+    "and no look was taken out of the ledger; or `audit RUNS...`: what runs (--log_samples) say about each model, "
+    "with --seal"
+)
+OPTIONS = {
+    "[--output_path -o DIR]": f"a new folder for public and private (default: {SEALED}); with audit: a JSON file",
+    "[--name NAME]": "of the benchmark and its task (default: from the file or task)",
+}
+WITH_VERIFY_OR_AUDIT = {
+    "[--commitment HEX]": "with verify: the commitment as its author announced it",
+    "[--head HEX]": "with verify: a head of the ledger, as its author announced it after some look",
+    "[--include_path DIR]": "a folder with additional tasks",
+    "[--seal DIR]": "with audit: the private folder, in which every look is counted",
+    "[--reference RUNS]": "with audit: the wording audit of another model, whose log-likelihoods are subtracted in "
+    "the test of wordings; exact if that model has seen neither folder, as every model that is older than the seal; "
+    "with another reference, the same answers are another look",
+    "[--alpha ALPHA]": "with audit: probability of any false claim over all looks at all models (default: 0.01)",
+}
+DEPENDENT = (
+    "what is done with options that depend on their order, such as all of the above: keep their order, hold the "
+    "question out, or refuse to seal (default: %(default)s); a question's field `seal` overrides it"
+)
+
+
 def seal_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "what",
-        nargs="+",
-        metavar="FILE",
-        help="questions to be sealed, in a file (.jsonl, .json, .parquet) or a task of lm_eval; or `verify PUBLIC "
-        "[PRIVATE]`: whether a public folder or file is what the key in a private folder draws, both are what the "
-        "commitment fixed, and no look was taken out of the ledger; or `audit RUNS...`: what runs (--log_samples) say "
-        "about each model, with --seal",
-    )
-    add(
-        "--output_path",
-        "-o",
-        type=Path,
-        metavar="DIR",
-        help=f"a new folder for public and private (default: {SEALED}); with audit: a JSON file",
-    )
-    add("--name", metavar="NAME", help="of the benchmark and its task (default: from the file or task)")
-    add(
-        "--order_dependent",
-        choices=ORDER_RULES,
-        default=ORDER_RULES[0],
-        help="what is done with options that depend on their order, such as all of the above: keep their order, hold "
-        "the question out, or refuse to seal (default: %(default)s); a question's field `seal` overrides it",
-    )
-    add("--commitment", metavar="HEX", help="with verify: the commitment as its author announced it")
-    add("--head", metavar="HEX", help="with verify: a head of the ledger, as its author announced it after some look")
-    add("--include_path", metavar="DIR", help="a folder with additional tasks")
-    add("--seal", type=Path, metavar="DIR", help="with audit: the private folder, in which every look is counted")
-    add(
-        "--reference",
-        type=Path,
-        metavar="RUNS",
-        help="with audit: the wording audit of another model, whose log-likelihoods are subtracted in the test of "
-        "wordings; exact if that model has seen neither folder, as every model that is older than the seal; with "
-        "another reference, the same answers are another look",
-    )
-    add(
-        "--alpha",
-        type=float,
-        metavar="ALPHA",
-        help="with audit: probability of any false claim over all looks at all models (default: 0.01)",
-    )
+    parser.add_argument("what", nargs="+", metavar="FILE", help=WHAT)
+    add_options(parser, OPTIONS)
+    parser.add_argument("--order_dependent", choices=ORDER_RULES, default=ORDER_RULES[0], help=DEPENDENT)
+    add_options(parser, WITH_VERIFY_OR_AUDIT)
 
 
 def _seal(args: argparse.Namespace, what: str) -> None:
@@ -90,7 +78,7 @@ def _seal(args: argparse.Namespace, what: str) -> None:
     preflight([] if is_file else [what], audits=[FIRST_AUDIT], include_path=args.include_path)
     from lm_eval_leakage.harness.sealing import check_free, sealing_of, write_sealing  # seconds
 
-    folder = args.output_path or SEALED
+    folder = Path(args.output_path or SEALED)
     check_free(folder)
     if is_file:
         _without_bars()
@@ -159,12 +147,13 @@ def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
 
     if not places or args.seal is None:
         raise ValueError("write `seal audit RUNS --seal PRIVATE`, with the output folders of runs (--log_samples)")
-    if args.output_path is not None:
-        check_writable(args.output_path)
+    file = args.output_path and Path(args.output_path)
+    if file:
+        check_writable(file)
     alpha = USUAL_ALPHA if args.alpha is None else args.alpha
-    found = seal_audit(places, args.seal, alpha, args.reference)
-    if args.output_path is not None:
-        atomic_write(args.output_path, as_json(as_seal_record(found), indent=1) + "\n")
+    found = seal_audit(places, Path(args.seal), alpha, args.reference)
+    if file:
+        atomic_write(file, as_json(as_seal_record(found), indent=1) + "\n")
     say(as_table(found))
     for verdict in found.verdicts:
         for remark in remarks(verdict):

@@ -78,17 +78,17 @@ def write_calibration(file: Path, calibration: Calibration) -> None:
     atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **written}))
 
 
-def read_calibration(file: str) -> Calibration:
+def read_calibration(file: str | Path) -> Calibration:
     """Raises ValueError, with the remedy, for a file of another kind or version."""
     try:
         found = _File.model_validate_json(Path(file).expanduser().read_bytes())
     except OSError as error:
-        raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
+        raise ValueError(f"calibration is {str(file)!r}, which cannot be read ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ValueError(
-            f"calibration is {file!r}, which is not a calibration file of version {CALIBRATION_VERSION} "
+            f"calibration is {str(file)!r}, which is not a calibration file of version {CALIBRATION_VERSION} "
             f"({': '.join(filter(None, [where, first['msg']]))}); make one with `lm-eval-leakage calibrate`"
         ) from error
     parts = dict(found)

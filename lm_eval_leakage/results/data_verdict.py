@@ -210,11 +210,7 @@ def _tested(
     tests, powers = [], []
     for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):
         scores = [one.scores[place] for one in scored]
-        tests.append(
-            order_sum(
-                scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors
-            )
-        )
+        tests.append(order_sum(scores, rng, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors))
         powers.append(_power(basis, kind, scores, tolerance, spread, priors, numbers, n_layouts=n_layouts))
     doubt = _doubt_of_reference(scored, numbers, rng) if basis == BY_REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))

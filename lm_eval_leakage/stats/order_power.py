@@ -9,16 +9,19 @@ the models it was measured on (docs/validity.md). The scores themselves are thos
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+import yaml
 from scipy.stats import hypergeom
 
-from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum
-from lm_eval_leakage.stats.pooling import NAN, Floats
+from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum, equal_bases
+from lm_eval_leakage.stats.pooling import NAN, Floats, smallest
 
 FOUND_WITH = 0.8
 DETECT, DETECT_TIMES = 0.25, 3  # share of the questions, seen so many times, that a test should find
@@ -28,69 +31,12 @@ Shares = tuple[tuple[int, float], ...]  # by exposures, a share of seen question
 POWER_SEED = 0
 SEEN_TIMES = (1, 3)  # exposures for which it is known
 CONTROL_FORMS = ("in words", "in capitals")  # in which an audit asks every order again, in this order
-# By what the scores are, and by exposures: how many of 100 questions (in the control forms: of 136 or 96 others,
-# without a guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published
-# order as the first, second, ... by score: of its 24, or of the 12 that are asked in the control forms.
-SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
-    "orders": {
-        1: (20, 15, 11, 7, 6, 6, 4, 6, 1, 2, 1, 2, 3, 0, 0, 0, 2, 4, 1, 2, 1, 3, 2, 1),
-        3: (68, 15, 4, 2, 3, 1, 2, 2, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
-    },
-    "reference": {
-        1: (30, 20, 6, 10, 4, 3, 3, 0, 2, 3, 2, 3, 2, 2, 0, 2, 3, 1, 0, 2, 0, 1, 0, 1),
-        3: (39, 19, 7, 6, 8, 4, 6, 1, 2, 2, 0, 0, 1, 2, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0),
-    },
-    CONTROL_FORMS[0]: {
-        1: (24, 19, 19, 11, 13, 11, 10, 15, 4, 4, 2, 4),
-        3: (26, 17, 17, 10, 6, 8, 7, 3, 1, 1, 0, 0),
-    },
-    CONTROL_FORMS[1]: {
-        1: (21, 24, 21, 10, 14, 10, 14, 7, 6, 4, 3, 2),
-        3: (37, 22, 16, 7, 5, 2, 6, 0, 1, 0, 0, 0),
-    },
-}
-# The same by the number of layouts in which each order is asked: of 1,200 questions, each inserted so many times among
-# a million tokens of ordinary text, in one of six layouts by chance: as the audit asks them, as JSON rows, as CSV
-# rows, in one line, as a list and in prose (docs/validity.md, "Doses").
-SEEN_IN_LAYOUTS: Mapping[int, Mapping[str, Mapping[int, tuple[int, ...]]]] = {
-    1: SEEN_RANKS,
-    2: {
-        "orders": {
-            1: (304, 209, 135, 134, 90, 82, 66, 40, 51, 41, 31, 17),
-            3: (637, 255, 122, 67, 36, 30, 26, 5, 8, 7, 3, 4),
-        },
-        "reference": {
-            1: (279, 174, 146, 109, 125, 72, 63, 86, 55, 37, 27, 27),
-            3: (459, 235, 164, 98, 72, 51, 41, 28, 20, 17, 10, 5),
-        },
-        CONTROL_FORMS[0]: {
-            1: (189, 150, 134, 115, 119, 98, 97, 78, 75, 81, 37, 27),
-            3: (293, 189, 160, 153, 127, 83, 66, 43, 39, 18, 19, 10),
-        },
-        CONTROL_FORMS[1]: {
-            1: (203, 161, 151, 143, 93, 83, 76, 77, 78, 49, 46, 40),
-            3: (368, 211, 162, 134, 82, 78, 50, 44, 29, 20, 17, 5),
-        },
-    },
-    4: {
-        "orders": {
-            1: (282, 204, 140, 107, 77, 70, 71, 43, 48, 43, 40, 22, 25, 15, 13),
-            3: (631, 244, 114, 75, 43, 33, 15, 8, 12, 8, 8, 1, 5, 0, 3),
-        },
-        "reference": {
-            1: (258, 180, 123, 106, 87, 86, 64, 75, 44, 48, 35, 36, 21, 19, 18),
-            3: (465, 212, 134, 109, 74, 60, 44, 29, 17, 22, 12, 14, 3, 2, 3),
-        },
-        CONTROL_FORMS[0]: {
-            1: (188, 166, 130, 112, 129, 97, 99, 73, 77, 60, 46, 23),
-            3: (304, 209, 155, 148, 120, 89, 59, 44, 30, 21, 13, 8),
-        },
-        CONTROL_FORMS[1]: {
-            1: (199, 211, 128, 120, 95, 97, 94, 66, 67, 36, 51, 36),
-            3: (407, 219, 138, 123, 90, 69, 61, 31, 26, 22, 10, 4),
-        },
-    },
-}
+# By the number of layouts in which each order is asked, by what the scores are ("orders", "reference" or a control
+# form) and by exposures: in how many questions the published order was the first, second, ... by score.
+SEEN_IN_LAYOUTS: Mapping[int, Mapping[str, Mapping[int, Sequence[int]]]] = yaml.safe_load(
+    Path(__file__).with_name("seen_ranks.yaml").read_text(encoding="utf-8")
+)
+SEEN_RANKS = SEEN_IN_LAYOUTS[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,22 +64,17 @@ class OrderPower:
 
     def detectable(self, level: float) -> Shares:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
-        probability `found_with`; NaN if even all would be missed."""
-        return self.beyond(self.critical(level))
+        probability `found_with`; NaN if even all would be missed. The sum is taken to be normal, as a mixture of
+        unseen and seen families, each of which is seen as a whole or not at all."""
+        return self._sufficient(self.critical(level), self.found_with)
 
     def critical(self, level: float) -> float:
         """The sum from which the test rejects at `level`, see `critical_sum`."""
         weights, bases = self.weights, self.bases
-        if self.families is not None and len(set(self.families)) < len(weights):
-            each = [np.full(len(own), 1 / len(own)) for own in weights] if bases is None else bases
-            weights, bases = as_units(weights, each, self.families)
+        if len(set(self._numbers)) < len(weights):
+            weights, bases = as_units(weights, bases or equal_bases(weights), self._numbers)
         rng = np.random.default_rng(POWER_SEED)
         return critical_sum(weights, rng, level, bases, self.deviation)
-
-    def beyond(self, critical: float) -> Shares:
-        """The same for the sum from which the test rejects. The sum is taken to be normal, as a mixture of unseen
-        and seen families, each of which is seen as a whole or not at all."""
-        return self._sufficient(critical, self.found_with)
 
     def at_most(self, error: float) -> Shares:
         """For each of `SEEN_TIMES`, an upper confidence bound of the share of questions that were seen so often: if it
@@ -160,8 +101,7 @@ class OrderPower:
         seen `times` times; None if no number does, or more than `MOST_NEEDED`. The sum is taken to be normal, under
         the null hypothesis, too."""
         n_units, n = len(set(self._numbers)), len(self.weights)
-        bases = [np.full(len(own), 1 / len(own)) for own in self.weights] if self.bases is None else self.bases
-        null = _moments(*as_units(self.weights, bases, self._numbers))
+        null = _moments(*as_units(self.weights, self.bases or equal_bases(self.weights), self._numbers))
         mixed = (1 - share) * self._if_unseen + share * self._if_seen(times)
         (mean, variance), (other, its_variance) = (
             (float(own[:, 0].mean()), float((own[:, 1] - own[:, 0] ** 2).mean())) for own in (null, mixed)
@@ -172,13 +112,8 @@ class OrderPower:
             spread = math.hypot(math.sqrt(n_asked * variance), n_asked * self.deviation / n_units)
             return n_asked * (other - mean) >= beyond * spread + reached * math.sqrt(n_asked * its_variance)
 
-        low, high = 0, MOST_NEEDED
-        if not is_found(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if is_found(middle) else (middle, high)
-        return math.ceil(high * n / n_units)
+        fewest = 1 + bisect_left(range(1, MOST_NEEDED + 1), True, key=is_found)
+        return None if fewest > MOST_NEEDED else math.ceil(fewest * n / n_units)
 
     @property
     def _numbers(self) -> Sequence[int]:
@@ -192,8 +127,7 @@ class OrderPower:
     def _if_unseen(self) -> Floats:
         if self.priors is not None:
             return _moments(*as_units(self.weights, self.priors, self._numbers))
-        equal = [np.full(len(own), 1 / len(own)) for own in self._likeliest]
-        return _moments(*as_units(self._likeliest, equal, self._numbers))
+        return _moments(*as_units(self._likeliest, equal_bases(self._likeliest), self._numbers))
 
     def _if_seen(self, times: int) -> Floats:
         parts = {size: _spread(self.ranks[times], size) for size in {len(own) for own in self._likeliest}}
@@ -202,14 +136,11 @@ class OrderPower:
 
 def _smallest_share(unseen: Floats, seen: Floats, least: float, probability: float, deviation: float) -> float:
     """NaN if not even all are enough."""
-    low, high = 0.0, 1.0
-    if _reached(unseen, seen, high, least, deviation) < probability:
-        return NAN
-    for _ in range(30):
-        middle = (low + high) / 2
-        is_enough = _reached(unseen, seen, middle, least, deviation) >= probability
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
+
+    def is_enough(share: float) -> bool:
+        return _reached(unseen, seen, share, least, deviation) >= probability
+
+    return smallest(is_enough, 0.0, 1.0) if is_enough(1.0) else NAN
 
 
 def seen_at_most(powers: Sequence[OrderPower], error: float) -> Shares:

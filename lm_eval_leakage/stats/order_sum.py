@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail
+from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail, smallest
 
 USUAL_SPREAD = 0.05  # standard deviations of a question's scores
 CONTRADICTION = 3.0  # standard errors between unseen questions and the usual spread, from which a benchmark is unlike
@@ -103,7 +103,6 @@ class OrderSum:
     log_evalue: logarithm of an e-value; its mean under the null hypothesis is 1 at most, so that e-values of
         independent questions, asked at different times, may be multiplied
     mean: mean of the published orders' scores, in standard deviations of a question's orders, and its standard error
-    critical: the sum from which the test rejects at its level, up to the error of the draws
     """
 
     n: int
@@ -113,7 +112,6 @@ class OrderSum:
     log_evalue: float = NAN
     mean: float = NAN
     mean_error: float = NAN
-    critical: float = NAN
     n_units: int = 0
 
 
@@ -179,7 +177,6 @@ def _version_sum(scores: tuple[tuple[float, ...], ...]) -> OrderSum:
 def order_sum(
     questions: Sequence[Floats],
     rng: np.random.Generator,
-    level: float = 0.01,
     tolerance: float = 0.0,
     *,
     weigh: Weigh = np.exp,
@@ -190,7 +187,6 @@ def order_sum(
     """Tests the published orders of all `questions` together.
 
     questions: of each, the scores of its orders, the published one first, as `standard_scores` returns them
-    level: of `critical`
     tolerance: natural preference that the null hypothesis allows; 0 for exchangeable orders
     weigh: the weights of a question's orders, from their scores
     families: of each question, the number of its family; None if each is one of its own
@@ -225,7 +221,6 @@ def order_sum(
         log_evalue([np.exp(own) for own in questions], at_limit, numbers),
         float(published.mean()),
         error_of_mean(published, numbers),
-        float(np.quantile(drawn, 1 - level, method="higher")),
         len(weights),
     )
 
@@ -284,6 +279,10 @@ def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Fl
     return base
 
 
+def equal_bases(weights: Sequence[Floats]) -> list[Floats]:
+    return [np.full(len(own), 1 / len(own)) for own in weights]
+
+
 def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Sequence[Floats] | None = None) -> Floats:
     """`SUM_DRAWS` sums of one drawn weight per question; uniformly without `bases`."""
     sums = np.zeros(SUM_DRAWS)
@@ -311,13 +310,10 @@ def critical_sum(
     if level * (1 + SUM_DRAWS) >= 1:
         drawn = drawn_sums(weights, rng, bases) + rng.normal(0.0, deviation, SUM_DRAWS)
         return float(np.quantile(drawn, 1 - level, method="higher"))
-    bases = [base_of(own, 0.0) for own in weights] if bases is None else bases
+    bases = bases or equal_bases(weights)
     low = math.fsum(float(base @ own) for own, base in zip(weights, bases, strict=True))
     high = math.fsum(float(own.max()) for own in weights)
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if chernoff_bound(weights, middle, bases, deviation) <= level else (middle, high)
-    return high
+    return smallest(lambda found: chernoff_bound(weights, found, bases, deviation) <= level, low, high)
 
 
 def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floats], deviation: float = 0.0) -> float:

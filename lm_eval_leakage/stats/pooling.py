@@ -64,6 +64,14 @@ def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
     return float(min(1.0, counts[n_flagged:].sum()))
 
 
+def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The smallest number of an interval from which on a condition holds, by bisection; `high` if only there."""
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 def share(values: Sequence[float]) -> Estimate:
     """Mean of values in [0, 1] with its standard error; the interval is Wilson's if all values are 0 or 1."""
     if not values:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import lm_eval_leakage
 from lm_eval_leakage.cli import COMMANDS, commands
-from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
 from lm_eval_leakage.harness.seams.command_line import PROGRAM, CommandLine, arguments_of
 
 PAGE = Path(lm_eval_leakage.__file__).parent.parent / "docs" / "cli.md"
@@ -22,7 +21,7 @@ COMMANDS_FROM_HERE = "## Commands\n"
 def reference() -> str:
     """The page, in Markdown: its introduction as it is there, and all commands."""
     cli = commands()
-    ours = [*(command.__name__ for command in (*COMMANDS, *COMMANDS_ON_RESULTS)), "ls"]
+    ours = [*(command.__name__ for command in COMMANDS), "ls"]
     introduction = PAGE.read_text(encoding="utf-8").partition(COMMANDS_FROM_HERE)[0]
     return "\n".join([introduction + COMMANDS_FROM_HERE, *_contents(cli, ours), *_sections(cli, ours)])
 

@@ -72,7 +72,7 @@ def child(
         ("annotate", "{}/runs", "--calibration", "{}"),
         ("annotate", "{}/empty"),
         ("prevalence", "{}/empty"),
-        ("prevalence", "{}/nowhere"),
+        *((command, "{}/nowhere") for command in ("annotate", "report", "leaderboard", "prevalence")),
         ("prevalence", "{}/runs", "--calibration", "{}/deep.json"),
         ("identify", "{}/runs", "--calibration", "{}/file"),
         ("simulate", "--model_args", "dtype=float32", "--tasks", "mmlu", "--output_path", "{}/new"),
@@ -156,16 +156,6 @@ def test_characters_that_the_encoding_lacks_are_replaced() -> None:
     found = child(lambda: (say("a – ± \ud800"), note("b – \udc80")), encoding="ascii")
     assert (found.code, found.out, found.err) == (0, "a ? ? ?\n", "b ? \\udc80\n")
     assert child(lambda: say("\ud800")).out == "?\n"
-
-
-def test_ctrl_c_is_no_traceback(capsys) -> None:
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(SystemExit) as end:
-        end_in_words(stop)
-    assert end.value.code == 130
-    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch, typed) -> None:

@@ -41,12 +41,6 @@ def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder,
     assert said in err
 
 
-def test_a_missing_folder_is_refused_without_a_traceback(typed, tmp_path) -> None:
-    for command in ("annotate", "report", "leaderboard"):
-        code, _, err = typed(command, tmp_path / "nowhere")
-        assert (code, "does not exist" in err, "Traceback" in err) == (2, True, False)
-
-
 def test_notes_name_the_model_where_there_are_several(folder, typed) -> None:
     write_run(folder / "runs", "other", {"bench": [answered(0, row(0), True)]})
     _, _, err = typed("annotate", folder, "--dry_run")
@@ -63,13 +57,6 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
     (only,) = json.loads(out)
     assert (only["model"], only["n_tested"]) == ("m", N)
     assert typed("annotate", folder, "--alias", "m")[0] == 2
-
-
-def test_a_target_rate_that_is_no_rate_ends_in_a_sentence(folder, typed) -> None:
-    code, out, err = typed("clean", folder, "--output_path", folder / "clean", "--target_rate", "1.5")
-    assert (code, out) == (2, "")
-    assert "target_rate is 1.5; the target rate of contaminated questions among the kept must be above 0" in err
-    assert not (folder / "clean").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from lm_eval_leakage.cli import commands, ending
 from lm_eval_leakage.cli.ending import SHELLS, completion, shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.results.verdict_words import WORDS
+from tests.cli.reference import PAGE, reference
 
 
 def test_the_versions_are_ours_the_harnesss_and_pythons(typed) -> None:
@@ -57,6 +58,10 @@ def test_a_misspelled_task_is_told_by_every_command_before_the_index(typed, monk
     code, out, err = typed(*words)
     assert (code, out) == (2, "")
     assert err.startswith("'mmul' is not a task, group, tag or audit; did you mean mmlu")
+
+
+def test_the_page_is_what_the_parser_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run `python -m tests.cli.reference`"
 
 
 # ---------------------------------------------------------------------- completion

@@ -17,7 +17,6 @@ from lm_eval_leakage.detectors.choice_confusion import (
     below_reference,
     difference,
 )
-from lm_eval_leakage.detectors.pairs import OptionPairs
 from lm_eval_leakage.detectors.tail_answered import QuestionTail, TailAnswered
 from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import ARMS, Answered, Frame, Question, UntestableQuestion
@@ -113,14 +112,6 @@ def test_the_tail_is_the_last_seven_words_or_half(stem: str, kept: str) -> None:
     assert asked[0].context == f"{stem}\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
     assert asked[4].context == f"{kept}\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
     assert [request.continuation for request in asked] == [" A", " B", " C", " D"] * 2
-
-
-def test_pairs_are_all_ordered_pairs() -> None:
-    asked = OptionPairs().requests(COLOUR)
-    assert len(asked) == 12
-    assert [request.continuation for request in asked[:2]] == ["\nA. red\nB. blue", "\nA. red\nB. lime"]
-    with pytest.raises(UntestableQuestion, match="two of its options are identical"):
-        OptionPairs().requests(replace(COLOUR, options=("red", "red ", "x", "y")))
 
 
 QUESTION = Question("q", "Which?", ("a", "b", "c"), answer=1)

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.detectors import Probe, probes, statistics
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion, PairedAccuracy
+from lm_eval_leakage.detectors.generated import MaskedOption, MaskedOptionWritten, Reproduction
 from lm_eval_leakage.detectors.guesses import PublishedGuess
+from lm_eval_leakage.detectors.membership import TokenEvidence
 from lm_eval_leakage.detectors.option_orders import OptionOrders, OrderStatistic
-from lm_eval_leakage.detectors.option_recall import MaskedOption, MaskedOptionWritten
 from lm_eval_leakage.detectors.outlier import Outlier
-from lm_eval_leakage.detectors.reproduction import Reproduction
 from lm_eval_leakage.detectors.shared_likelihood import ExampleOrder, SharedLikelihood
 from lm_eval_leakage.detectors.tail_answered import QuestionTail
-from lm_eval_leakage.detectors.token_evidence import TokenEvidence
 from lm_eval_leakage.detectors.wording_rank import Wordings
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.templates import suffixes

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import permutations
-from math import factorial
 from typing import ClassVar
 
 import numpy as np
@@ -9,15 +7,16 @@ import pytest
 from lm_eval.api.registry import model_registry
 from rouge_score.rouge_scorer import RougeScorer
 
-from lm_eval_leakage.detectors.option_recall import MaskedOption, MaskedOptionWritten, opinion
-from lm_eval_leakage.detectors.reproduction import (
+from lm_eval_leakage.detectors.generated import (
+    MaskedOption,
+    MaskedOptionWritten,
     NgramAccuracy,
     OptionCompletions,
     PrefixCompletions,
     Reproduction,
+    opinion,
     rouge_l,
 )
-from lm_eval_leakage.detectors.stepwise import OptionSteps, Stepwise
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.records import Answered, Frame, Question, Request, UntestableQuestion
 
@@ -101,37 +100,6 @@ def test_ngram_accuracy_counts_what_is_written_exactly() -> None:
     assert PrefixCompletions(n=7).n_tokens(asked[0]) == 7
     with pytest.raises(UntestableQuestion, match="has 3 words; more than 5"):
         PrefixCompletions().requests(Question("q", "?", ("x",)))
-
-
-def test_steps_request_every_remaining_option() -> None:
-    asked = OptionSteps().requests(QUESTION)
-    assert len(asked) == 4 + 3 + 2
-    assert [request.continuation for request in asked[4:7]] == [f" {option}\n" for option in OPTIONS[1:]]
-    assert asked[4].context.endswith(f"A. {OPTIONS[0]}\nB.")
-    with pytest.raises(UntestableQuestion, match="two of its options are identical"):
-        OptionSteps().requests(Question("q", "Which?", ("x", "x ", "y")))
-
-
-def test_the_null_distribution_of_steps_is_that_of_random_orders() -> None:
-    # a model with any preferences, here dependent on what it has seen; every order of the options once
-    def preference(seen: tuple[int, ...], option: int) -> float:
-        return hash((seen, option)) % 1009 + option / 10
-
-    found = []
-    for order in permutations(range(4)):
-        scores = [preference(order[:place], option) for place in range(3) for option in order[place:]]
-        found += Stepwise().judge([Answered(QUESTION, (), tuple(scores))])
-    assert sum(evidence.flagged for evidence in found) == 1  # of 4! orders
-    for count in range(4):
-        observed = sum(evidence.n_expected >= count for evidence in found) / factorial(4)
-        pvalues = {evidence.pvalue for evidence in found if evidence.n_expected == count}
-        assert all(pvalue == pytest.approx(observed) for pvalue in pvalues)
-    assert {evidence.null_rate for evidence in found} == {1 / 24}
-
-
-def test_a_tie_is_not_an_expectation() -> None:
-    (found,) = Stepwise().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.0, 2.0, 1.0, 0.0, 1.0, 0.0))])
-    assert (found.flagged, found.n_expected, found.least_margin) == (False, 2, 0.0)
 
 
 def test_a_wrong_option_is_hidden_and_always_the_same() -> None:

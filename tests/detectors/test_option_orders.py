@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations
-from math import factorial
 
 import numpy as np
 import pytest
@@ -72,15 +71,6 @@ def test_orders_are_drawn_uniformly_among_those_that_read_differently() -> None:
     )
     assert len(drawn) == 11  # 12 distinct orders minus the published one
     assert chisquare(list(drawn.values())).pvalue > 0.001
-
-
-@given(st.integers(2, 7), st.integers(2, 200))
-def test_drawn_orders_are_distinct_and_hold_the_published_one(n_options: int, n_orders: int) -> None:
-    options = list("abcdefg"[:n_options])
-    n_orders = min(n_orders, factorial(n_options))
-    drawn = drawn_orders(options, n_orders, rng=random.Random(0))
-    assert len(set(drawn)) == n_orders
-    assert drawn[0] == tuple(range(n_options))
 
 
 @pytest.mark.parametrize(
@@ -173,9 +163,7 @@ def test_equally_likely_orders_rank_at_zero(score: float) -> None:
     assert ranked_by([score] * 6) == 0
 
 
-@given(st.integers(0, 10_000), st.floats(0.01, 50), st.floats(0.1, 10), st.floats(-100, 100))
-def test_memory_of_the_published_order_raises_it_and_unit_and_level_do_not(seed: int, nats, scale, shift) -> None:
+@given(st.integers(0, 10_000), st.floats(0.1, 10), st.floats(-100, 100))
+def test_unit_and_level_of_log_likelihoods_do_not_change_it(seed: int, scale, shift) -> None:
     row = np.random.default_rng(seed).normal(-60, 3, 24)
-    remembered = row + nats * (np.arange(24) == 0)
-    assert ranked_by(remembered.tolist()) > ranked_by(row.tolist())
     assert ranked_by((scale * row + shift).tolist()) == pytest.approx(ranked_by(row.tolist()), abs=1e-6)

@@ -10,7 +10,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.detectors.token_evidence import TokenEvidence
+from lm_eval_leakage.detectors.membership import TokenEvidence
 from lm_eval_leakage.harness.models import token_scores
 from lm_eval_leakage.harness.models.asking import lacking
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from lm_eval_leakage.questions.families import OPTION, STEM, described
+from lm_eval_leakage.questions.families import described
 from lm_eval_leakage.records import Described, Question
 from lm_eval_leakage.stats.known_scores import (
     CALIBRATED_ROWS,
@@ -150,10 +150,6 @@ MADE = Calibration(
 )
 
 
-def test_own_scores_of_questions_of_the_same_kind_speak() -> None:
-    assert why_withheld(MADE, ASKED) is None
-
-
 def test_scores_of_a_copy_say_what_would_be_found() -> None:
     of_copy = replace(MADE, whose=COPY, origin="held-out questions after 3 exposures to 50 others")
     said = str(why_withheld(of_copy, ASKED))
@@ -172,15 +168,6 @@ def test_a_calibration_that_does_not_say_what_its_questions_are_like_is_silent()
     assert "does not say what its unseen questions are like" in str(why_withheld(replace(MADE, unseen=None), ASKED))
 
 
-def test_unseen_questions_that_are_in_the_benchmark_are_counted_with_an_example() -> None:
-    partly = replace(MADE, unseen=questions(range(1098, 1140), "what is  the VALUE of {}"))
-    said = str(why_withheld(partly, ASKED))
-    assert said.startswith(
-        "2 of the 42 questions that the model is said not to have seen are in the benchmark, such as "
-    )
-    assert "'What is the value of 1098?'" in said
-
-
 @pytest.mark.parametrize(
     ("n_unseen", "n_asked", "said"), [(19, 100, "19 unseen"), (40, 5, "5 asked"), (0, 100, "0 un")]
 )
@@ -189,11 +176,3 @@ def test_too_few_of_either_are_not_compared(n_unseen: int, n_asked: int, said: s
     reason = str(why_withheld(few, questions(range(1000, 1000 + n_asked))))
     assert reason.startswith(said)
     assert f"at least {FEWEST} are needed of either kind" in reason
-
-
-def test_the_property_that_differs_is_named_with_both_medians_and_a_remedy() -> None:
-    longer = replace(MADE, unseen=questions(range(2000, 2040), "Consider this: what is the value of {}?"))
-    said = str(why_withheld(longer, ASKED))
-    assert f"of another kind than those that were asked: {STEM} 41 instead of 26 (p = 0.00" in said
-    assert OPTION not in said
-    assert "choose or write unseen questions like those of the benchmark" in said

@@ -85,20 +85,22 @@ def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, se
         assert tested.pvalue_error == pytest.approx(math.sqrt(tested.pvalue * (1 - tested.pvalue) / SUM_DRAWS))
 
 
-@pytest.mark.parametrize("level", [0.05, 0.01, 3e-4, 9e-5, 1e-7])
-def test_the_test_rejects_from_the_critical_sum_on(level):
+@pytest.mark.parametrize(
+    ("weigh", "spread", "level"),
+    [
+        *((np.exp, 0.0, level) for level in (0.05, 0.01, 3e-4, 9e-5, 1e-7)),
+        *((np.positive, 0.1, level) for level in (0.05, 0.01, 1e-5)),
+    ],
+)
+def test_the_test_rejects_from_the_critical_sum_on(weigh, spread, level):
     """Of 40 questions, the published orders get likelier one by one, until the sum is critical."""
-    weights = [np.sort(np.exp(own)) for own in questions_of(40)]
-    critical = critical_sum(weights, generator(), level)
+    rows = [np.sort(own) for own in questions_of(40)]
+    critical = critical_sum([weigh(own) for own in rows], generator(), level, deviation=spread * len(rows))
     sums, pvalues = [], []
     for n_first in range(41):  # so many published orders are the most likely ones, the others in the middle of 24
-        published = [own[-1] if place < n_first else own[12] for place, own in enumerate(weights)]
-        scores = [
-            np.log([first, *np.delete(own, list(own).index(first))])
-            for first, own in zip(published, weights, strict=True)
-        ]
-        sums.append(math.fsum(published))
-        pvalues.append(order_sum(scores, generator()).pvalue)
+        scores = [np.roll(own, 1 if place < n_first else 12) for place, own in enumerate(rows)]
+        sums.append(math.fsum(float(weigh(own)[0]) for own in scores))
+        pvalues.append(order_sum(scores, generator(), weigh=weigh, spread=spread).pvalue)
     assert sums[0] < critical < sums[-1]
     assert [pvalue <= level for pvalue in pvalues] == [found >= critical for found in sums]
 
@@ -168,19 +170,6 @@ def test_orders_that_could_not_be_published_are_never_drawn_however_far_their_sc
     found = order_sum([own] * 30, generator(), weigh=np.positive, spread=0.05, priors=[prior] * 30)
     assert math.isfinite(found.log_evalue)
     assert (found.pvalue, found.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
-
-
-@pytest.mark.parametrize("level", [0.01, 1e-5])
-def test_with_a_spread_too_the_test_rejects_from_the_critical_sum_on(level):
-    rows = questions_of(80)
-    bases = [base_of(own, 0.0) for own in rows]
-    least = critical_sum(rows, generator(), level, bases, 0.1 * len(rows))
-    assert least > critical_sum(rows, generator(), level, bases)
-    assert chernoff_bound(rows, least * 1.1, bases, 0.1 * len(rows)) < chernoff_bound(
-        rows, least, bases, 0.1 * len(rows)
-    )
-    drawn = order_sum(rows, generator(), level, weigh=np.positive, spread=0.1).critical
-    assert level < 1e-4 or drawn == pytest.approx(least, rel=0.05)
 
 
 def test_the_tolerance_is_a_mean_score_whatever_the_scale_of_differences():
@@ -281,19 +270,21 @@ def scores_of(sizes, seed=0):
     return [standard_scores(rng.normal(size=size)) for size in sizes]
 
 
-def detectable_share(weights, critical, ranks):
-    ((_, share),) = OrderPower(weights, ranks={1: ranks}).beyond(critical)
+LEVEL = 0.01
+
+
+def detectable_share(weights, ranks):
+    ((_, share),) = OrderPower(weights, ranks={1: ranks}).detectable(LEVEL)
     return share
 
 
-def weights_and_critical(sizes, seed=0):
-    scores = scores_of(sizes, seed)
-    return [np.exp(own) for own in scores], order_sum(scores, np.random.default_rng(seed)).critical
+def weights_of(sizes, seed=0):
+    return [np.exp(own) for own in scores_of(sizes, seed)]
 
 
-def found_at(share, weights, critical, ranks, n_runs=2000):
+def found_at(share, weights, ranks, n_runs=2000):
     """How often the test rejects if each question was seen with probability `share`."""
-    rng = np.random.default_rng(1)
+    rng, critical = np.random.default_rng(1), critical_sum(weights, generator(), LEVEL)
     sums = np.zeros(n_runs)
     for own in weights:
         ordered, width = np.sort(own)[::-1], len(own) // len(ranks)
@@ -305,31 +296,31 @@ def found_at(share, weights, critical, ranks, n_runs=2000):
 
 @pytest.mark.parametrize("sizes", [[24] * 200, [24, 120] * 60, [6] * 400], ids=["24", "24 and 120", "6"])
 def test_at_the_share_that_it_returns_the_test_rejects_with_the_stated_probability(sizes) -> None:
-    weights, critical = weights_and_critical(sizes)
-    share = detectable_share(weights, critical, SEEN)
+    weights = weights_of(sizes)
+    share = detectable_share(weights, SEEN)
     assert 0 < share < 1
     error = math.sqrt(FOUND_WITH * (1 - FOUND_WITH) / 2000)
     normal_error = 0.02  # the sum of so many questions is not quite normal
-    assert abs(found_at(share, weights, critical, SEEN) - FOUND_WITH) < 4 * error + normal_error
-    assert found_at(share / 2, weights, critical, SEEN) < FOUND_WITH - 0.1
+    assert abs(found_at(share, weights, SEEN) - FOUND_WITH) < 4 * error + normal_error
+    assert found_at(share / 2, weights, SEEN) < FOUND_WITH - 0.1
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
 @settings(max_examples=25)
 def test_of_better_remembered_questions_a_smaller_share_is_found(seed: int, mixed: float) -> None:
-    weights, critical = weights_and_critical([24] * 60, seed)
+    weights = weights_of([24] * 60, seed)
     weaker = tuple(mixed * seen + (1 - mixed) / len(SEEN) for seen in SEEN)
-    strong, weak = (detectable_share(weights, critical, ranks) for ranks in (SEEN, weaker))
+    strong, weak = (detectable_share(weights, ranks) for ranks in (SEEN, weaker))
     assert 0 < strong <= 1
     assert math.isnan(weak) or weak >= strong - 1e-9
 
 
 @pytest.mark.parametrize(("n", "ranks"), [(300, UNSEEN), (1, SEEN), (3, SEEN)], ids=["no memory", "1", "3"])
 def test_it_is_undefined_where_not_even_a_benchmark_seen_as_a_whole_is_found(n: int, ranks) -> None:
-    weights, critical = weights_and_critical([24] * n)
-    assert math.isnan(detectable_share(weights, critical, ranks))
+    weights = weights_of([24] * n)
+    assert math.isnan(detectable_share(weights, ranks))
     if n > 1:
-        assert found_at(1.0, weights, critical, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
+        assert found_at(1.0, weights, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
 
 
 @pytest.mark.parametrize("n_orders", [2, 3, 4, 5])
@@ -339,16 +330,16 @@ def test_fewer_orders_than_parts_are_as_those_drawn_from_the_parts_by_enumeratio
         draws = list(combinations([other for other in range(len(SEEN)) if other != rank], n_orders - 1))
         for drawn in draws:
             places[sum(other < rank for other in drawn)] += share / len(draws) / sum(SEEN)
-    weights, critical = weights_and_critical([n_orders] * 200)
-    share = detectable_share(weights, critical, SEEN)
-    assert share == pytest.approx(detectable_share(weights, critical, tuple(places)))
-    assert abs(found_at(share, weights, critical, places) - FOUND_WITH) < 0.06
+    weights = weights_of([n_orders] * 200)
+    share = detectable_share(weights, SEEN)
+    assert share == pytest.approx(detectable_share(weights, tuple(places)))
+    assert abs(found_at(share, weights, places) - FOUND_WITH) < 0.06
 
 
 def test_more_orders_than_parts_are_neighbours_in_a_part() -> None:
-    weights, critical = weights_and_critical([12] * 200)
+    weights = weights_of([12] * 200)
     halved = tuple(share / 2 for share in SEEN for _ in range(2))
-    assert detectable_share(weights, critical, SEEN) == pytest.approx(detectable_share(weights, critical, halved))
+    assert detectable_share(weights, SEEN) == pytest.approx(detectable_share(weights, halved))
 
 
 # ---------------------------------------------------------------------- how many may have been seen

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lm_eval_leakage.detectors.token_evidence import TokenMeasurement
+from lm_eval_leakage.detectors.membership import TokenMeasurement
 from lm_eval_leakage.lab.calibrate import from_held_out
 from lm_eval_leakage.lab.detection import COST, Audits, read_detectors
 from lm_eval_leakage.lab.settings import Simulation

@@ -9,17 +9,14 @@ from typing import Any
 
 from lm_eval_leakage.detectors import statistics
 from lm_eval_leakage.detectors.choice_confusion import ArmsMeasurement
+from lm_eval_leakage.detectors.generated import MaskedMeasurement, NgramMeasurement, ReproductionMeasurement
 from lm_eval_leakage.detectors.guesses import GuessEvidence
+from lm_eval_leakage.detectors.membership import ReferencedMeasurement, RelativeMeasurement, TokenMeasurement
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
-from lm_eval_leakage.detectors.option_recall import MaskedMeasurement
 from lm_eval_leakage.detectors.outlier import OutlierEvidence
-from lm_eval_leakage.detectors.pairs import PairEvidence
-from lm_eval_leakage.detectors.relative_likelihood import ReferencedMeasurement, RelativeMeasurement
-from lm_eval_leakage.detectors.reproduction import NgramMeasurement, ReproductionMeasurement
+from lm_eval_leakage.detectors.partial_orders import PairEvidence, StepwiseEvidence
 from lm_eval_leakage.detectors.shared_likelihood import ShardEvidence
-from lm_eval_leakage.detectors.stepwise import StepwiseEvidence
 from lm_eval_leakage.detectors.tail_answered import TailEvidence
-from lm_eval_leakage.detectors.token_evidence import TokenMeasurement
 from lm_eval_leakage.detectors.wording_rank import WordingEvidence
 from lm_eval_leakage.harness.table import JudgedQuestion
 from lm_eval_leakage.records import DeclaredRow, Skipped, Verdict

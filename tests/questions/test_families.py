@@ -87,36 +87,27 @@ def of(stem: str = CAFE.stem, *options: str) -> Question:
     return Question("another id", stem, options or CAFE.options)
 
 
-@pytest.mark.parametrize(
-    "copy",
-    [
-        of(CAFE.stem.upper()),
-        of(f"  {CAFE.stem}\n".replace(" ", "\t ")),
-        of(unicodedata.normalize("NFD", CAFE.stem)),
-        of(CAFE.stem.replace("café", "ca\u200bfé")),
-        of(CAFE.stem, "nulle part", "à gauche", "à droite"),
-        of(CAFE.stem, *(unicodedata.normalize("NFD", option).title() for option in CAFE.options)),
-        replace(CAFE, answer=1, subject="geography"),
-    ],
-    ids=["case", "white space", "NFD", "zero width", "order of options", "options", "answer and subject"],
-)
-def test_a_question_that_reads_the_same_is_a_copy(copy: Question) -> None:
-    assert question_key(copy) == question_key(CAFE)
-    assert distinct([CAFE, copy, CAFE]) == [CAFE]
+COPIES = [
+    of(CAFE.stem.upper()),
+    of(f"  {CAFE.stem}\n".replace(" ", "\t ")),
+    of(unicodedata.normalize("NFD", CAFE.stem)),
+    of(CAFE.stem.replace("café", "ca\u200bfé")),
+    of(CAFE.stem, "nulle part", "à gauche", "à droite"),
+    of(CAFE.stem, *(unicodedata.normalize("NFD", option).title() for option in CAFE.options)),
+    replace(CAFE, answer=1, subject="geography"),
+]
+OTHERS = [
+    of("Où est la gare ?"),
+    of(CAFE.stem, "à gauche", "à droite", "en haut"),
+    of(CAFE.stem, "à gauche", "à droite"),
+    of(CAFE.stem, "à gauche", "à droite", "nulle part", "nulle part"),
+]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        of("Où est la gare ?"),
-        of(CAFE.stem, "à gauche", "à droite", "en haut"),
-        of(CAFE.stem, "à gauche", "à droite"),
-        of(CAFE.stem, "à gauche", "à droite", "nulle part", "nulle part"),
-    ],
-    ids=["stem", "one option", "fewer options", "an option twice"],
-)
-def test_another_stem_or_other_options_make_another_question(other: Question) -> None:
-    assert question_key(other) != question_key(CAFE)
+@pytest.mark.parametrize(("other", "is_copy"), [*((one, True) for one in COPIES), *((one, False) for one in OTHERS)])
+def test_a_question_that_reads_the_same_is_a_copy_and_another_is_not(other: Question, is_copy: bool) -> None:
+    assert (question_key(other) == question_key(CAFE)) is is_copy
+    assert distinct([CAFE, other, CAFE]) == [CAFE, *[other] * (not is_copy)]
 
 
 def test_x2_and_x_squared_are_different_options() -> None:
@@ -200,23 +191,13 @@ KNOWN = QuestionsInPrompts(
         ("Question: Which one is tall?\nAnswer: oak\n\nQuestion: Which one barks?\nAnswer:", PETS, "barks"),
         ("Which one is tall?\noak\nIn a park. Which one is tall?", TREES, "tall in a park"),
         ("In a park. Which one is tall?\noak\nWhich one is tall?", TREES, "tall"),
+        ("Which one is tall?", PETS, None),
+        ("Which one is tall?", (*TREES, "ash"), None),
+        ("On a hill, which one is tall?", TREES, None),
+        ("Which one is tall? Not the fir.", TREES, None),
+        ("Price (in S)?", ("1", "2"), None),
+        ("", TREES, None),
     ],
 )
-def test_a_question_is_found_in_any_wording_of_a_prompt(prompt: str, options: tuple[str, ...], found: str) -> None:
+def test_a_question_is_found_in_any_wording_of_a_prompt_and_no_other_is_taken_for_it(prompt, options, found) -> None:
     assert KNOWN.find(prompt, options) == found
-
-
-@pytest.mark.parametrize(
-    ("prompt", "options"),
-    [
-        ("Which one is tall?", PETS),
-        ("Which one is tall?", (*TREES, "ash")),
-        ("On a hill, which one is tall?", TREES),
-        ("Which one is tall? Not the fir.", TREES),
-        ("Price (in S)?", ("1", "2")),
-        ("", TREES),
-    ],
-    ids=["other options", "more options", "part of a longer stem", "its beginning", "no pattern", "no prompt"],
-)
-def test_another_question_is_not_taken_for_it(prompt: str, options: tuple[str, ...]) -> None:
-    assert KNOWN.find(prompt, options) is None

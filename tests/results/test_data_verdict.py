@@ -94,7 +94,7 @@ def answers(
 def numbers(verdict: DataVerdict) -> list[float]:
     """Every number that could be read as an answer."""
     tested, ratio = verdict.tested, verdict.ratio
-    return [verdict.pvalue, tested.pvalue, tested.mean, tested.log_evalue, tested.critical, ratio.value, ratio.low]
+    return [verdict.pvalue, tested.pvalue, tested.mean, tested.log_evalue, ratio.value, ratio.low]
 
 
 # ---------------------------------------------------------------------- the word

@@ -80,16 +80,10 @@ class CommandLine:
         args.func(args)
 
 
-def command_line(
-    commands: Mapping[str, Command],
-    arguments: Mapping[str, AddArguments],
-    describe: Command,
-    add_to_ls: AddArguments,
-) -> CommandLine:
+def command_line(commands: Mapping[Command, AddArguments], describe: Command, add_to_ls: AddArguments) -> CommandLine:
     """`run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
 
-    commands: our own commands by name; a command's docstring is its help text
-    arguments: functions that add a command's own arguments, for the commands that have any
+    commands: our own, each with what adds its arguments; name and docstring are the command's name and help text
     describe: called by `ls` with the name of a task; add_to_ls: adds its arguments
     """
     cli = CommandLine()
@@ -97,12 +91,12 @@ def command_line(
     parser.prog, parser.description, parser.epilog = PROGRAM, DESCRIPTION, EXAMPLE
     for name, of_harness in subparsers.choices.items():
         _name_after_us(of_harness, name)
-    for name, command in commands.items():
+    for command, add_arguments in commands.items():
+        name = command.__name__
         own = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__, allow_abbrev=False)
         own.set_defaults(func=command)
         own.prog = f"{PROGRAM} {name}"
-        if name in arguments:
-            arguments[name](own)
+        add_arguments(own)
         if "--quiet" not in own._option_string_actions:
             own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
     _extend_ls(subparsers, describe, add_to_ls)

@@ -23,7 +23,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from lm_eval_leakage.detectors import statistics
-from lm_eval_leakage.detectors.option_recall import Ask
+from lm_eval_leakage.detectors.generated import Ask
 from lm_eval_leakage.harness.models.processes import of_every
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter

@@ -235,7 +235,7 @@ def test_with_another_command_line_of_the_harness_our_own_commands_remain(change
         """print a folder"""
         print("a folder")
 
-    cli = command_line({"path": path}, {}, lambda args: print(args.what), lambda parser: None)
+    cli = command_line({path: lambda parser: None}, lambda args: print(args.what), lambda parser: None)
     monkeypatch.setattr("sys.argv", ["lm-eval-leakage", "path"])
     cli.execute(cli.parse_args())
     assert capsys.readouterr().out == "a folder\n"
