@@ -38,7 +38,7 @@ from lm_eval_leakage.jobs.estimates import (
     tokens_of_units,
     tokens_planned,
 )
-from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
+from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
     HOW_MODELS,
@@ -197,7 +197,6 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 
 
 SECONDS_OF_STATUS = 5.0
-KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 EDITED = "other questions, rows or settings of the audit, or lines that a log has lost"
 TFLOPS = 100.0
@@ -403,20 +402,19 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
     if manifest.get("asked") == asked and not plan.is_here:
         return
     atomic_write(folder.path / PLAN, plan_as_yaml(found.plan))
-    seeds = {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"}
     beginning = {
         "format": MANIFEST_VERSION,
-        "begun": now(),
+        "begun": manifest.get("begun", now()),
         "versions": known_versions(),
         "asked": asked,
         "plan": as_settings(found.plan),
         "impossible": [asdict(one) for one in found.impossible],
-        "seeds": seeds,
+        "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "how": {"models": HOW_MODELS, "files": HOW_FILES},
-        "sessions": [],
+        "sessions": manifest.get("sessions", []),
         TASK_FILES: {task: {**found.files.get(task, {}), **known.get(task, {})} for task in {**found.files, **known}},
     }
-    folder.write_manifest({**beginning, **{key: manifest[key] for key in KEPT if key in manifest}})
+    folder.write_manifest(beginning | {key: told for key, told in manifest.items() if key not in beginning})
 
 
 def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:

@@ -14,7 +14,7 @@ from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
-from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml, plan_of, units_of
+from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml, units_of
 from lm_eval_leakage.jobs.unit_worker import UnitWorker
 from tests.checking.conftest import questions, written
 
@@ -53,14 +53,14 @@ def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any
         "imports": ["tests.campaign.scripted_model"],
         "metadata": {"orders": 4},
     }
-    return plan_of({**told, **more}, "a test", output)
+    return check_plan({**told, "output_path": output, **more})
 
 
 def small_plan(**given: Any) -> Plan:
     """Of one model that is never loaded."""
     model = {"name": "a", "model_args": "pretrained=m"}
     told = {"models": [model], "tasks": ["mmlu"], "audits": ["leakage_perm"], "questions": "all"}
-    return plan_of(told | given, "plan.yaml")
+    return check_plan(told | given)
 
 
 def begun(plan: Plan) -> CampaignFolder:

@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import plan_of
+from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from tests.campaign.campaigns import without_environment
 from tests.checking.conftest import GivenTasksOnly, questions, written
@@ -54,6 +54,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CheckOutcome]:
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: InlineEngine(plan, folder))
 
     def run(settings: dict[str, Any], **given: Any) -> CheckOutcome:
-        return driver.run_plan(plan_of(settings | given, "the plan"))
+        return driver.run_plan(check_plan(settings | given))
 
     return run

@@ -12,7 +12,7 @@ import pytest
 from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import Unit, plan_of
+from lm_eval_leakage.jobs.plan import Unit, check_plan
 from lm_eval_leakage.jobs.verify import verify
 from tests.campaign.scripted_model import ASKED, lines
 
@@ -56,7 +56,7 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     before, n_before, earlier = table(first.folder.path), n_asked(tmp_path), told(first)["models"]["a"]
     weights.write_text("2")
     said: list[str] = []
-    again = driver.run_plan(plan_of(trained, "the plan"), say=said.append)
+    again = driver.run_plan(check_plan(trained), say=said.append)
     fresh = here(trained | {"output_path": str(tmp_path / "fresh")})
     assert (again.n_done, again.lost) == (4, ())
     assert n_asked(tmp_path) == 3 * n_before

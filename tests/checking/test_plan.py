@@ -18,8 +18,6 @@ from lm_eval_leakage.jobs.plan import (
     as_command,
     check_plan,
     plan_as_yaml,
-    plan_of,
-    read_plan,
 )
 
 HERE = {"model": "hf", "model_args": "pretrained=m,dtype=bfloat16", "tasks": ["mmlu,arc_easy", "piqa"]}
@@ -39,8 +37,8 @@ def test_values_are_read_as_lm_eval_reads_them() -> None:
 def test_whoever_asks_for_workers_gets_them_for_one_model_too(given: dict[str, Any]) -> None:
     found = check_plan(HERE | given)
     assert (found.is_here, found.models[0].name, found.models[0].key) == (False, "", "m")
-    assert not plan_of(MANY, "plan.yaml").is_here
-    assert plan_of(MANY | {"engine": "inline"}, "plan.yaml").is_here
+    assert not check_plan(MANY).is_here
+    assert check_plan(MANY | {"engine": "inline"}).is_here
 
 
 def test_a_file_has_the_same_names_and_the_command_line_wins(tmp_path: Path) -> None:
@@ -52,7 +50,7 @@ def test_a_file_has_the_same_names_and_the_command_line_wins(tmp_path: Path) -> 
     found = check_plan({"questions": "20", "tasks": None}, file)
     assert (found.tasks, found.questions, found.seed) == (("piqa",), 20, 3)
     assert (found.fail_on, found.allow_untold) == ("evidence", True)
-    assert read_plan(file, "here").output_path == Path("here")
+    assert check_plan({"output_path": "here"}, file).output_path == Path("here")
 
 
 def test_leakage_yaml_is_taken_only_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +65,7 @@ def test_the_examples_of_the_docs_are_accepted_and_every_field_is_there(tmp_path
     text = (DOCS / page).read_text()
     file = tmp_path / "plan.yaml"
     file.write_text(text.partition("```yaml\n")[2].partition("```")[0])
-    assert read_plan(file).is_here == (page == "check.md")
+    assert check_plan({}, file).is_here == (page == "check.md")
     both = "".join((DOCS / one).read_text() for one in ("check.md", "campaigns.md"))
     rows = "".join(line.split("|")[1] for line in both.splitlines() if line.startswith("| `"))
     assert set(
@@ -79,7 +77,7 @@ def test_the_examples_of_the_docs_are_accepted_and_every_field_is_there(tmp_path
 
 
 def test_the_copy_of_a_plan_is_the_plan(tmp_path: Path) -> None:
-    whole = plan_of(
+    whole = check_plan(
         {
             "models": [
                 {"name": "a", "model_args": {"pretrained": "m", "n": 2}, "batch_size": "auto:4", "device": "cpu"},
@@ -93,11 +91,10 @@ def test_the_copy_of_a_plan_is_the_plan(tmp_path: Path) -> None:
             "imports": "mine.models",
             "minutes": 1.5,
             "workers": 3,
-        },
-        "plan.yaml",
+        }
     )
     (tmp_path / "plan.yaml").write_text(plan_as_yaml(whole))
-    assert read_plan(tmp_path / "plan.yaml") == whole
+    assert check_plan({}, tmp_path / "plan.yaml") == whole
     assert whole.include_paths == [str(Path("tasks").absolute()), str(Path("more").absolute())]
 
 
@@ -160,7 +157,7 @@ def test_what_cannot_be_used_is_told_in_one_sentence_with_the_remedy(given: dict
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"shard": 2}, "plan.yaml has 'shard', which is not a setting; did you mean 'shards'?"),
+        ({"shard": 2}, "check has 'shard', which is not a setting; did you mean 'shards'?"),
         ({"shards": 0}, "shards is 0; give a whole number from 1"),
         ({"shards": 1_000_000_000}, "shards is 1,000,000,000; give at most 1,000, with many questions in each"),
         ({"retries": -1}, "retries is -1; give a whole number from 0"),
@@ -170,7 +167,7 @@ def test_what_cannot_be_used_is_told_in_one_sentence_with_the_remedy(given: dict
         ({"audits": ["leakage_prem"]}, "audits has 'leakage_prem', which is not an audit; did you mean leakage_perm"),
         ({"audits": [], "accuracy": False}, "audits is empty and accuracy is false, so that there is nothing to do"),
         ({"metadata": {"shard": "0/2"}}, "metadata has 'shard', which each unit has for itself"),
-        ({"models": None}, "plan.yaml has no model; name one"),
+        ({"models": None}, "check has no model; name one"),
         ({"models": []}, "models is []; give a list of models"),
         ({"models": ["a"]}, "models[0] is 'a'; give name, model and model_args"),
         ({"models": [{"name": "a"}, {"model": "hf"}]}, "models[1] has no name; give one that the tables show"),
@@ -188,7 +185,7 @@ def test_what_cannot_be_used_is_told_in_one_sentence_with_the_remedy(given: dict
 )
 def test_an_error_of_a_plan_of_several_models_is_told_with_its_place(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match="\\w") as raised:
-        plan_of(MANY | given, "plan.yaml")
+        check_plan(MANY | given)
     assert str(raised.value).startswith(sentence)
 
 
