@@ -307,7 +307,7 @@ class _Session:
         changed = with_changed_files(folder, plan, units)
         places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
         planned = {unit: planner.step(unit, own) for unit, own in places.items()}
-        audits = [step for unit, (step, _) in planned.items() if unit.kind in plan.audits]
+        audits = [step for unit, step in planned.items() if unit.kind in plan.audits]
         if audits and all(step.status == NOT_POSSIBLE for step in audits):
             raise ValueError(
                 f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model"
@@ -320,7 +320,7 @@ class _Session:
         if there is no first stage to be done. What it finds otherwise is not told, and its answers are used by the
         second stage."""
         prepared, folder = self.prepared, self.folder
-        orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
+        orders = {unit.task: step for unit, step in planned.items() if unit.kind == FIRST_AUDIT}
         staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
         units = [unit for unit in planned if unit.task in staged and unit.suffix == FIRST_AUDIT]
         if not units:
@@ -345,16 +345,16 @@ class _Session:
         planned: empty where workers plan
         """
         folder = self.folder
-        there = {unit: Path(step.note).parents for unit, (step, _) in planned.items() if step.status == THERE}
+        there = {unit: Path(step.note).parents for unit, step in planned.items() if step.status == THERE}
         stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, ())}
         remarks = set_apart(folder, self.prepared.plan, units, stale)
         # what was found of given runs, and of what a backend can answer, may have changed
         forget(folder, [unit for unit in units if folder.done(unit) and not folder.was_asked(unit)])
-        for unit, (step, job) in planned.items():
+        for unit, step in planned.items():
             earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, ())]
             if earlier:
                 published(earlier[0], folder.run_of(unit))
-            elif job is None and not folder.done(unit):
+            elif step.job is None and not folder.done(unit):
                 folder.complete(unit, {STEP: step.as_record})
         for sentence in remarks:
             self.say(sentence)

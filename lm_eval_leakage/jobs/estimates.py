@@ -22,7 +22,7 @@ from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, Unit, units_of
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner, StepAndJob
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
@@ -177,9 +177,9 @@ def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
         )
 
 
-def tokens_planned(planned: Mapping[Unit, StepAndJob]) -> int:
+def tokens_planned(planned: Planned) -> int:
     """That a model is asked for what has to be run."""
-    return sum(job.n_tokens for _, job in planned.values() if job is not None)
+    return sum(step.job.n_tokens for step in planned.values() if step.job is not None)
 
 
 def tokens_of_units(prepared: CheckedPlan, left: Sequence[Unit]) -> float:
@@ -252,12 +252,12 @@ def _sizes(
         say(f"[{place}/{len(wholes)}] {unit.asked}, {unit.model}")
         if unit.model in sizes:
             try:
-                step, job = planner.step(unit)
+                step = planner.step(unit)
             except (ValueError, OSError) as error:
                 problems[f"{unit.asked}: {error}"] = None
                 continue
-            if job is not None:
-                sizes[unit.model].append(job.size)
+            if step.job is not None:
+                sizes[unit.model].append(step.job.size)
             elif step.status == NOT_POSSIBLE:
                 problems[f"{unit.asked}: {step.note}"] = None
     return sizes, problems
