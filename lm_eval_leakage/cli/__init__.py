@@ -31,11 +31,11 @@ from lm_eval_leakage.harness.seams.patching import REFUSED
 
 def simulate(args: argparse.Namespace) -> None:
     """contaminate a copy of a model on purpose and measure how well each detector notices"""
-    from lm_eval_leakage.lab import command
     from lm_eval_leakage.lab import outcome_report as report
+    from lm_eval_leakage.lab.settings import settings_of
     from lm_eval_leakage.lab.simulation import simulate as run
 
-    outcome = run(command.settings(args), args.output_path)
+    outcome = run(settings_of(args), args.output_path)
     print(report.write(outcome, args.output_path))
 
 
@@ -115,7 +115,7 @@ def main() -> None:
 
 def commands() -> CommandLine:
     """The whole command line: lm_eval's commands and ours."""
-    from lm_eval_leakage.lab.command import add_arguments
+    from lm_eval_leakage.lab.settings import add_arguments
 
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     arguments = {"check": check_arguments, "plugin": plugin_arguments, "seal": seal_arguments}

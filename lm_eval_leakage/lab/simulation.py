@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from lm_eval_leakage.files import sole_use
-from lm_eval_leakage.lab.detection import Audits, Detector
+from lm_eval_leakage.lab.detection import Audits, Detector, read_detectors
 from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.settings import (
     LORA,
@@ -50,7 +50,10 @@ class Outcome:
     @cached_property
     def detectors(self) -> dict[int, list[Detector]]:
         """The detectors by number of exposures."""
-        return {exposures: audits.detectors(self.settings.detectors) for exposures, audits in self.audits.items()}
+        return {
+            exposures: [one for suffix in self.settings.detectors for one in read_detectors(audits.folder / suffix)]
+            for exposures, audits in self.audits.items()
+        }
 
 
 def simulate(settings: Simulation, folder: Path) -> Outcome:
