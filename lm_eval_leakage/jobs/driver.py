@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -53,15 +53,7 @@ from lm_eval_leakage.jobs.manifest import (
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
-from lm_eval_leakage.jobs.planning import (
-    FEWEST_DRAWN,
-    NOT_POSSIBLE,
-    THERE,
-    TO_RUN,
-    CheckPlan,
-    Planned,
-    Planner,
-)
+from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration, whole_percent
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
@@ -312,8 +304,7 @@ class _Session:
             raise ValueError(
                 f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model"
             )
-        left_out = {(one.task, one.kind): one.reason for one in self.prepared.impossible}
-        return planner.table(planned, left_out), planned
+        return planner.table(planned, self.prepared.impossible), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
         """The tasks for which the first of two stages finds strong evidence, or excludes what has to be excluded; None
@@ -391,8 +382,8 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     may_differ = plan.is_here and (not manifest or folder.plan.is_here)
     if manifest and not may_differ and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
-    for one in () if plan.is_here else found.impossible:  # there, a table has them
-        say(f"left out: {one.reason}")
+    for reason in () if plan.is_here else dict.fromkeys(found.impossible.values()):  # there, a table has them
+        say(f"left out: {reason}")
     return found
 
 
@@ -408,7 +399,10 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
         "versions": known_versions(),
         "asked": asked,
         "plan": as_settings(found.plan),
-        "impossible": [asdict(one) for one in found.impossible],
+        "impossible": [
+            {"model": unit.model, "task": unit.task, "kind": unit.kind, "reason": reason}
+            for unit, reason in found.impossible.items()
+        ],
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "how": {"models": HOW_MODELS, "files": HOW_FILES},
         "sessions": manifest.get("sessions", []),

@@ -28,7 +28,7 @@ from pathlib import Path
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.jobs.estimates import ANY, CheckedPlan
+from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, name_among_runs
@@ -526,7 +526,8 @@ def _checked_model(
     audits = {unit: step for unit, step in own.items() if unit.kind == FIRST_AUDIT}
     failed = {unit: one.error for unit, one in lost.items() if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
     reasons = {unit.task: f"its audit failed: {error}" for unit, error in failed.items()}
-    reasons |= {one.task: one.reason for one in prepared.impossible if one.kind in (FIRST_AUDIT, ANY)}
+    left_out = prepared.impossible.items()
+    reasons |= {unit.task: why for unit, why in left_out if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
     reasons |= {unit.task: step.note for unit, step in audits.items() if step.status == NOT_POSSIBLE}
     damaged = [one for annotation in found for one in annotation.problems if one.incomplete]
     lacking = {unit.task: one.what for unit in audits for one in damaged if _is_in(one, folder.run_of(unit))}

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -616,6 +616,11 @@ class Unit:
         if match is None or not (model and task and kind):
             raise ValueError(f"{text!r} is not the id of a unit; write it as MODEL/TASK/KIND/0of1")
         return cls(model, task, kind, int(match[1]), int(match[2]))
+
+    @property
+    def whole(self) -> Unit:
+        """The one that it is a shard of."""
+        return replace(self, shard=0, n_shards=1)
 
     @property
     def room(self) -> str:

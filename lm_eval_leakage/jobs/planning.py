@@ -22,30 +22,13 @@ from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.harness.task_shelf import (
-    LoadedTask,
-    PlacedRow,
-    TaskShelf,
-    digest_of_rows,
-    found_among,
-)
+from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_names
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 from lm_eval_leakage.jobs.design import AuditDesign
-from lm_eval_leakage.jobs.plan import (
-    CONFUSION,
-    ENOUGH,
-    REFERENCE,
-    ROOMS,
-    RUN,
-    RUNS,
-    TOKENS,
-    UNSEEN,
-    Plan,
-    Unit,
-)
+from lm_eval_leakage.jobs.plan import CONFUSION, ENOUGH, REFERENCE, ROOMS, RUN, RUNS, TOKENS, UNSEEN, Plan, Unit
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
@@ -423,14 +406,14 @@ class Planner:
         main = unit.model if is_own else self.plan.models[0].key
         return self._task(main, unit.task).planned(unit, places)
 
-    def table(self, planned: Planned, left_out: Mapping[tuple[str, str], str]) -> CheckPlan:
+    def table(self, planned: Planned, left_out: Mapping[Unit, str]) -> CheckPlan:
         """Of a plan of one model.
 
-        left_out: kinds of units of tasks that are not possible, with the reasons
+        left_out: units that are not possible, with the reasons
         """
         model, place = self.plan.models[0], self.plan.tasks.index
         steps = [
-            PlannedStep(task, in_words(kind), 0, 0, 0, NOT_POSSIBLE, why) for (task, kind), why in left_out.items()
+            PlannedStep(unit.task, in_words(unit.kind), 0, 0, 0, NOT_POSSIBLE, why) for unit, why in left_out.items()
         ]
         in_rooms = sorted(planned, key=lambda unit: ROOMS.index(unit.room))
         steps += [replace(planned[unit], job=None) for unit in in_rooms]

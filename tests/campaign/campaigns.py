@@ -84,7 +84,7 @@ def in_one_process(plan: Plan) -> CampaignFolder:
 def written_again(folder: CampaignFolder) -> CheckOutcome:
     """What the units that are done give now, written as at the end of a plan."""
     plan = folder.plan
-    return conclude(plan, CheckedPlan(plan, (), TaskShelf()), folder, {})
+    return conclude(plan, CheckedPlan(plan, {}, TaskShelf()), folder, {})
 
 
 def numbers(folder: CampaignFolder) -> dict[str, str]:

@@ -31,8 +31,8 @@ def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(settings: d
     assert {unit.id for unit in found.units()} == {
         f"a/{task}/{kind}/0of1" for task in settings["tasks"] for kind in ("run", "leakage_perm")
     }
-    assert {one.kind for one in found.impossible} == {"run", "leakage_perm"}
-    assert all("openai-chat-completions" in one.reason for one in found.impossible)
+    assert {unit.kind for unit in found.impossible} == {"run", "leakage_perm"}
+    assert all("openai-chat-completions" in reason for reason in found.impossible.values())
 
 
 @pytest.mark.usefixtures("here", "packages_are_there")
