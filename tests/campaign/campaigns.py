@@ -18,6 +18,7 @@ from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml, units_of
 from lm_eval_leakage.jobs.unit_worker import UnitWorker
 from tests.checking.conftest import questions, written
 
+QUIZZES = ("quiz", "riddle")
 SHAPE = {
     "output_type": "multiple_choice",
     "dataset_path": "json",
@@ -37,23 +38,33 @@ def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: 
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
 
 
-def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
-    """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names, each with one worker."""
-    benchmark(place / "tasks", "quiz", seed=1)
-    benchmark(place / "tasks", "trivia", seed=2)
-    told = {
-        "models": [
-            {"name": one, "model": "scripted", "model_args": {"seed": one, **(arguments or {})}, "workers": 1}
-            for one in names
-        ],
-        "tasks": ["quiz", "trivia"],
+def model(name: str, **arguments: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": "scripted",
+        "model_args": ",".join(f"{key}={own}" for key, own in arguments.items()),
+    }
+
+
+def settings_in(place: Path, *models: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A plan of two benchmarks of twelve questions in `place`/tasks, `quiz` and `riddle`, for these models."""
+    for seed, name in enumerate(QUIZZES):
+        benchmark(place / "tasks", name, seed=seed)
+    return {
+        "models": list(models),
+        "tasks": list(QUIZZES),
         "audits": ["leakage_perm"],
         "questions": "all",
         "include_path": str(place / "tasks"),
         "imports": ["tests.campaign.scripted_model"],
-        "metadata": {"orders": 4},
-    }
-    return check_plan({**told, "output_path": output, **more})
+        "output_path": str(place / "out"),
+    } | more
+
+
+def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
+    """For models of these names, each with one worker."""
+    models = [model(name, seed=name, **(arguments or {})) | {"workers": 1} for name in names]
+    return check_plan(settings_in(place, *models, **({"output_path": output, "metadata": {"orders": 4}} | more)))
 
 
 def small_plan(**given: Any) -> Plan:

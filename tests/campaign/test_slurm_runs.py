@@ -57,16 +57,16 @@ def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(
     benchmark(tmp_path / "tasks", "broken", is_there=False)
     fault = tmp_path / "fault.txt"
     arguments = {"fault": str(fault.with_suffix(""))}
-    more = {"tasks": ["quiz", "broken", "trivia"], "shards": 2, "workers": 2, "arguments": arguments}
+    more = {"tasks": ["quiz", "broken", "riddle"], "shards": 2, "workers": 2, "arguments": arguments}
     whole = in_one_process(plan_for(tmp_path, tmp_path / "whole", "a", "b", **more))
-    fault.write_text("job Which of 2-5?")
+    fault.write_text("job Which of 1-5?")
     plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)
     folder, heard = carried_out(plan)
     assert not fault.exists()
     assert numbers(folder) == numbers(whole)
     failed = folder.left(units_of(plan))
     assert failed == [unit for unit in units_of(plan) if unit.task == "broken"]
-    assert [attempt.unit.task for attempt in heard if attempt.lost] == ["trivia"]
+    assert [attempt.unit.task for attempt in heard if attempt.lost] == ["riddle"]
     assert all("missing.jsonl" in str(attempt.error) for attempt in folder.failed(failed))
     assert sum(attempt.ok for attempt in heard) == len(units_of(plan)) - len(failed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,23 +73,6 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     refuse_another(again.folder, "a", after["models"]["a"])
     with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
         refuse_another(again.folder, "a", earlier)
-
-
-@pytest.mark.model
-def test_units_that_do_not_say_which_model_answered_them_are_run_again(
-    here: Run, trained: dict[str, Any], tmp_path: Path
-) -> None:
-    folder = here(trained).folder
-    n_before = n_asked(tmp_path)
-    file = folder.run_of(Unit.of_id(UNITS[0])) / UNIT_FILE
-    file.write_text(
-        json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "identity"})
-    )
-    assert here(trained).n_done == 4
-    (one,) = folder.manifest()[REPLACED]
-    assert one["unit"] == UNITS[0]
-    assert n_asked(tmp_path) > n_before
-    assert verify(folder).found == ()
 
 
 @pytest.mark.model

@@ -85,16 +85,24 @@ def test_unseen_questions_that_changed_are_asked_again(fakes: type[NamedFake], t
     assert not checked(tmp_path, unseen=unseen).plan.to_run
 
 
-def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_command(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
-    """How answers are scored may have changed."""
+@pytest.fixture
+def task(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of a task that leaves the number of its examples to the harness, and what names it."""
     tasks = tmp_path / "tasks"
     tasks.mkdir()
     write_task(written(tmp_path, DOCS), tasks)
-    given = {"tasks": "quiz", "include_path": tasks}
-    first = checked(tmp_path, **given)
     file = tasks / "quiz.yaml"
+    assert "num_fewshot: 0\n" in file.read_text()
+    file.write_text(file.read_text().replace("num_fewshot: 0\n", ""))
+    return file, {"tasks": "quiz", "include_path": tasks}
+
+
+def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_command(
+    fakes: type[NamedFake], tmp_path: Path, task: tuple[Path, dict[str, Any]]
+) -> None:
+    """How answers are scored may have changed."""
+    file, given = task
+    first = checked(tmp_path, **given)
     text = file.read_text()
     for edited in (f"# a comment\n{text}", text):
         file.write_text(edited)
@@ -104,13 +112,11 @@ def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_co
         assert not checked(tmp_path, **given).plan.to_run
 
 
-def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    write_task(written(tmp_path, DOCS), tasks)
-    given = {"tasks": "quiz", "include_path": tasks}
+def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(
+    fakes: type[NamedFake], tmp_path: Path, task: tuple[Path, dict[str, Any]]
+) -> None:
+    file, given = task
     checked(tmp_path, **given)
-    file = tasks / "quiz.yaml"
     for word, other in (("Answer:", "The answer:"), ("doc_to_target: ", "doc_to_target: 1 #")):
         assert word in file.read_text()
         file.write_text(file.read_text().replace(word, other))
@@ -118,20 +124,6 @@ def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedF
         assert statuses(again)["accuracy"] == TO_RUN
         assert again.verdicts == fresh.verdicts
         assert checked(tmp_path, **given, dry_run=True).plan.steps[0].status == THERE
-
-
-def test_a_task_that_leaves_the_number_of_examples_to_the_harness_is_not_asked_twice(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    write_task(written(tmp_path, DOCS), tasks)
-    file = tasks / "quiz.yaml"
-    assert "num_fewshot: 0\n" in file.read_text()
-    file.write_text(file.read_text().replace("num_fewshot: 0\n", ""))
-    checked(tmp_path, tasks="quiz", include_path=tasks)
-    again = checked(tmp_path, tasks="quiz", include_path=tasks, dry_run=True)
-    assert not again.plan.to_run
 
 
 @pytest.mark.parametrize("metadata", [{"layouts": "mixed"}, {"move": "movable"}, {"orders": 12}])

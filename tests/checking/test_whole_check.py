@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
-from lm_eval_leakage.jobs.driver import check
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN
+from lm_eval_leakage.jobs.driver import check, status_as_text
+from lm_eval_leakage.jobs.planning import TO_RUN
+from lm_eval_leakage.jobs.verify import verify
 from tests.checking.conftest import GivenTasksOnly, NamedFake, OptionOrders, checked, questions, statuses, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 from tests.fakes import by_hash
@@ -20,55 +22,42 @@ from tests.fakes import by_hash
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
 
 
-@pytest.mark.model
-def test_the_same_check_again_asks_nothing(fakes: type[NamedFake], tmp_path: Path) -> None:
-    file = written(tmp_path, questions(30))
-    first = checked(tmp_path, file)
-    fakes.asked.clear()
-    second = checked(tmp_path, file)
-    assert fakes.asked == []
-    assert statuses(second) == {
-        "accuracy": THERE,
-        "option orders": THERE,
-        "token-level evidence": NOT_POSSIBLE,
-        "choice confusion": THERE,
-    }
-    assert first.verdicts == second.verdicts
-
-
-@pytest.mark.model
-def test_a_benchmark_whose_right_option_has_one_place_of_two_is_asked_once(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
-    """None of its orders can be compared with a control form."""
+def with_the_right_option_first() -> list[dict[str, Any]]:
+    """Of two: none of the orders can be compared with a control form."""
     docs = [(doc, doc["choices"][doc["answer"]]) for doc in questions(30, n_options=2)]
-    right_first = [
+    return [
         doc | {"choices": sorted(doc["choices"], key=lambda one, right=right: one != right), "answer": 0}
         for doc, right in docs
     ]
-    file = written(tmp_path, right_first)
-    checked(tmp_path, file)
+
+
+def with_natural_orders() -> list[dict[str, Any]]:
+    """A third of them, which have no control form, where others do."""
+    natural = {number: [f"{number + place} metres" for place in range(1, 5)] for number in range(10)}
+    return [doc | {"choices": natural.get(number, doc["choices"])} for number, doc in enumerate(questions(30))]
+
+
+@pytest.mark.parametrize(
+    ("docs", "told"),
+    [
+        (with_the_right_option_first(), "the right option stands in one place"),
+        (with_natural_orders(), "more than in both control forms"),
+    ],
+)
+def test_the_same_check_again_asks_nothing(
+    fakes: type[NamedFake], tmp_path: Path, docs: list[dict[str, Any]], told: str
+) -> None:
+    file = written(tmp_path, docs)
+    first = checked(tmp_path, file)
+    before = sorted((tmp_path / "out" / "runs").rglob("*"))
     fakes.asked.clear()
     outcome = checked(tmp_path, file)
-    assert fakes.asked == []
-    (one,) = outcome.verdicts
-    assert one.verdict == "cannot be told"
-    assert "the right option stands in one place" in one.sentence
-    assert "No command would change that" in one.summary
-
-
-def test_questions_with_a_natural_order_are_not_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:
-    """They have no control form, where others do."""
-    docs = questions(30)
-    for number, doc in enumerate(docs[:10]):
-        doc["choices"] = [f"{number + place} metres" for place in range(1, 5)]
-    file = written(tmp_path, docs)
-    checked(tmp_path, file)
-    before = sorted((tmp_path / "out" / "runs").rglob("*"))
-    outcome = checked(tmp_path, file)
-    assert outcome.plan.to_run == []
+    assert (fakes.asked, outcome.plan.to_run, outcome.verdicts) == ([], [], first.verdicts)
     assert outcome.plan.as_text.endswith("Nothing has to be run.")
     assert sorted((tmp_path / "out" / "runs").rglob("*")) == before
+    assert told in outcome.verdicts[0].sentence
+    assert "units: 4 of 4 done, 0 in progress, 0 failed" in status_as_text(outcome.folder)
+    assert verify(outcome.folder).found == ()
 
 
 @pytest.mark.model
