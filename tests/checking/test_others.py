@@ -198,8 +198,8 @@ def test_unseen_questions_that_can_be_told_apart_say_nothing_about_texts(
 def test_texts_that_show_evidence_where_orders_cannot_be_tested_are_a_look(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
-    """The right option stands first in all questions, and there are two. Else whoever tries several files of unseen ones
-    has as many chances of a false alarm."""
+    """The right option stands first in all questions, and there are two. Else whoever tries several files of unseen
+    questions has as many chances of a false alarm."""
     reader(fakes, ["m"])
     asked, unseen = ([{**doc, "choices": doc["choices"][:2], "answer": 0} for doc in some] for some in (ASKED, UNSEEN))
     file = written(tmp_path, asked, "two.jsonl")

@@ -39,7 +39,7 @@ def checked(folder: Path, **given: Any) -> Any:
     return checked_with(folder, **{"model_args": f"pretrained={folder / 'model'}", "fail_on": "evidence"} | given)
 
 
-def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder(
+def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder_and_restored_ones_their_own(
     fakes: type[NamedFake], folder: Path
 ) -> None:
     before = checked(folder)
@@ -50,20 +50,12 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
     assert (again.verdicts, again.failed) == (fresh.verdicts, fresh.failed)
     assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
     assert any("another model answered: pretrained" in problem for problem in again.problems)
-
-
-def test_a_model_that_is_restored_has_its_own_verdict_and_is_not_asked_again(
-    fakes: type[NamedFake], folder: Path
-) -> None:
-    before = checked(folder)
-    retrained(folder, fakes)
-    checked(folder)
     (folder / "model" / "model.safetensors").write_bytes(b"1" * 100)
     fakes.score = by_hash
     fakes.asked.clear()
-    again = checked(folder)
+    restored = checked(folder)
     assert fakes.asked == []
-    assert (again.verdicts, again.failed) == (before.verdicts, before.failed)
+    assert (restored.verdicts, restored.failed) == (before.verdicts, before.failed)
 
 
 @pytest.mark.parametrize("argument", ["dtype=float16", "add_bos_token=True", "revision=step-1000"])

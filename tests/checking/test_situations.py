@@ -16,8 +16,7 @@ import pytest
 
 from lm_eval_leakage.cli.check import check as command
 from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
-from tests.checking.conftest import NamedFake, OptionOrders, questions, written
-from tests.cli.conftest import typed  # noqa: F401 (a fixture)
+from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 
@@ -92,11 +91,7 @@ REFUSED = Situation(
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_word_is_right_or_withheld_and_the_same_everywhere(
-    name: str,
-    fakes: type[NamedFake],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    typed: Callable[..., tuple[int, str, str]],  # noqa: F811
+    name: str, fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
     one, out = SITUATIONS[name], tmp_path / "out"
     code, screen, errors = typed("check", *words_of(one, fakes, tmp_path, monkeypatch))
@@ -111,10 +106,7 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
 
 
 def test_where_no_verdict_can_be_given_the_check_ends_with_2_before_anything_runs(
-    fakes: type[NamedFake],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    typed: Callable[..., tuple[int, str, str]],  # noqa: F811
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
     code, _, errors = typed("check", *words_of(REFUSED, fakes, tmp_path, monkeypatch))
     assert code == 2
