@@ -40,7 +40,7 @@ from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.exports import exported
-from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.results.formatting import count, html_of
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.own_calibration import own_calibration
 from lm_eval_leakage.results.page import render
@@ -311,22 +311,9 @@ class CheckOutcome:
         return as_json(told, indent=1)
 
     def _repr_html_(self) -> str:
-        heads = "".join(f'<th scope="col" style="text-align:left">{head}</th>' for head in HTML_HEADS)
-        rows = "".join(map(_html_row, self.verdicts))
+        rows = [[one.model, one.task, one.verdict, one.summary, one.figures] for one in self.verdicts]
         page = "" if self.page is None else f"<p>Details: {escape(visible(str(self.page)))}</p>"
-        caption = "<caption>Verdicts of lm-eval-leakage</caption>"
-        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{page}"
-
-
-def _html_row(one: CheckedTask) -> str:
-    cells = (f"<strong>{escape(one.verdict)}</strong>", _escaped(one.summary), _escaped(one.figures))
-    data = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
-    names = "".join(f'<th scope="row" style="text-align:left">{_escaped(name)}</th>' for name in (one.model, one.task))
-    return f"<tr>{names}{data}</tr>"
-
-
-def _escaped(text: str) -> str:
-    return escape(visible(text))
+        return html_of([HTML_HEADS, *rows]) + page
 
 
 def checked_task(row: Row) -> CheckedTask:

@@ -15,7 +15,7 @@ from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
 from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml, units_of
-from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from tests.checking.conftest import questions, written
 
 QUIZZES = ("quiz", "riddle")
@@ -82,13 +82,9 @@ def begun(plan: Plan) -> CampaignFolder:
 
 
 def in_one_process(plan: Plan) -> CampaignFolder:
-    """Carries out a plan here, without an engine."""
+    """Carries out a plan here, by one worker."""
     folder = begun(plan)
-    for model in plan.models:
-        with UnitWorker(plan, model.name, folder, "alone") as worker:
-            for unit in units_of(plan):
-                if unit.model == model.name:
-                    worker.run(unit)
+    InlineEngine(plan.changed(workers=None), folder).carry_out(units_of(plan), lambda _: None, lambda *_: None)
     return folder
 
 

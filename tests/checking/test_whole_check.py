@@ -163,8 +163,6 @@ def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp
 def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[NamedFake], tmp_path: Path) -> None:
     outcome = checked(tmp_path, written(tmp_path, questions(30)), model_args="pretrained=<b>m</b>")
     html = outcome._repr_html_()
-    assert "<caption>" in html
-    assert 'scope="col"' in html
     assert "none found" in html
     assert "<b>m</b>" not in html
     assert "&lt;b&gt;m" in html
