@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import Unit
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE
 from lm_eval_leakage.jobs.verify import verify
-from tests.campaign.campaigns import benchmark
+from tests.campaign.campaigns import benchmark, model
 from tests.campaign.scripted_model import ASKED, lines
 from tests.checking.conftest import checked, fakes, only_given_tasks, questions, written  # noqa: F401 (fixtures)
 
@@ -26,8 +26,7 @@ PERM = "leakage_perm"
 def several(settings: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
     """Two models on 30 questions."""
     benchmark(tmp_path / "own", "trivia", n=30)
-    arguments = settings["models"][0]["model_args"]
-    models = [{"name": name, "model": "scripted", "model_args": f"{arguments},seed={name}"} for name in ("a", "b")]
+    models = [model(name, pretrained="m", seed=name, counts=tmp_path / "counts") for name in ("a", "b")]
     return settings | {"models": models, "tasks": ["trivia"], "include_path": str(tmp_path / "own")}
 
 
