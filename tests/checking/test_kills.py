@@ -14,7 +14,7 @@ from lm_eval_leakage.logs import answer_store
 from tests.checking.conftest import NamedFake, checked, questions, written
 from tests.faults.children import KILLED, child
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 N = 40
 KEPT = 32  # answers that are kept at once, and lost at most
 # requests at which the check is killed, one after the other: in its accuracy, and early, late and last in its orders
@@ -50,9 +50,7 @@ def test_a_check_that_is_killed_again_and_again_continues(
     assert not list((tmp_path / "out").rglob("responses_*"))
 
 
-def test_a_draw_that_a_kill_left_complete_and_unpublished_does_not_pass_for_another(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
+def test_a_draw_that_a_kill_left_complete_and_unpublished_does_not_pass_for_another(tmp_path: Path) -> None:
     file = written(tmp_path, questions(N))
     checked(tmp_path, file, questions=25)
     left = Unit("m", "quiz", "leakage_perm", 0, 1)

@@ -17,7 +17,7 @@ from tests.checking.conftest import NamedFake, checked, normal, questions, statu
 from tests.results.harness_files import audited, write_run
 from tests.written_tasks import write_task
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 DOCS = questions(40)
 
 
@@ -41,9 +41,7 @@ def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFak
     assert again.verdicts == outcome.verdicts
 
 
-def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
+def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(tmp_path: Path) -> None:
     checked(tmp_path, reference="pretrained=other")
     outcome = checked(tmp_path)
     (one,), (fresh,) = outcome.verdicts, checked(tmp_path, output_path=tmp_path / "fresh").verdicts
@@ -59,7 +57,7 @@ def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(
     ids=["other", "self"],
 )
 def test_a_folder_of_audits_of_another_model_is_a_reference(
-    fakes: type[NamedFake], tmp_path: Path, model: str, status: str, basis: str
+    tmp_path: Path, model: str, status: str, basis: str
 ) -> None:
     checked(tmp_path, model_args=f"pretrained={model}", output_path=tmp_path / "first")
     outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
@@ -67,21 +65,21 @@ def test_a_folder_of_audits_of_another_model_is_a_reference(
     assert outcome.others == ()
 
 
-def test_orders_that_were_drawn_need_no_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
     file = written(tmp_path, questions(420), "many.jsonl")
     given = {"tasks": str(file), "reference": "pretrained=other", "dry_run": True}
     assert statuses(checked(tmp_path, **given))[REFERENCE] == TO_RUN  # passing tests proves no draw
     assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == NOT_NEEDED
 
 
-def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(5, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, unseen=unseen)
     assert outcome.problems[0].startswith("the unseen questions are not used: ")
     assert outcome.verdicts[0].verdict == "none found"
 
 
-def test_runs_of_other_models_only_are_refused_with_their_names(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_runs_of_other_models_only_are_refused_with_their_names(tmp_path: Path) -> None:
     checked(tmp_path)
     with pytest.raises(ValueError, match="no complete run of 'x', only of 'm'; give model_args as in those runs"):
         checked(tmp_path, model_args="pretrained=x", runs=tmp_path / "out")

@@ -13,7 +13,7 @@ from tests.checking.conftest import NamedFake, OptionOrders, questions, statuses
 from tests.checking.conftest import checked as checked_with
 from tests.fakes import by_hash
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 
 DOCS = questions(60)
 RUN_STEPS = ("accuracy", "option orders", "choice confusion")
@@ -59,9 +59,7 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
 
 
 @pytest.mark.parametrize("argument", ["dtype=float16", "add_bos_token=True", "revision=step-1000"])
-def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(
-    fakes: type[NamedFake], folder: Path, argument: str
-) -> None:
+def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(folder: Path, argument: str) -> None:
     checked(folder)
     plain = f"pretrained={folder / 'model'}"
     for given, status in (
@@ -74,7 +72,7 @@ def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(
     assert statuses(checked(folder, dry_run=True))["accuracy"] == TO_RUN
 
 
-def test_a_reference_that_was_retrained_is_audited_again(fakes: type[NamedFake], folder: Path) -> None:
+def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
     other = folder / "other"
     other.mkdir()
     (other / "pytorch_model.bin").write_bytes(b"1")
@@ -103,9 +101,7 @@ def without_identity(folder: Path) -> None:
             file.write_text(json.dumps(told))
 
 
-def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
-    fakes: type[NamedFake], folder: Path
-) -> None:
+def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(folder: Path) -> None:
     checked(folder)
     without_identity(folder / "out")
     again = checked(folder)
@@ -113,7 +109,7 @@ def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
     assert any("no file says which model answered" in problem for problem in again.problems)
 
 
-def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[NamedFake], folder: Path) -> None:
+def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(folder: Path) -> None:
     checked(folder, output_path=folder / "earlier")
     without_identity(folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")
@@ -121,9 +117,7 @@ def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[Na
     assert any("do not say" in problem for problem in outcome.problems)
 
 
-def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_names(
-    fakes: type[NamedFake], folder: Path
-) -> None:
+def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_names(folder: Path) -> None:
     both = [str(folder / "quiz.jsonl"), str(written(folder, questions(60, seed=7), "riddle.jsonl"))]
     checked(folder, tasks=both, output_path=folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")

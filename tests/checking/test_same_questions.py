@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 
 DOCS, MANY = questions(60), questions(160)
 Docs = Sequence[dict[str, Any]]
@@ -34,9 +34,7 @@ CHANGES: dict[str, Callable[[Docs], Docs]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(
-    fakes: type[NamedFake], tmp_path: Path, change: str
-) -> None:
+def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(tmp_path: Path, change: str) -> None:
     written(tmp_path, DOCS)
     checked(tmp_path)
     written(tmp_path, CHANGES[change](DOCS))
@@ -48,9 +46,7 @@ def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(
 
 
 @pytest.mark.parametrize("then", [{"questions": 100}, {"questions": 130}, {"questions": 110, "seed": 3}])
-def test_another_draw_is_judged_as_in_a_fresh_folder(
-    fakes: type[NamedFake], tmp_path: Path, then: dict[str, int]
-) -> None:
+def test_another_draw_is_judged_as_in_a_fresh_folder(tmp_path: Path, then: dict[str, int]) -> None:
     written(tmp_path, MANY)
     checked(tmp_path, questions=110)
     (again,), (fresh,) = checked(tmp_path, **then).verdicts, checked(tmp_path, out="fresh", **then).verdicts
@@ -72,7 +68,7 @@ def test_older_verdicts_in_the_folder_do_not_change_a_gate(fakes: type[NamedFake
     assert again.verdicts[0].pvalue == fresh.verdicts[0].pvalue
 
 
-def test_unseen_questions_that_changed_are_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_unseen_questions_that_changed_are_asked_again(tmp_path: Path) -> None:
     written(tmp_path, DOCS)
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     checked(tmp_path, unseen=unseen)
@@ -98,7 +94,7 @@ def task(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_command(
-    fakes: type[NamedFake], tmp_path: Path, task: tuple[Path, dict[str, Any]]
+    tmp_path: Path, task: tuple[Path, dict[str, Any]]
 ) -> None:
     """How answers are scored may have changed."""
     file, given = task
@@ -113,7 +109,7 @@ def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_co
 
 
 def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(
-    fakes: type[NamedFake], tmp_path: Path, task: tuple[Path, dict[str, Any]]
+    tmp_path: Path, task: tuple[Path, dict[str, Any]]
 ) -> None:
     file, given = task
     checked(tmp_path, **given)
@@ -128,7 +124,7 @@ def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(
 
 @pytest.mark.parametrize("metadata", [{"layouts": "mixed"}, {"move": "movable"}, {"orders": 12}])
 def test_an_audit_with_other_settings_is_asked_again_and_the_first_is_taken_back(
-    fakes: type[NamedFake], tmp_path: Path, metadata: dict[str, Any]
+    tmp_path: Path, metadata: dict[str, Any]
 ) -> None:
     written(tmp_path, DOCS)
     first = checked(tmp_path)

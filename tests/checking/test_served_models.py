@@ -42,7 +42,7 @@ def accuracies(folder: Path, server: FakeServer, out: str) -> list[object]:
 
 @pytest.mark.parametrize("fault", ["no log-probabilities", "a positive log-probability", "a choice twice"])
 def test_a_faulty_response_to_the_run_itself_is_asked_for_again(
-    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     monkeypatch.setitem(model_registry._objs, "served", ByteCompletions)

@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 N = 1000
 
 
@@ -78,9 +78,7 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
     assert record["pvalue_adjusted"] == pytest.approx(min(1.0, record["pvalue"] / (0.75 * 0.99)))
 
 
-def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(
-    partly_seen: None, fakes: type[NamedFake], tmp_path: Path
-) -> None:
+def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(partly_seen: None, tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25, unseen=unseen)
@@ -93,7 +91,7 @@ def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(
 
 
 def test_a_number_of_questions_or_one_that_needs_no_more_has_one_stage(
-    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+    clean: list[dict[str, object]], tmp_path: Path
 ) -> None:
     for place, given in enumerate(({"questions": 450}, {"detect": "60%"})):
         told: list[str] = []

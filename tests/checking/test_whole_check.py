@@ -26,7 +26,7 @@ from tests.checking.conftest import (
 )
 from tests.fakes import by_hash
 
-pytestmark = pytest.mark.usefixtures("only_given_tasks")
+pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
 
 
 def with_the_right_option_first() -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def test_the_same_check_again_asks_nothing(
 
 @pytest.mark.model
 @pytest.mark.parametrize("share", [0.25, 0.5])  # the log has two lines per question, one per statistic
-def test_an_audit_whose_log_lost_lines_is_run_again(fakes: type[NamedFake], tmp_path: Path, share: float) -> None:
+def test_an_audit_whose_log_lost_lines_is_run_again(tmp_path: Path, share: float) -> None:
     file = written(tmp_path, questions(30))
     first = checked(tmp_path, file)
     (log,) = (tmp_path / "out").rglob("samples_*_leakage_perm_*.jsonl")
@@ -81,7 +81,7 @@ def test_an_audit_whose_log_lost_lines_is_run_again(fakes: type[NamedFake], tmp_
 
 
 @pytest.mark.model
-def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(tmp_path: Path) -> None:
     file = written(tmp_path, questions(60))
     (told,) = checked(tmp_path, file, questions=25, seed=7).verdicts
     asked: dict[str, set[str]] = {}
@@ -146,7 +146,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_check(
         checked(tmp_path, written(tmp_path, questions(30)))
 
 
-def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_mistakes_are_told_before_anything_is_loaded(tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     (tmp_path / "config.json").touch()
     with pytest.raises(ValueError, match="piqqa.*piqa"):
@@ -160,7 +160,7 @@ def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_a_notebook_shows_the_verdicts_with_everything_escaped(tmp_path: Path) -> None:
     outcome = checked(tmp_path, written(tmp_path, questions(30)), model_args="pretrained=<b>m</b>")
     html = outcome._repr_html_()
     assert "none found" in html
@@ -169,7 +169,7 @@ def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[Named
 
 
 @pytest.mark.model
-def test_encodings_of_the_right_answers_give_one_accuracy(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_encodings_of_the_right_answers_give_one_accuracy(tmp_path: Path) -> None:
     docs, accuracies = questions(30), []
     for name, key in {
         "letters": lambda doc: "ABCD"[doc["answer"]],
@@ -185,9 +185,7 @@ def test_encodings_of_the_right_answers_give_one_accuracy(fakes: type[NamedFake]
 
 
 @pytest.mark.parametrize("how", ["tasks", "unseen"])
-def test_wrong_right_answers_are_refused_before_the_tasks_are_read(
-    fakes: type[NamedFake], tmp_path: Path, how: str
-) -> None:
+def test_wrong_right_answers_are_refused_before_the_tasks_are_read(tmp_path: Path, how: str) -> None:
     told: list[str] = []
     files = [written(tmp_path, [doc | {"answer": 5} for doc in questions(30)], "wrong.jsonl")]
     given = {"tasks": [str(written(tmp_path, questions(30)))], how: [str(files[0])] if how == "tasks" else files[0]}
@@ -204,7 +202,7 @@ def test_a_file_named_like_a_task_of_the_harness_gets_a_name_of_its_own(tmp_path
     assert names == {"mmlu.jsonl": "own_mmlu", "My quiz!.json": "my_quiz"}
 
 
-def test_two_checks_in_one_folder_at_once_are_refused_in_a_sentence(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_two_checks_in_one_folder_at_once_are_refused_in_a_sentence(tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     with (
         sole_use(tmp_path / "out"),
@@ -215,7 +213,7 @@ def test_two_checks_in_one_folder_at_once_are_refused_in_a_sentence(fakes: type[
 
 
 def test_clean_finds_the_task_that_a_check_made_from_a_file(
-    fakes: type[NamedFake], tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lm_eval.tasks.TaskManager", GivenTasksOnly)
     checked(tmp_path, written(tmp_path, questions(40)))
@@ -225,7 +223,7 @@ def test_clean_finds_the_task_that_a_check_made_from_a_file(
     assert (tmp_path / "cleaned" / "quiz_clean.yaml").exists()
 
 
-def test_what_cannot_be_told_ends_with_the_command_that_may_change_it(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_what_cannot_be_told_ends_with_the_command_that_may_change_it(tmp_path: Path) -> None:
     file = written(tmp_path, questions(40))
     (few,) = checked(tmp_path, file, questions=12, seed=3, detect=0.25).verdicts
     command = f"lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions all --seed 3"
