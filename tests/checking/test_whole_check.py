@@ -48,7 +48,7 @@ def with_natural_orders() -> list[dict[str, Any]]:
     ("docs", "told"),
     [
         (with_the_right_option_first(), "the right option stands in one place"),
-        (with_natural_orders(), "more than in both control forms"),
+        (with_natural_orders(), "on 20 of 30 questions, those without a natural order"),
     ],
 )
 def test_the_same_check_again_asks_nothing(
