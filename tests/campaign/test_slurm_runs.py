@@ -33,13 +33,13 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         job.kill()
 
 
-def jobs_in(place: Path) -> list[psutil.Process]:
-    """The controllers of submitit whose jobs are those of a campaign below `place`."""
+def jobs_in(place: Path, process: str = CONTROLLER) -> list[psutil.Process]:
+    """The controllers of submitit whose jobs are those of a campaign below `place`, or other processes for it."""
     found = psutil.process_iter(["cmdline", "status"])
     return [
         one
         for one in found
-        if CONTROLLER in (words := one.info["cmdline"] or [])
+        if process in (words := one.info["cmdline"] or [])
         and any(word.startswith(str(place)) for word in words)
         and one.info["status"] != psutil.STATUS_ZOMBIE
     ]
@@ -123,10 +123,4 @@ def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), lambda attempt: None, stop)
     assert not jobs_in(tmp_path)
-    wait_for(lambda: not workers_in(folder))
-
-
-def workers_in(folder: CampaignFolder) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline", "status"])
-    here = str(folder.path)
-    return [one for one in found if here in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
+    wait_for(lambda: not jobs_in(tmp_path, "lm_eval_leakage.jobs.local_engine"))
