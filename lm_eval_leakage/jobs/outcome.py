@@ -178,7 +178,7 @@ def _at_look(row: Row, planned: CheckedModel, looks: dict[str, Look]) -> Row:
     return replace(row, verdict=replace(row.verdict, look=last.number, spent=spent))
 
 
-HTML_HEADS = ("model", "task", "verdict", "why", "figures")
+HTML_HEADS = ["model", "task", "verdict", "why", "figures"]
 
 
 @dataclass(frozen=True)
