@@ -75,14 +75,14 @@ def audited(url: str, file: Path, connections: int, output: Path) -> None:
     from lm_eval.api.registry import model_registry
 
     from lm_eval_leakage.jobs.driver import run_plan
-    from lm_eval_leakage.jobs.plan import plan_of
+    from lm_eval_leakage.jobs.plan import check_plan
     from tests.harness.fake_completions import ByteCompletions
 
     if NAME not in model_registry:
         model_registry.register(NAME, target=ByteCompletions)
     told = {"model": NAME, "model_args": {"base_url": url, "num_concurrent": connections}, "audits": ["leakage_perm"]}
     told |= {"tasks": [str(file)], "accuracy": False, "questions": "all", "output_path": str(output)}
-    run_plan(plan_of(told, "the benchmark"), say=lambda text: print(text, file=sys.stderr))
+    run_plan(check_plan(told), say=lambda text: print(text, file=sys.stderr))
 
 
 def main() -> None:

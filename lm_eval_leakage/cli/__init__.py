@@ -26,16 +26,16 @@ from lm_eval_leakage.cli.tasks import describe, ls_arguments
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line
 from lm_eval_leakage.harness.seams.patching import REFUSED
-from lm_eval_leakage.lab.command import add_arguments as simulate_arguments
+from lm_eval_leakage.lab.settings import add_arguments as simulate_arguments
 
 
 def simulate(args: argparse.Namespace) -> None:
     """contaminate a copy of a model on purpose and measure how well each detector notices"""
-    from lm_eval_leakage.lab import command
     from lm_eval_leakage.lab import outcome_report as report
+    from lm_eval_leakage.lab.settings import settings_of
     from lm_eval_leakage.lab.simulation import simulate as run
 
-    outcome = run(command.settings(args), args.output_path)
+    outcome = run(settings_of(args), args.output_path)
     print(report.write(outcome, args.output_path))
 
 

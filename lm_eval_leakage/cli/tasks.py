@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from lm_eval_leakage.cli.ending import FILES, refuse, say
-from lm_eval_leakage.lab.command import metadata_argument
+from lm_eval_leakage.lab.settings import metadata_argument
 
 ALL = "all"
 

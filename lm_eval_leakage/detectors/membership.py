@@ -1,6 +1,6 @@
 """Membership inference from how likely the published text is, the question with its options: by its tokens'
 log-probabilities (mean, Min-K%, Min-K%++); and beside its zlib size, altered forms of it (upper case, shuffled words,
-after unseen questions) and a reference model. And its log-likelihood as a row of JSON, by which a benchmark is compared
+after unseen questions) and a reference model. Its log-likelihood as a row of JSON serves the comparison of a benchmark
 with questions that the model cannot have seen (`stats.unseen_texts`).
 
 Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from lm_eval_leakage.jobs.estimates import (
     tokens_of_units,
     tokens_planned,
 )
-from lm_eval_leakage.jobs.folder import PLAN, REPLACED, RUNNING, STATUS, STEP, Attempt, CampaignFolder
+from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
     HOW_MODELS,
@@ -53,15 +53,7 @@ from lm_eval_leakage.jobs.manifest import (
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
-from lm_eval_leakage.jobs.planning import (
-    FEWEST_DRAWN,
-    NOT_POSSIBLE,
-    THERE,
-    TO_RUN,
-    CheckPlan,
-    Planned,
-    Planner,
-)
+from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration, whole_percent
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
@@ -197,7 +189,6 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 
 
 SECONDS_OF_STATUS = 5.0
-KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 EDITED = "other questions, rows or settings of the audit, or lines that a log has lost"
 TFLOPS = 100.0
@@ -308,20 +299,19 @@ class _Session:
         changed = with_changed_files(folder, plan, units)
         places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
         planned = {unit: planner.step(unit, own) for unit, own in places.items()}
-        audits = [step for unit, (step, _) in planned.items() if unit.kind in plan.audits]
+        audits = [step for unit, step in planned.items() if unit.kind in plan.audits]
         if audits and all(step.status == NOT_POSSIBLE for step in audits):
             raise ValueError(
                 f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model"
             )
-        left_out = {(one.task, one.kind): one.reason for one in self.prepared.impossible}
-        return planner.table(planned, left_out), planned
+        return planner.table(planned, self.prepared.impossible), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
         """The tasks for which the first of two stages finds strong evidence, or excludes what has to be excluded; None
         if there is no first stage to be done. What it finds otherwise is not told, and its answers are used by the
         second stage."""
         prepared, folder = self.prepared, self.folder
-        orders = {unit.task: step for unit, (step, _) in planned.items() if unit.kind == FIRST_AUDIT}
+        orders = {unit.task: step for unit, step in planned.items() if unit.kind == FIRST_AUDIT}
         staged = {task for task, step in orders.items() if step.staged and step.status == TO_RUN}
         units = [unit for unit in planned if unit.task in staged and unit.suffix == FIRST_AUDIT]
         if not units:
@@ -346,16 +336,16 @@ class _Session:
         planned: empty where workers plan
         """
         folder = self.folder
-        there = {unit: Path(step.note).parents for unit, (step, _) in planned.items() if step.status == THERE}
+        there = {unit: Path(step.note).parents for unit, step in planned.items() if step.status == THERE}
         stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, ())}
         remarks = set_apart(folder, self.prepared.plan, units, stale)
         # what was found of given runs, and of what a backend can answer, may have changed
         forget(folder, [unit for unit in units if folder.done(unit) and not folder.was_asked(unit)])
-        for unit, (step, job) in planned.items():
+        for unit, step in planned.items():
             earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, ())]
             if earlier:
                 published(earlier[0], folder.run_of(unit))
-            elif job is None and not folder.done(unit):
+            elif step.job is None and not folder.done(unit):
                 folder.complete(unit, {STEP: step.as_record})
         for sentence in remarks:
             self.say(sentence)
@@ -392,8 +382,8 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     may_differ = plan.is_here and (not manifest or folder.plan.is_here)
     if manifest and not may_differ and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
-    for one in () if plan.is_here else found.impossible:  # there, a table has them
-        say(f"left out: {one.reason}")
+    for reason in () if plan.is_here else dict.fromkeys(found.impossible.values()):  # there, a table has them
+        say(f"left out: {reason}")
     return found
 
 
@@ -403,20 +393,22 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
     if manifest.get("asked") == asked and not plan.is_here:
         return
     atomic_write(folder.path / PLAN, plan_as_yaml(found.plan))
-    seeds = {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"}
     beginning = {
         "format": MANIFEST_VERSION,
-        "begun": now(),
+        "begun": manifest.get("begun", now()),
         "versions": known_versions(),
         "asked": asked,
         "plan": as_settings(found.plan),
-        "impossible": [asdict(one) for one in found.impossible],
-        "seeds": seeds,
+        "impossible": [
+            {"model": unit.model, "task": unit.task, "kind": unit.kind, "reason": reason}
+            for unit, reason in found.impossible.items()
+        ],
+        "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "how": {"models": HOW_MODELS, "files": HOW_FILES},
-        "sessions": [],
+        "sessions": manifest.get("sessions", []),
         TASK_FILES: {task: {**found.files.get(task, {}), **known.get(task, {})} for task in {**found.files, **known}},
     }
-    folder.write_manifest({**beginning, **{key: manifest[key] for key in KEPT if key in manifest}})
+    folder.write_manifest(beginning | {key: told for key, told in manifest.items() if key not in beginning})
 
 
 def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:

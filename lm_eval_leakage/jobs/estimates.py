@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,53 +23,39 @@ from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, Unit, units_of
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planner, StepAndJob
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.auditable import Finding
 
 
-ANY = "*"
 OWN_TASKS = "tasks"  # folder of the output
-
-
-@dataclass(frozen=True)
-class Impossible:
-    """Units that cannot be done, and why. `*` stands for any model, task or audit, not for a run."""
-
-    model: str
-    task: str
-    kind: str
-    reason: str
-
-    def covers(self, unit: Unit) -> bool:
-        is_of_kind = self.kind == unit.kind or (self.kind == ANY and unit.kind != RUN)
-        return self.model in (ANY, unit.model) and self.task in (ANY, unit.task) and is_of_kind
 
 
 @dataclass(frozen=True)
 class CheckedPlan:
     """plan: with tasks and groups instead of tags and patterns
+    impossible: why units cannot be done, by whole ones
     shelf: from which its tasks are loaded
     files: digests of the user's own files that each task is made of
     """
 
     plan: Plan
-    impossible: tuple[Impossible, ...]
+    impossible: Mapping[Unit, str]
     shelf: TaskShelf
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: CampaignFolder) -> CheckedPlan:
         """The one that a folder has been begun for."""
-        known = folder.manifest().get("impossible") or ()
-        shelf = TaskShelf(folder.plan.include_paths)
-        return cls(folder.plan, tuple(Impossible(**one) for one in known), shelf)
+        told = folder.manifest().get("impossible") or ()
+        known = {Unit(one["model"], one["task"], one["kind"], 0, 1): one["reason"] for one in told}
+        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths))
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        return [unit for unit in units_of(self.plan) if not any(one.covers(unit) for one in self.impossible)]
+        return [unit for unit in units_of(self.plan) if unit.whole not in self.impossible]
 
 
 def checked(plan: Plan) -> CheckedPlan:
@@ -85,13 +72,14 @@ def checked(plan: Plan) -> CheckedPlan:
     names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
-    impossible = tuple(Impossible(ANY, task, RUN, reason) for task, reason in unscored.items())
+    runs = (unit.whole for unit in units_of(named) if unit.kind == RUN)
+    impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
-        impossible += (*_not_audited(named, leaves), *_not_answered(named, leaves, shelf))
+        impossible |= dict(_left_out(named, leaves, shelf))
     found = CheckedPlan(named, impossible, shelf, files_of_tasks(named, shelf.index))
     if not found.units():
-        raise ValueError(f"no unit of the plan can be done: {found.impossible[0].reason}; change models or tasks")
+        raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found
 
 
@@ -133,29 +121,25 @@ def _import(module: str) -> None:
         ) from error
 
 
-Leaves = Mapping[str, Sequence["Finding"]]  # what `ls` finds on the tasks in a task or group
+def _left_out(plan: Plan, leaves: Mapping[str, Sequence[Finding]], shelf: TaskShelf) -> Iterable[tuple[Unit, str]]:
+    """Units of tasks of which nothing can be audited, as `ls` finds them, and what a model's backend cannot answer.
 
-
-def _not_audited(plan: Plan, leaves: Leaves) -> Iterable[Impossible]:
-    """Tasks of which nothing can be audited, as `ls` finds them."""
+    leaves: the tasks in each task or group
+    """
     from lm_eval_leakage.harness.auditable import NOT_AUDITED
 
-    for task, found in leaves.items() if plan.audits else ():
-        if found and all(one.status == NOT_AUDITED for one in found):
-            yield Impossible(ANY, task, ANY, f"{task} cannot be audited: {found[0].reason}")
-
-
-def _not_answered(plan: Plan, leaves: Leaves, shelf: TaskShelf) -> Iterable[Impossible]:
-    """Audits and runs that a model's backend cannot answer."""
-    needs = {task: {_need(shelf, one.task) for one in found} for task, found in leaves.items() if plan.accuracy}
-    for model in plan.models:
-        for audit in plan.audits:
-            if reason := why_not(model.model, audit):
-                yield Impossible(model.key, ANY, audit, f"{audit} cannot run: {reason}")
-        for task, own in needs.items():
-            reasons = [why_cannot_answer(model.model, need) if need else "" for need in own]
+    reason_of = cache(why_not)
+    for unit in dict.fromkeys(unit.whole for unit in units_of(plan)):
+        found, backend = leaves.get(unit.task, ()), plan.model(unit.model).model
+        if unit.kind == RUN:
+            needs = {_need(shelf, one.task) for one in found}
+            reasons = [why_cannot_answer(backend, need) if need else "" for need in needs]
             if reasons and all(reasons):
-                yield Impossible(model.key, task, RUN, f"{task} cannot run: {reasons[0]}")
+                yield unit, f"{unit.task} cannot run: {reasons[0]}"
+        elif found and all(one.status == NOT_AUDITED for one in found):
+            yield unit, f"{unit.task} cannot be audited: {found[0].reason}"
+        elif unit.kind in plan.audits and (reason := reason_of(backend, unit.kind)):
+            yield unit, f"{unit.kind} cannot run: {reason}"
 
 
 def _need(shelf: TaskShelf, task: str) -> str:
@@ -177,15 +161,15 @@ def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
         )
 
 
-def tokens_planned(planned: Mapping[Unit, StepAndJob]) -> int:
+def tokens_planned(planned: Planned) -> int:
     """That a model is asked for what has to be run."""
-    return sum(job.n_tokens for _, job in planned.values() if job is not None)
+    return sum(step.job.n_tokens for step in planned.values() if step.job is not None)
 
 
 def tokens_of_units(prepared: CheckedPlan, left: Sequence[Unit]) -> float:
     """That models are asked for units; for a shard, its part of the whole. Loads tasks and their data."""
     plan, planner = prepared.plan, Planner(prepared.plan, prepared.shelf)
-    shards = Counter(replace(unit, shard=0, n_shards=1) for unit in left)
+    shards = Counter(unit.whole for unit in left)
     return sum(tokens_planned({whole: planner.step(whole)}) * n / plan.shards for whole, n in shards.items())
 
 
@@ -229,7 +213,7 @@ def foreseen(prepared: CheckedPlan, tflops: float, say: Callable[[str], None]) -
             for name, found in parameters.items()
             if found is None
         ),
-        *(f"left out: {one.reason}" for one in prepared.impossible),
+        *(f"left out: {reason}" for reason in dict.fromkeys(prepared.impossible.values())),
         *(f"not counted: {problem}" for problem in problems),
     ]
     head = (
@@ -247,17 +231,17 @@ def _sizes(
     known = [model for model in plan.asked_models if planner.tokenizer(model.key) is not None]
     sizes: dict[str, list[RunSize]] = {model.key: [] for model in known}
     problems: dict[str, None] = {}
-    wholes = dict.fromkeys(Unit(unit.model, unit.task, unit.kind, 0, 1) for unit in units)
+    wholes = dict.fromkeys(unit.whole for unit in units)
     for place, unit in enumerate(sorted(wholes, key=lambda one: (one.task, one.kind)), 1):
         say(f"[{place}/{len(wholes)}] {unit.asked}, {unit.model}")
         if unit.model in sizes:
             try:
-                step, job = planner.step(unit)
+                step = planner.step(unit)
             except (ValueError, OSError) as error:
                 problems[f"{unit.asked}: {error}"] = None
                 continue
-            if job is not None:
-                sizes[unit.model].append(job.size)
+            if step.job is not None:
+                sizes[unit.model].append(step.job.size)
             elif step.status == NOT_POSSIBLE:
                 problems[f"{unit.asked}: {step.note}"] = None
     return sizes, problems

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import PART, add_record, atomic_remove, atomic_write, published, remove_parts
-from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, read_plan
+from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, check_plan
 from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json
@@ -94,7 +94,7 @@ class CampaignFolder:
     @property
     def plan(self) -> Plan:
         """The plan of this campaign; its output_path is this folder."""
-        return read_plan(self.path / PLAN, self.path)
+        return check_plan({"output_path": self.path}, self.path / PLAN)
 
     @property
     def rooms(self) -> list[Path]:

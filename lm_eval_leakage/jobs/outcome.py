@@ -20,7 +20,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
 from hashlib import blake2b
 from html import escape
 from itertools import islice
@@ -29,7 +28,7 @@ from pathlib import Path
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.jobs.estimates import ANY, CheckedPlan
+from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, name_among_runs
@@ -419,7 +418,6 @@ def conclude(
     """
     units = prepared.units()
     found = [_checked_model(one, prepared, folder, lost) for one in plan.models]
-    found = [one.with_rows(partial(_with_target, plan.detect)) for one in found]
     models = [_with_remedies(_with_all_checked(one), plan) for one in at_their_looks(found, folder.path, keep=keep)]
     annotations = tuple(annotation for model in models for annotation in model.annotations)
     verdicts, own_rows = list[CheckedTask](), list[Row]()
@@ -454,10 +452,6 @@ def conclude(
             atomic_write(folder.path / name, text)
     failed, unjudged = gate(plan, own_rows)
     return replace(outcome, failed=failed, unjudged=unjudged)
-
-
-def _with_target(detect: float, rows: Iterable[Row]) -> list[Row]:
-    return [replace(row, verdict=replace(row.verdict, detect=detect)) if row.verdict.basis else row for row in rows]
 
 
 def _pages(plan: Plan) -> Iterator[str]:
@@ -532,7 +526,8 @@ def _checked_model(
     audits = {unit: step for unit, step in own.items() if unit.kind == FIRST_AUDIT}
     failed = {unit: one.error for unit, one in lost.items() if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
     reasons = {unit.task: f"its audit failed: {error}" for unit, error in failed.items()}
-    reasons |= {one.task: one.reason for one in prepared.impossible if one.kind in (FIRST_AUDIT, ANY)}
+    left_out = prepared.impossible.items()
+    reasons |= {unit.task: why for unit, why in left_out if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
     reasons |= {unit.task: step.note for unit, step in audits.items() if step.status == NOT_POSSIBLE}
     damaged = [one for annotation in found for one in annotation.problems if one.incomplete]
     lacking = {unit.task: one.what for unit in audits for one in damaged if _is_in(one, folder.run_of(unit))}
@@ -546,14 +541,16 @@ def _checked_model(
         frozenset(step.task for step in own.values() if step.staged),
         (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *problems),
     )
-    return checked.with_rows(lambda rows: [_withheld(row, checked, lacking) for row in rows])
+    return checked.with_rows(lambda rows: [_withheld(row, checked, lacking, plan.detect) for row in rows])
 
 
-def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str]) -> Row:
+def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str], detect: float) -> Row:
     """Without a verdict on an audit whose log has lost questions, or of which shards are missing: what is left may be
-    any part."""
+    any part. Any other verdict knows what it should be able to find."""
     reason = next((why for task, why in lacking.items() if model.covers(task, row)), "")
-    return replace(row, verdict=not_judged(reason)) if reason and row.verdict != NO_VERDICT else row
+    if reason and row.verdict != NO_VERDICT:
+        return replace(row, verdict=not_judged(reason))
+    return replace(row, verdict=replace(row.verdict, detect=detect)) if row.verdict.basis else row
 
 
 def _calibrations(
@@ -580,14 +577,13 @@ def _with_all_checked(model: CheckedModel) -> CheckedModel:
     found = model.with_rows(lambda rows: _judged(rows, model.unjudged)).annotations
     there = {row.task for one in found for row in one.rows}
     made = provenance_of_model(model.who.name, model.who.identity)
-    rows = tuple(
-        replace(_without_run(name, task, model.unjudged.get(task, "")), provenance=made)
-        for task in model.tasks
-        if task not in there
+    reasons = {task: model.unjudged.get(task) or NOT_MADE for task in model.tasks if task not in there}
+    rows = (
+        Row(name, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=not_judged(why), provenance=made)
+        for task, why in reasons.items()
     )
-    if found:
-        return replace(model, annotations=(*found[:-1], replace(found[-1], rows=(*found[-1].rows, *rows))))
-    return replace(model, annotations=(Annotation(name, "", rows, (), ()),) if rows else ())
+    *others, last = found or [Annotation(name, "", (), (), ())]
+    return replace(model, annotations=(*others, replace(last, rows=(*last.rows, *rows))))
 
 
 def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
@@ -620,7 +616,3 @@ def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
     if plan.budget is not None and options:  # none of which fits beside it
         given = {"budget": None, **{name: Plan.model_fields[name].default for name in WITHIN_BUDGET}}
     return remedy_by(as_command(plan.changed(**given, **options)))
-
-
-def _without_run(model: str, task: str, reason: str) -> Row:
-    return Row(model, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=not_judged(reason or NOT_MADE))

@@ -12,8 +12,8 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,9 +47,8 @@ UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name i
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
 BESIDE_ARGUMENTS = ("batch_size", "device")  # settings that lm_eval adds to a model's arguments itself
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
-OF_ONE_MODEL = (  # instead of `models`
-    *("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus"),
-)
+# instead of `models`
+OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus")
 OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
 INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
@@ -481,39 +480,24 @@ def check_plan(given: Mapping[str, Any], file: str | Path | None = None) -> Plan
     told = _without_none(given)
     if file is None and not told.keys() & {"model", "models"} and DEFAULT_FILE.is_file():
         file = DEFAULT_FILE
-    told = {**({} if file is None else names_in_file(Path(file))), **told}
-    return plan_of(told, "check" if file is None else str(file))
-
-
-def read_plan(file: str | Path, output_path: str | Path | None = None) -> Plan:
-    """The plan of a YAML file; raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
-
-    output_path: instead of the file's
-    """
-    return plan_of(names_in_file(Path(file)), str(file), output_path)
-
-
-def plan_of(told: Mapping[str, Any], source: str, output_path: str | Path | None = None) -> Plan:
-    """The plan of names and values as in YAML.
-
-    source: what messages name as the plan
-    """
-    given = _without_none({**told, **({} if output_path is None else {"output_path": output_path})})
-    _refuse_unknown(given, SETTING_NAMES, source)
-    if given.get("budget") is not None:
-        given = {**WITHIN_BUDGET, **given}
-    own = {name: given.pop(name) for name in OF_ONE_MODEL if name in given}
-    if own and "models" in given:
+    source, told = ("check", told) if file is None else (str(file), names_in_file(Path(file)) | told)
+    for name in told:
+        if name not in SETTING_NAMES:
+            raise ValueError(f"{source} {_unknown(name, SETTING_NAMES)}")
+    if "budget" in told:
+        told = WITHIN_BUDGET | told
+    own = {name: told.pop(name) for name in OF_ONE_MODEL if name in told}
+    if own and "models" in told:
         raise ValueError(f"{source} has models and {next(iter(own))}; give it to each of the models")
-    if not own.keys() & {"model", "model_args"} and "models" not in given:
+    if not own.keys() & {"model", "model_args"} and "models" not in told:
         raise ValueError(
             f"{source} has no model; name one as for lm_eval, such as --model hf --model_args pretrained=gpt2, or "
             f"write model and model_args, or models, into {DEFAULT_FILE}"
         )
-    if "tasks" not in given:
+    if "tasks" not in told:
         raise ValueError(f"{source} has no tasks; name benchmarks as for lm_eval, such as --tasks mmlu,arc_challenge")
     try:
-        plan = Plan.model_validate({"models": [own], **given})
+        plan = Plan.model_validate({"models": [own], **told})
     except ValidationError as error:
         raise ValueError(_sentence(error, is_of_options=bool(own))) from None
     # workers may have another working directory
@@ -541,12 +525,6 @@ def _sentence(error: ValidationError, is_of_options: bool) -> str:
     return f"{where} {told}" if not is_field or first["type"] == "extra_forbidden" else f"{where}.{told}"
 
 
-def _refuse_unknown(told: Iterable[str], known: Sequence[str], source: str) -> None:
-    for name in told:
-        if name not in known:
-            raise ValueError(f"{source} {_unknown(name, known)}")
-
-
 def _unknown(name: str, known: Sequence[str]) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     remedy = f"did you mean {close[0]!r}?" if close else f"choose from: {', '.join(known)}"
@@ -568,14 +546,14 @@ def names_in_file(file: Path) -> dict[str, Any]:
 
 
 def as_settings(plan: Plan) -> dict[str, Any]:
-    """The plan as names and values, from which `plan_of` makes it again; without what is not set."""
+    """The plan as names and values, from which `check_plan` makes it again; without what is not set."""
     told = {"questions": ALL_QUESTIONS, **plan.model_dump(mode="json", exclude_none=True)}
     told["models"] = [{name: own for name, own in one.items() if own != ""} for one in told["models"]]
     return {name: value for name, value in told.items() if name == "audits" or value not in ([], {})}
 
 
 def plan_as_yaml(plan: Plan) -> str:
-    """The text of a file from which `read_plan` makes the plan again."""
+    """The text of a file from which `check_plan` makes the plan again."""
     return str(yaml.safe_dump(as_settings(plan), sort_keys=False, allow_unicode=True))
 
 
@@ -638,6 +616,11 @@ class Unit:
         if match is None or not (model and task and kind):
             raise ValueError(f"{text!r} is not the id of a unit; write it as MODEL/TASK/KIND/0of1")
         return cls(model, task, kind, int(match[1]), int(match[2]))
+
+    @property
+    def whole(self) -> Unit:
+        """The one that it is a shard of."""
+        return replace(self, shard=0, n_shards=1)
 
     @property
     def room(self) -> str:

@@ -22,30 +22,13 @@ from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.harness.task_shelf import (
-    LoadedTask,
-    PlacedRow,
-    TaskShelf,
-    digest_of_rows,
-    found_among,
-)
+from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_names
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 from lm_eval_leakage.jobs.design import AuditDesign
-from lm_eval_leakage.jobs.plan import (
-    CONFUSION,
-    ENOUGH,
-    REFERENCE,
-    ROOMS,
-    RUN,
-    RUNS,
-    TOKENS,
-    UNSEEN,
-    Plan,
-    Unit,
-)
+from lm_eval_leakage.jobs.plan import CONFUSION, ENOUGH, REFERENCE, ROOMS, RUN, RUNS, TOKENS, UNSEEN, Plan, Unit
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
@@ -278,8 +261,29 @@ HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
 
 
 @dataclass(frozen=True)
+class UnitJob:
+    """What a model is asked for a unit.
+
+    samples: the questions of all shards; the task itself asks only those of its own
+    size: of all shards
+    seed: by which its questions were drawn; None if they are all
+    """
+
+    who: NamedModel
+    loaded: LoadedTask
+    samples: ChosenIndices
+    size: RunSize
+    seed: int | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """That are read, and at most generated."""
+        return self.size.n_read(self.who.model) + self.size.n_generated
+
+
+@dataclass(frozen=True)
 class PlannedStep:
-    """What is to be done for a unit; it is written into the unit's file, from which verdicts are told.
+    """What is to be done for a unit; all but `job` is written into the unit's file, from which verdicts are told.
 
     n_questions, n_requests, n_tokens: 0 if unknown; tokens are estimated
     status: one of the four above; note: where it is, or why not
@@ -288,6 +292,7 @@ class PlannedStep:
     benchmarks: that the task is made of, with digests of their rows
     whole: whether all questions are asked
     staged: whether fewer questions might have been the end
+    job: None where the model is not asked
     """
 
     task: str
@@ -302,6 +307,7 @@ class PlannedStep:
     benchmarks: Mapping[str, str] = field(default_factory=dict, hash=False)
     whole: bool = False
     staged: bool = False
+    job: UnitJob | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> PlannedStep:
@@ -310,7 +316,9 @@ class PlannedStep:
 
     @property
     def as_record(self) -> dict[str, Any]:
-        return asdict(self)
+        told = asdict(replace(self, job=None))
+        del told["job"]
+        return told
 
 
 @dataclass(frozen=True)
@@ -361,7 +369,7 @@ def _cells(step: PlannedStep) -> Sequence[str]:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first = [
-        cell.ljust(width) if place < 2 else cell.rjust(width)
+        f"{cell:{'<' if place < 2 else '>'}{width}}"
         for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
     ]
     return "  ".join([*first, cells[-1]]).rstrip()
@@ -371,29 +379,7 @@ NOT_ALIKE = "the benchmark's own prompt is not one in which other questions can 
 TASKS_KEPT = 8  # of which the drawn questions are remembered
 
 
-@dataclass(frozen=True)
-class UnitJob:
-    """What a model is asked for a unit.
-
-    samples: the questions of all shards; the task itself asks only those of its own
-    size: of all shards
-    seed: by which its questions were drawn; None if they are all
-    """
-
-    who: NamedModel
-    loaded: LoadedTask
-    samples: ChosenIndices
-    size: RunSize
-    seed: int | None = None
-
-    @property
-    def n_tokens(self) -> int:
-        """That are read, and at most generated."""
-        return self.size.n_read(self.who.model) + self.size.n_generated
-
-
-StepAndJob = tuple[PlannedStep, UnitJob | None]
-Planned = Mapping[Unit, StepAndJob]
+Planned = Mapping[Unit, PlannedStep]
 
 
 class Planner:
@@ -409,8 +395,8 @@ class Planner:
         self.tokenizer = cache(lambda key: tokenizer_on_disk(plan.model(key).model_args))
         self.given = cache(lambda key: _given_runs(plan, plan.model(key).who))
 
-    def step(self, unit: Unit, places: Sequence[Path] = ()) -> StepAndJob:
-        """What is to be done for a unit, and what its model is asked if it has to be.
+    def step(self, unit: Unit, places: Sequence[Path] = ()) -> PlannedStep:
+        """What is to be done for a unit.
 
         places: where the unit's files may be; they count if they are of this model and these questions
 
@@ -420,16 +406,17 @@ class Planner:
         main = unit.model if is_own else self.plan.models[0].key
         return self._task(main, unit.task).planned(unit, places)
 
-    def table(self, planned: Planned, left_out: Mapping[tuple[str, str], str]) -> CheckPlan:
+    def table(self, planned: Planned, left_out: Mapping[Unit, str]) -> CheckPlan:
         """Of a plan of one model.
 
-        left_out: kinds of units of tasks that are not possible, with the reasons
+        left_out: units that are not possible, with the reasons
         """
         model, place = self.plan.models[0], self.plan.tasks.index
         steps = [
-            PlannedStep(task, in_words(kind), 0, 0, 0, NOT_POSSIBLE, why) for (task, kind), why in left_out.items()
+            PlannedStep(unit.task, in_words(unit.kind), 0, 0, 0, NOT_POSSIBLE, why) for unit, why in left_out.items()
         ]
-        steps += [planned[unit][0] for unit in sorted(planned, key=lambda unit: ROOMS.index(unit.room))]
+        in_rooms = sorted(planned, key=lambda unit: ROOMS.index(unit.room))
+        steps += [replace(planned[unit], job=None) for unit in in_rooms]
         steps.sort(key=lambda step: place(step.task))
         is_counted = self.tokenizer(model.key) is not None
         return CheckPlan(model.who.name, model.model, self.plan.seed, tuple(steps), is_counted)
@@ -525,12 +512,10 @@ class _PlannedTask:
 
     # ------------------------------------------------------------------ the steps
 
-    def planned(self, unit: Unit, places: Sequence[Path]) -> StepAndJob:
-        job, step = None, self._without_asking(unit)
-        if step is None:
-            step, job = self._asked(unit, self._task_of(unit), places)
+    def planned(self, unit: Unit, places: Sequence[Path]) -> PlannedStep:
+        step = self._without_asking(unit) or self._asked(unit, self._task_of(unit), places)
         whole = len(self.chosen) == self.n_questions
-        return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged), job
+        return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged)
 
     def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
         words = [in_words(unit.suffix)]
@@ -589,21 +574,21 @@ class _PlannedTask:
 
     # ------------------------------------------------------------------ parts of a step
 
-    def _asked(self, unit: Unit, loaded: LoadedTask | str, places: Sequence[Path]) -> StepAndJob:
+    def _asked(self, unit: Unit, loaded: LoadedTask | str, places: Sequence[Path]) -> PlannedStep:
         """What is there already, else what is to be run, else why it cannot be."""
         rows = self._rows_of(unit, loaded)
         n = len(rows if unit.room == UNSEEN else self.chosen)
         if isinstance(loaded, str):
-            return self._step(unit, n, NOT_POSSIBLE, loaded), None
+            return self._step(unit, n, NOT_POSSIBLE, loaded)
         who = self.plan.model(unit.model).who
         for place in places:
             present = present_runs([place], who, needs_control=unit.room != REFERENCE)
             if files := present.exact(unit.suffix, rows, loaded):
-                return self._there(unit, n, files), None
+                return self._there(unit, n, files)
         needs = {needs_of(task) for task in loaded.leaves.values()}
         reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
         if reasons or not rows:
-            return self._step(unit, n, NOT_POSSIBLE, reasons[0] if reasons else "no question can be read"), None
+            return self._step(unit, n, NOT_POSSIBLE, reasons[0] if reasons else "no question can be read")
         samples = samples_of(rows)
         asked = unit.model, unit.kind
         if asked not in self._sizes:
@@ -612,16 +597,16 @@ class _PlannedTask:
         size = self._sizes[asked]
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
-            return self._step(unit, len(rows), NOT_POSSIBLE, reason), None
+            return self._step(unit, len(rows), NOT_POSSIBLE, reason)
+        is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
         step = self._step(unit, len(rows))
-        step = replace(
+        return replace(
             step,
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
             note=self._of_count(loaded.keyed(rows)) if step.what == ORDERS_RUN else "",
+            job=UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None),
         )
-        is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
-        return step, UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None)
 
     def _of_count(self, rows: Sequence[PlacedRow]) -> str:
         """What is to be said of the number of questions in an audit of option orders."""

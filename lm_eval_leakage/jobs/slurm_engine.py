@@ -175,18 +175,103 @@ def local_processes(job: Any) -> list[psutil.Process]:
     return []
 
 
-class SlurmJobs:
-    """The jobs that are not known to have ended, with submitit's handle of each.
+# ---------------------------------------------------------------------- the driver
 
-    folder: that of the plan
+
+class SlurmEngine:
+    """Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
+    folder takes them over. Those of `--address local`, on this machine, end when the driver is interrupted.
+
+    A model has at most as many jobs as its `workers`, else as the plan has shards; all models together as many as the
+    plan's `workers`, else one on this machine.
+
+    address: `local` for submitit's local executor, None for Slurm
+    live: the jobs that are not known to have ended, with submitit's handle of each
     """
 
-    def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
-        self._plan, self._place = plan, folder.absolute() / JOBS
-        every = {model.gpus for model in plan.models}
-        self._executors = {gpus: executor(self._place, cluster, plan.slurm, gpus) for gpus in sorted(every)}
+    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
+        if address not in (None, CLUSTER, THIS_MACHINE):
+            raise ValueError(
+                f"--address is {address!r}; with --engine slurm give 'local', for jobs on this machine, or none"
+            )
+        self._plan, self.folder, self._cluster = plan, folder, address or CLUSTER
+        self._is_local = self._cluster == THIS_MACHINE
+        self._place = folder.path.absolute() / JOBS
+        every = sorted({model.gpus for model in plan.models})
+        self._executors = {gpus: executor(self._place, self._cluster, plan.slurm, gpus) for gpus in every}
         self.live: dict[SlurmJob, Any] = {}
         self._asked = time.monotonic()
+        self._made: list[Attempt] = []  # by jobs of this driver, and by those that it took over
+        self._at: dict[SlurmJob, Unit | None] = {}
+        self._read: dict[str, int] = {}
+        self._n_stillborn = 0
+
+    @property
+    def description(self) -> str:
+        return "submitit on this machine" if self._is_local else "Slurm through submitit"
+
+    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+        """See `CampaignEngine`; but jobs of a cluster go on when it is interrupted."""
+        self.adopt()
+        before = new_attempts(self.folder.path, self._read)
+        self._made = [one for one in before if any(job.has_made(one) for job in self.live)]
+        try:
+            self._deal(units)
+            while self.live:
+                time.sleep(LOCAL_LOOK_S if self._is_local else LOOK_S)
+                ended = self.ended()  # before the attempts are read, so that none of theirs is missed
+                for job in ended:
+                    job.record_loss(DIED)
+                self._hear(tell, begun)
+                for job in ended:
+                    self._bury(job)
+                if ended:
+                    self._deal(units)
+        except BaseException:
+            if says := self.interrupt():
+                logger.warning(says)
+            raise
+
+    def _deal(self, units: Sequence[Unit]) -> None:
+        """Submits as many jobs as may run at once, for units that are neither done nor given up, nor in the hands of a
+        job."""
+        held = {unit for job in self.live for unit in job.units}
+        free = self.folder.left(unit for unit in units if unit not in held)
+        left, new = UnitQueue(free, self._plan, self._made).waiting, list[SlurmJob]()
+        most = self._plan.workers or (1 if self._is_local else NO_LIMIT)
+        for model in self._plan.models:
+            own = [unit for unit in left if unit.model == model.name]
+            n_own = sum(job.model == model.name for job in self.live)
+            n_wanted = min(model.workers or self._plan.shards, most) - n_own
+            for hand in dealt(own, n_wanted)[: most - len(self.live) - len(new)]:
+                worker = f"{model.name}-{uuid4().hex[:8]}"
+                new.append(SlurmJob(self.folder.path.absolute(), worker, hand, self._cluster))
+        if new:
+            self.submit(new)
+
+    def _hear(self, tell: Tell, begun: Begun) -> None:
+        for attempt in new_attempts(self.folder.path, self._read):
+            self._made.append(attempt)
+            tell(attempt)
+        for job in self.live:
+            unit = job.at()
+            if unit is not None and unit != self._at.get(job):
+                begun(unit, job.worker)
+            self._at[job] = unit
+
+    def _bury(self, job: SlurmJob) -> None:
+        """Forgets a job that has ended; raises ValueError if it is one of several that did not even begin."""
+        is_stillborn = not any(map(job.has_made, self._made)) and bool(self.folder.left(job.units))
+        self._n_stillborn = self._n_stillborn + 1 if is_stillborn else 0
+        if self._n_stillborn >= STILLBORN:
+            log = Path(self.live[job].paths.stderr)
+            raise ValueError(
+                f"{STILLBORN} jobs in a row ended before their first unit, the last one with: {_last_line(log)} "
+                f"See {log}"
+            )
+        atomic_remove(self.live.pop(job).paths.submitted_pickle)
+
+    # ------------------------------------------------------------------ jobs
 
     def adopt(self) -> None:
         """Takes over the jobs of an earlier driver."""
@@ -228,13 +313,6 @@ class SlurmJobs:
 
         return [job for job, handle in self.live.items() if has_ended(job, handle)]
 
-    def forget(self, job: SlurmJob) -> None:
-        atomic_remove(self.live.pop(job).paths.submitted_pickle)
-
-    def log_of(self, job: SlurmJob) -> Path:
-        """What the job wrote to stderr."""
-        return Path(self.live[job].paths.stderr)
-
     def interrupt(self) -> str:
         """Ends the jobs on this machine, since Ctrl-C does not stop them all; says what becomes of the others."""
         local = [handle for job, handle in self.live.items() if job.cluster == THIS_MACHINE]
@@ -248,98 +326,6 @@ class SlurmJobs:
         on_cluster = [str(handle.job_id) for job, handle in self.live.items() if job.cluster == CLUSTER]
         ids = " ".join(sorted({job_id.partition("_")[0] for job_id in on_cluster}))
         return ids and f"the jobs go on; start the same command again to watch them, or end them with: scancel {ids}"
-
-
-# ---------------------------------------------------------------------- the driver
-
-
-class SlurmEngine:
-    """Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
-    folder takes them over. Those of `--address local`, on this machine, end when the driver is interrupted.
-
-    A model has at most as many jobs as its `workers`, else as the plan has shards; all models together as many as the
-    plan's `workers`, else one on this machine.
-
-    address: `local` for submitit's local executor, None for Slurm
-    """
-
-    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
-        if address not in (None, CLUSTER, THIS_MACHINE):
-            raise ValueError(
-                f"--address is {address!r}; with --engine slurm give 'local', for jobs on this machine, or none"
-            )
-        self._plan, self._folder, self._cluster = plan, folder, address or CLUSTER
-        self._is_local = self._cluster == THIS_MACHINE
-        self._jobs = SlurmJobs(plan, folder.path, self._cluster)
-        self._made: list[Attempt] = []  # by jobs of this driver, and by those that it took over
-        self._at: dict[SlurmJob, Unit | None] = {}
-        self._read: dict[str, int] = {}
-        self._n_stillborn = 0
-
-    @property
-    def description(self) -> str:
-        return "submitit on this machine" if self._is_local else "Slurm through submitit"
-
-    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
-        """See `CampaignEngine`; but jobs of a cluster go on when it is interrupted."""
-        self._jobs.adopt()
-        before = new_attempts(self._folder.path, self._read)
-        self._made = [one for one in before if any(job.has_made(one) for job in self._jobs.live)]
-        try:
-            self._deal(units)
-            while self._jobs.live:
-                time.sleep(LOCAL_LOOK_S if self._is_local else LOOK_S)
-                ended = self._jobs.ended()  # before the attempts are read, so that none of theirs is missed
-                for job in ended:
-                    job.record_loss(DIED)
-                self._hear(tell, begun)
-                for job in ended:
-                    self._bury(job)
-                if ended:
-                    self._deal(units)
-        except BaseException:
-            if says := self._jobs.interrupt():
-                logger.warning(says)
-            raise
-
-    def _deal(self, units: Sequence[Unit]) -> None:
-        """Submits as many jobs as may run at once, for units that are neither done nor given up, nor in the hands of a
-        job."""
-        held = {unit for job in self._jobs.live for unit in job.units}
-        free = self._folder.left(unit for unit in units if unit not in held)
-        left, new = UnitQueue(free, self._plan, self._made).waiting, list[SlurmJob]()
-        most = self._plan.workers or (1 if self._is_local else NO_LIMIT)
-        for model in self._plan.models:
-            own = [unit for unit in left if unit.model == model.name]
-            n_own = sum(job.model == model.name for job in self._jobs.live)
-            n_wanted = min(model.workers or self._plan.shards, most) - n_own
-            for hand in dealt(own, n_wanted)[: most - len(self._jobs.live) - len(new)]:
-                worker = f"{model.name}-{uuid4().hex[:8]}"
-                new.append(SlurmJob(self._folder.path.absolute(), worker, hand, self._cluster))
-        if new:
-            self._jobs.submit(new)
-
-    def _hear(self, tell: Tell, begun: Begun) -> None:
-        for attempt in new_attempts(self._folder.path, self._read):
-            self._made.append(attempt)
-            tell(attempt)
-        for job in self._jobs.live:
-            unit = job.at()
-            if unit is not None and unit != self._at.get(job):
-                begun(unit, job.worker)
-            self._at[job] = unit
-
-    def _bury(self, job: SlurmJob) -> None:
-        """Forgets a job that has ended; raises ValueError if it is one of several that did not even begin."""
-        is_stillborn = not any(map(job.has_made, self._made)) and bool(self._folder.left(job.units))
-        self._n_stillborn = self._n_stillborn + 1 if is_stillborn else 0
-        if self._n_stillborn >= STILLBORN:
-            log = self._jobs.log_of(job)
-            raise ValueError(
-                f"{STILLBORN} jobs in a row ended before their first unit, the last one with: {_last_line(log)} "
-                f"See {log}"
-            )
-        self._jobs.forget(job)
 
 
 def _last_line(log: Path) -> str:

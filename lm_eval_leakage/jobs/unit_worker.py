@@ -29,7 +29,7 @@ from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, facts_of, refuse_another
 from lm_eval_leakage.jobs.plan import Plan, Unit
-from lm_eval_leakage.jobs.planning import ORDERS_RUN, Planned, PlannedStep, Planner, StepAndJob, UnitJob
+from lm_eval_leakage.jobs.planning import ORDERS_RUN, Planned, PlannedStep, Planner, UnitJob
 from lm_eval_leakage.results.formatting import count, duration
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -111,7 +111,7 @@ class OnScreen:
 
     def narrated(self, step: PlannedStep, job: UnitJob) -> Heard:
         """Says which run begins and, when its first requests are answered, how long it and the rest will take."""
-        steps = [self.planned[unit][0] for unit in self.left]
+        steps = [self.planned[unit] for unit in self.left]
         place = steps.index(step)
         self.say(f"\n[{place + 1}/{len(steps)}] {step.task}: {step.what}, {job.who.name}")
         later = sum(after.n_tokens for after in steps[place + 1 :])
@@ -205,8 +205,8 @@ class UnitWorker(ExitStack):
                 traceback.print_exc(file=log)
 
     def _evaluated(self, unit: Unit, heard: _Heard) -> PlannedStep:
-        step, job = self._planned(unit)
-        work = self._folder.begun(unit)
+        step, work = self._planned(unit), self._folder.begun(unit)
+        job = step.job
         if job is None:
             return step
         if self._kept is None:
@@ -217,7 +217,7 @@ class UnitWorker(ExitStack):
         run_saved(job.who, job.loaded, job.samples, work, self._kept, heard, job.seed)
         return step
 
-    def _planned(self, unit: Unit) -> StepAndJob:
+    def _planned(self, unit: Unit) -> PlannedStep:
         if self._screen is not None and unit in self._screen.planned:
             return self._screen.planned[unit]
         if self._planner is None:  # seconds: imports the user's modules and builds the index of tasks

@@ -82,10 +82,6 @@ class Audits:
         """The lines of an answered audit, one per question and statistic."""
         return read_lines(self.folder / suffix)
 
-    def detectors(self, suffixes: Sequence[str]) -> list[Detector]:
-        """Those of answered audits."""
-        return [detector for suffix in suffixes for detector in read_detectors(self.folder / suffix)]
-
     def _run(self, suffix: str, kept: KeptModels) -> None:
         from lm_eval_leakage.harness.preflight import parsed_args
         from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel, run_saved

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lm_eval_leakage.files import atomic_binary_file, atomic_write
-from lm_eval_leakage.lab.calibrate import combined_scores, from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits, Detector
-from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.lab.simulation import Outcome, combined_scores, from_control, from_held_out
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.questions.families import described

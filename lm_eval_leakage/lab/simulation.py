@@ -1,17 +1,22 @@
-"""Simulates contamination: trains a copy of a model on part of a benchmark, and runs audits after each epoch."""
+"""Simulates contamination: trains a copy of a model on part of a benchmark, and runs audits after each epoch.
+
+Their scores are calibrations for other audits.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
 from lm_eval_leakage.files import sole_use
-from lm_eval_leakage.lab.detection import Audits, Detector
+from lm_eval_leakage.lab.detection import Audits, Detector, read_detectors
 from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.settings import (
     LORA,
@@ -25,10 +30,16 @@ from lm_eval_leakage.lab.settings import (
     split,
 )
 from lm_eval_leakage.lab.training import train
+from lm_eval_leakage.questions.families import described
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.results.formatting import counted
+from lm_eval_leakage.stats.combined import FOLDS, CombinedScore, cross_validated, fit
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, OWN, Calibration, KnownScores, by_class, class_of
 
 CANDIDATES = 6  # questions examined per question wanted, if hard ones are selected
 HARD_AUDITS = ("leakage_semihalf", "leakage_tokens")  # these decide which questions are hard
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,10 @@ class Outcome:
     @cached_property
     def detectors(self) -> dict[int, list[Detector]]:
         """The detectors by number of exposures."""
-        return {exposures: audits.detectors(self.settings.detectors) for exposures, audits in self.audits.items()}
+        return {
+            exposures: [one for suffix in self.settings.detectors for one in read_detectors(audits.folder / suffix)]
+            for exposures, audits in self.audits.items()
+        }
 
 
 def simulate(settings: Simulation, folder: Path) -> Outcome:
@@ -181,3 +195,78 @@ def _hard(settings: Simulation, candidates: Sequence[Question], pool: Sequence[Q
     tokens = [line for line in audits.lines(likelihoods) if line.question in wrong and line.reason is None]
     found = {line.question: line.values["mean_loglikelihood"] for line in tokens}
     return {name for name, loglikelihood in found.items() if loglikelihood < fmean(found.values())}
+
+
+# ---------------------------------------------------------------------- calibrations by the scores of a simulation
+
+
+def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
+    """A calibration with the held-out questions as known-unseen, scored after `exposures` to the trained ones."""
+    return known_scores(
+        outcome.audits[exposures],
+        outcome,
+        outcome.held_out,
+        outcome.trained,
+        COPY,
+        f"held-out questions after {counted(exposures, 'exposure')} to {len(outcome.trained)} others",
+    )
+
+
+def from_control(audits: Audits, outcome: Outcome) -> Calibration:
+    """A calibration with unpublished questions, such as `fresh`, as known-unseen, scored by the model itself."""
+    names = [question.id for question in audits.questions]
+    return known_scores(audits, outcome, names, (), OWN, f"{len(names)} questions that were never published")
+
+
+def known_scores(
+    audits: Audits, outcome: Outcome, unseen: Sequence[str], seen: Sequence[str], whose: str, origin: str
+) -> Calibration:
+    """The known scores of every detector of single questions and, if seen questions are known, of all combined."""
+    scores, guarded = _answers(audits, outcome.settings.detectors)
+    classes = {one.id: class_of(len(one.options), one.id in guarded) for one in audits.questions}
+    together = None
+    if (found := combined_scores(scores, seen, unseen)) is not None:
+        together, scores[COMBINED] = found
+    detectors = {
+        detector: KnownScores(
+            by_class({name: own[name] for name in unseen if name in own}, classes),
+            [own[name] for name in seen if name in own],
+            [classes[name] for name in seen if name in own],
+        )
+        for detector, own in scores.items()
+    }
+    settings = outcome.settings
+    known = set(unseen)
+    kinds = described((one, one.id in guarded) for one in audits.questions if one.id in known)
+    return Calibration(settings.pretrained, settings.benchmark, whose, origin, detectors, together, kinds)
+
+
+def combined_scores(
+    scores: Mapping[str, Mapping[str, float]], seen: Sequence[str], unseen: Sequence[str]
+) -> tuple[CombinedScore, dict[str, float]] | None:
+    """The combined score, and each question's combined score by cross-validation, fitted without its own label; None
+    if too few questions have scores."""
+    names, labels = [*seen, *unseen], [True] * len(seen) + [False] * len(unseen)
+    if min(len(unseen), len(seen)) < FOLDS:
+        return None
+    rows = {detector: [own.get(name, math.nan) for name in names] for detector, own in scores.items()}
+    try:
+        out_of_fold = cross_validated(rows, labels).tolist()
+        return fit(rows, labels), dict(zip(names, out_of_fold, strict=True))
+    except ValueError as error:
+        logger.warning("no combined score: %s", error)
+        return None
+
+
+def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
+    """Scores by detector and question, and the ids of the questions that have a guard. Tests of question order, which
+    are of shards, have none."""
+    from lm_eval_leakage.harness.tasks.given_questions import audits_shards
+
+    scores: dict[str, dict[str, float]] = {}
+    guarded: set[str] = set()
+    for line in [line for suffix in suffixes if not audits_shards(suffix) for line in audits.lines(suffix)]:
+        guarded |= {line.question} if line.guarded else set()
+        for name, score in line.scores.items():
+            scores.setdefault(name, {})[line.question] = score
+    return scores, guarded

@@ -14,10 +14,11 @@ from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
-from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml, plan_of, units_of
-from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml, units_of
+from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from tests.checking.conftest import questions, written
 
+QUIZZES = ("quiz", "riddle")
 SHAPE = {
     "output_type": "multiple_choice",
     "dataset_path": "json",
@@ -37,30 +38,40 @@ def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: 
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
 
 
-def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
-    """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names, each with one worker."""
-    benchmark(place / "tasks", "quiz", seed=1)
-    benchmark(place / "tasks", "trivia", seed=2)
-    told = {
-        "models": [
-            {"name": one, "model": "scripted", "model_args": {"seed": one, **(arguments or {})}, "workers": 1}
-            for one in names
-        ],
-        "tasks": ["quiz", "trivia"],
+def model(name: str, **arguments: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": "scripted",
+        "model_args": ",".join(f"{key}={own}" for key, own in arguments.items()),
+    }
+
+
+def settings_in(place: Path, *models: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A plan of two benchmarks of twelve questions in `place`/tasks, `quiz` and `riddle`, for these models."""
+    for seed, name in enumerate(QUIZZES):
+        benchmark(place / "tasks", name, seed=seed)
+    return {
+        "models": list(models),
+        "tasks": list(QUIZZES),
         "audits": ["leakage_perm"],
         "questions": "all",
         "include_path": str(place / "tasks"),
         "imports": ["tests.campaign.scripted_model"],
-        "metadata": {"orders": 4},
-    }
-    return plan_of({**told, **more}, "a test", output)
+        "output_path": str(place / "out"),
+    } | more
+
+
+def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
+    """For models of these names, each with one worker."""
+    models = [model(name, seed=name, **(arguments or {})) | {"workers": 1} for name in names]
+    return check_plan(settings_in(place, *models, **({"output_path": output, "metadata": {"orders": 4}} | more)))
 
 
 def small_plan(**given: Any) -> Plan:
     """Of one model that is never loaded."""
     model = {"name": "a", "model_args": "pretrained=m"}
     told = {"models": [model], "tasks": ["mmlu"], "audits": ["leakage_perm"], "questions": "all"}
-    return plan_of(told | given, "plan.yaml")
+    return check_plan(told | given)
 
 
 def begun(plan: Plan) -> CampaignFolder:
@@ -71,20 +82,16 @@ def begun(plan: Plan) -> CampaignFolder:
 
 
 def in_one_process(plan: Plan) -> CampaignFolder:
-    """Carries out a plan here, without an engine."""
+    """Carries out a plan here, by one worker."""
     folder = begun(plan)
-    for model in plan.models:
-        with UnitWorker(plan, model.name, folder, "alone") as worker:
-            for unit in units_of(plan):
-                if unit.model == model.name:
-                    worker.run(unit)
+    InlineEngine(plan.changed(workers=None), folder).carry_out(units_of(plan), lambda _: None, lambda *_: None)
     return folder
 
 
 def written_again(folder: CampaignFolder) -> CheckOutcome:
     """What the units that are done give now, written as at the end of a plan."""
     plan = folder.plan
-    return conclude(plan, CheckedPlan(plan, (), TaskShelf()), folder, {})
+    return conclude(plan, CheckedPlan(plan, {}, TaskShelf()), folder, {})
 
 
 def numbers(folder: CampaignFolder) -> dict[str, str]:

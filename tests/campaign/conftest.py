@@ -9,37 +9,22 @@ from typing import Any
 import pytest
 from lm_eval.api.registry import model_registry
 
-from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import plan_of
+from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.unit_worker import InlineEngine
-from tests.campaign.campaigns import without_environment
-from tests.checking.conftest import GivenTasksOnly, questions, written
+from tests.campaign.campaigns import model, settings_in, without_environment
+from tests.checking.conftest import GivenTasksOnly
 
 N = 12
-QUIZZES = ("quiz", "riddle")
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
     """Of a campaign of one stand-in model on two benchmarks of twelve questions."""
-    folder = tmp_path / "tasks"
-    folder.mkdir()
-    for seed, name in enumerate(QUIZZES):
-        write_task(written(folder, questions(N, seed=seed), f"{name}.json"), folder)
-        (folder / f"{name}.json").unlink()
     (tmp_path / "counts").mkdir()
-    return {
-        "models": [{"name": "a", "model": "scripted", "model_args": f"pretrained=m,counts={tmp_path / 'counts'}"}],
-        "tasks": list(QUIZZES),
-        "audits": ["leakage_perm"],
-        "questions": "all",
-        "include_path": str(folder),
-        "imports": ["tests.campaign.scripted_model"],
-        "output_path": str(tmp_path / "out"),
-    }
+    return settings_in(tmp_path, model("a", pretrained="m", counts=tmp_path / "counts"))
 
 
 @pytest.fixture
@@ -54,6 +39,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CheckOutcome]:
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: InlineEngine(plan, folder))
 
     def run(settings: dict[str, Any], **given: Any) -> CheckOutcome:
-        return driver.run_plan(plan_of(settings | given, "the plan"))
+        return driver.run_plan(check_plan(settings | given))
 
     return run

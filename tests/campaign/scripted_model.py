@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval.evaluator
-from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
 
 from lm_eval_leakage.harness import task_shelf
 from lm_eval_leakage.harness.seams.registries import add_models
-from tests.checking.conftest import GivenTasksOnly
+from tests.checking.conftest import GivenTasksOnly, NamedFake
 
 NAME = "scripted"
 LOADED = "loaded"  # a file in the `counts` folder: a line for each time that a model is loaded
 ASKED = "asked"  # the same for each request
 
 
-class ScriptedModel(LM):
+class ScriptedModel(NamedFake):
     """seed: of the answers
     weights: a file with the seed, instead
     counts: a folder where loads and requests are counted
@@ -41,8 +40,8 @@ class ScriptedModel(LM):
     """
 
     def __init__(self, **arguments: Any) -> None:
-        super().__init__()
-        told = {**arguments}
+        super().__init__(**arguments)
+        told = arguments
         self.seed, self.folder, self.pause = str(told.get("seed", 0)), told.get("counts"), told.get("pause", 0)
         self.fault = Path(f"{told['fault']}.txt") if told.get("fault") else None
         self.fails_at, self.dies_at, self.slow_at = (told.get(key) for key in ("fails_at", "dies_at", "slow_at"))
@@ -53,27 +52,13 @@ class ScriptedModel(LM):
             raise MemoryError("no room for the weights")
         self._count(LOADED, str(os.getpid()))
 
-    def tok_encode(self, text: str) -> list[int]:
-        return list(range(len(text.split())))
-
-    def loglikelihood(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
-        answers = []
-        for request in requests:
-            text = "".join(request.args)
-            self._misbehave(text)
-            time.sleep(self.pause)
-            digest = blake2b(f"{self.seed} {text}".encode(), digest_size=6).digest()
-            answer = (-50.0 * int.from_bytes(digest, "big") / 2**48, False)
-            self._count(ASKED, digest.hex())
-            self.cache_hook.add_partial("loglikelihood", request.args, answer)
-            answers.append(answer)
-        return answers
-
-    def loglikelihood_rolling(self, requests: Any, **_: Any) -> Any:
-        raise NotImplementedError
-
-    def generate_until(self, requests: Any, **_: Any) -> Any:
-        raise NotImplementedError
+    def answer(self, context: str, continuation: str) -> float:
+        text = context + continuation
+        self._misbehave(text)
+        time.sleep(self.pause)
+        digest = blake2b(f"{self.seed} {text}".encode(), digest_size=6).digest()
+        self._count(ASKED, digest.hex())
+        return -50.0 * int.from_bytes(digest, "big") / 2**48
 
     def _misbehave(self, text: str) -> None:
         if self.fault is not None and self.fault.is_file():

@@ -96,33 +96,7 @@ def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settin
     }
 
 
-@pytest.mark.model
-def test_the_verdicts_of_the_tables_decide_whether_the_command_fails(here: Run, settings: dict[str, Any]) -> None:
-    outcome = here(settings, fail_on="none_found")
-    assert (outcome.failed, "12 questions" in outcome.unjudged) == ((), True)
-    assert here(settings, fail_on="evidence", allow_untold=True).unjudged == ""
-
-
 # ---------------------------------------------------------------------- another plan
-
-
-EXPORTED = (("badge", "svg"), ("every-eval-ever", "json"))
-
-
-@pytest.mark.model
-def test_a_finished_campaign_is_exported_without_asking_anything(
-    here: Run, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    assert here(settings).exports == ()
-    n_asked = len(lines(tmp_path / "counts", ASKED))
-    outcome = here(settings, export=["badge", "every-eval-ever"])
-    assert len(lines(tmp_path / "counts", ASKED)) == n_asked
-    badges, records = ([*(tmp_path / "out" / name).rglob(f"*.{end}")] for name, end in EXPORTED)
-    assert {file.relative_to(tmp_path / "out").as_posix() for file in badges} == {
-        f"badge/{one.model}/{one.task}.svg" for one in outcome.verdicts
-    }
-    assert len(records) == len(badges) > 1
-    assert {*outcome.exports} == {*badges, *records}
 
 
 @pytest.mark.model

@@ -21,7 +21,7 @@ from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import plan_of
+from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.scripted_model import ASKED, LOADED, lines
@@ -63,7 +63,7 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
 
 
 def by_processes(settings: dict[str, Any]) -> CheckOutcome:
-    return run_plan(plan_of(settings | {"engine": "local"}, "the plan"))
+    return run_plan(check_plan(settings | {"engine": "local"}))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.estimates import checked, tokens_of_units
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import differences
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import plan_of
+from lm_eval_leakage.jobs.plan import check_plan
 from tests.campaign.campaigns import small_plan as plan
 
 CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model=m,tokenizer=none"}
@@ -27,19 +27,19 @@ def packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("here", "packages_are_there")
 def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(settings: dict[str, Any]) -> None:
     models = [*settings["models"], CHAT]
-    found = checked(plan_of(settings | {"models": models}, "the plan"))
+    found = checked(check_plan(settings | {"models": models}))
     assert {unit.id for unit in found.units()} == {
         f"a/{task}/{kind}/0of1" for task in settings["tasks"] for kind in ("run", "leakage_perm")
     }
-    assert {one.kind for one in found.impossible} == {"run", "leakage_perm"}
-    assert all("openai-chat-completions" in one.reason for one in found.impossible)
+    assert {unit.kind for unit in found.impossible} == {"run", "leakage_perm"}
+    assert all("openai-chat-completions" in reason for reason in found.impossible.values())
 
 
 @pytest.mark.usefixtures("here", "packages_are_there")
 def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]) -> None:
     said = "leakage_perm cannot run: openai-chat-completions gives no .*; choose another model"
     with pytest.raises(ValueError, match=said):
-        run_plan(plan_of(settings | {"models": [CHAT], "dry_run": True}, "the plan"))
+        run_plan(check_plan(settings | {"models": [CHAT], "dry_run": True}))
 
 
 @pytest.mark.usefixtures("here")
@@ -54,13 +54,13 @@ def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]
 )
 def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        run_plan(plan_of(settings | given | {"dry_run": True}, "the plan"))
+        run_plan(check_plan(settings | given | {"dry_run": True}))
 
 
 def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
     settings: dict[str, Any], here: Callable[..., CheckOutcome]
 ) -> None:
-    prepared = checked(plan_of(settings, "the plan"))
+    prepared = checked(check_plan(settings))
     n_tokens = round(tokens_of_units(prepared, prepared.units()))
     twice = settings | {"models": [*settings["models"], {**settings["models"][0], "name": "b"}]}
     with pytest.raises(ValueError, match="max_tokens_asked is .*, but what is left to be asked has about"):
@@ -70,7 +70,7 @@ def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
 
 
 def test_a_shard_counts_as_its_part_of_the_tokens(settings: dict[str, Any], here: Callable[..., CheckOutcome]) -> None:
-    whole, parts = (checked(plan_of(settings | {"shards": n}, "the plan")) for n in (1, 3))
+    whole, parts = (checked(check_plan(settings | {"shards": n})) for n in (1, 3))
     n_tokens = tokens_of_units(whole, whole.units())
     assert n_tokens > 0
     assert tokens_of_units(parts, parts.units()) == pytest.approx(n_tokens)

@@ -37,17 +37,14 @@ def progress(clock: Clock) -> Progress:
     return found
 
 
-def test_what_is_done_failed_and_in_progress_is_counted() -> None:
+def test_what_is_done_failed_and_in_progress_is_counted_and_the_time_left_told() -> None:
     clock = Clock()
     status = progress(clock).as_status()
     assert status["units"] == {"all": 8, "done": 3, "done_in_this_session": 2, "failed": 1, "in_progress": 1}
     assert (status["units_per_hour"], status["requests_per_second"], status["tokens_per_second"]) == (144.0, 6.0, 60.0)
     assert [one["unit"] for one in status["failures"]] == [AUDITS[1].id]
     assert [one["worker"] for one in status["in_progress"]] == ["w1"]
-
-
-def test_the_time_left_goes_by_the_pace_of_the_session() -> None:
-    assert progress(Clock()).seconds_left == 5 * 50.0 / 2
+    assert progress(Clock()).seconds_left == 5 * 50.0 / 2  # at the pace of the session
 
 
 def test_before_the_first_unit_is_done_no_time_is_known_and_what_succeeds_at_last_has_not_failed() -> None:

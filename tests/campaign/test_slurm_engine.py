@@ -6,35 +6,33 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lm_eval_leakage.jobs import slurm_engine
 from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of, units_of
+from lm_eval_leakage.jobs.plan import Plan, Unit, check_plan, units_of
 from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
 
 Work = Callable[["PaperJobs", SlurmJob], object]
 
 
-class PaperJobs:
-    """In place of `SlurmJobs`: a job has ended at the first look, after `work` has done what it did."""
+class PaperJobs(SlurmEngine):
+    """Its jobs have ended at the first look, after `work` has done what they did."""
 
     work: Work
     dealt: list[SlurmJob]
     earlier: Sequence[SlurmJob] = ()  # jobs of an earlier driver
     at_once: list[int]
 
-    def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
-        self.live, self.folder = {}, CampaignFolder(folder)
-
     def adopt(self) -> None:
-        self.live = dict.fromkeys(self.earlier)
+        self._take(self.earlier)
 
     def submit(self, jobs: Sequence[SlurmJob]) -> None:
         self.dealt.extend(jobs)
-        self.live |= dict.fromkeys(jobs)
+        self._take(jobs)
         self.at_once.append(len(self.live))
 
     def ended(self) -> list[SlurmJob]:
@@ -42,14 +40,12 @@ class PaperJobs:
             type(self).work(self, job)
         return list(self.live)
 
-    def forget(self, job: SlurmJob) -> None:
-        del self.live[job]
-
-    def log_of(self, job: SlurmJob) -> Path:
-        return self.folder.path / "job.err"
-
     def interrupt(self) -> str:
         return "they go on"
+
+    def _take(self, jobs: Sequence[SlurmJob]) -> None:
+        files = {"stderr": self.folder.path / "job.err", "submitted_pickle": self.folder.path / "gone.pkl"}
+        self.live |= dict.fromkeys(jobs, SimpleNamespace(paths=SimpleNamespace(**files)))
 
     def does(self, job: SlurmJob, unit: Unit, error: str | None = None) -> None:
         """What a job does."""
@@ -66,37 +62,33 @@ def all_done(jobs: PaperJobs, job: SlurmJob) -> None:
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
-    made = type("Jobs", (PaperJobs,), {"work": staticmethod(all_done), "dealt": [], "at_once": []})
-    monkeypatch.setattr(slurm_engine, "SlurmJobs", made)
+    monkeypatch.setattr(slurm_engine, "executor", lambda *_: None)
     monkeypatch.setattr(slurm_engine, "LOOK_S", 0.0)
-    return made
+    return type("Jobs", (PaperJobs,), {"work": staticmethod(all_done), "dealt": [], "at_once": []})
 
 
 def plan(output: Path, **more: object) -> Plan:
     models = [{"name": name, "model_args": "pretrained=m"} for name in ("a", "b")]
-    return plan_of(
-        {"models": models, "tasks": ["quiz", "trivia"], "shards": 2, "audits": ["leakage_perm"], **more},
-        "a test",
-        output,
-    )
+    told = {"models": models, "tasks": ["quiz", "trivia"], "shards": 2, "audits": ["leakage_perm"]}
+    return check_plan(told | {"output_path": output} | more)
 
 
-def carried_out(told: Plan) -> list[Attempt]:
+def carried_out(jobs: type[PaperJobs], told: Plan) -> list[Attempt]:
     heard: list[Attempt] = []
-    engine = SlurmEngine(told, CampaignFolder(told.output_path))
+    engine = jobs(told, CampaignFolder(told.output_path))
     engine.carry_out(units_of(told), heard.append, lambda unit, worker: None)
     return heard
 
 
 def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_there_are_shards(jobs, tmp_path: Path) -> None:
     told = plan(tmp_path)
-    heard = carried_out(told)
+    heard = carried_out(jobs, told)
     assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
     assert [(job.model, len(job.units)) for job in jobs.dealt] == [("a", 4), ("a", 4), ("b", 4), ("b", 4)]
 
 
 def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path) -> None:
-    carried_out(plan(tmp_path, workers=3))
+    carried_out(jobs, plan(tmp_path, workers=3))
     assert jobs.at_once == [3, 2]
 
 
@@ -110,7 +102,7 @@ def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jo
 
     jobs.work = staticmethod(dies)
     told = plan(tmp_path, workers=1, tasks=["quiz"], models=[{"name": "a"}])
-    heard = carried_out(told)
+    heard = carried_out(jobs, told)
     first, second = jobs.dealt
     assert second.units == first.units[1:]
     assert [attempt.unit for attempt in heard if attempt.lost] == [first.units[1]]
@@ -127,7 +119,7 @@ def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_do
 
     jobs.work = staticmethod(dies_at_quiz)
     told = plan(tmp_path, shards=1, models=[{"name": "a"}])
-    heard = carried_out(told)
+    heard = carried_out(jobs, told)
     (left,) = CampaignFolder(tmp_path).left(units_of(told))
     assert (left.task, left.kind) == ("quiz", "run")
     assert sum(attempt.lost for attempt in heard) == 1 + 4
@@ -137,7 +129,7 @@ def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, 
     jobs.work = staticmethod(lambda own, job: None)
     (tmp_path / "job.err").write_text("srun: starting\nModuleNotFoundError: No module named 'lm_eval'\n\n")
     with pytest.raises(ValueError, match="3 jobs in a row .* No module named 'lm_eval'"):
-        carried_out(plan(tmp_path, workers=1))
+        carried_out(jobs, plan(tmp_path, workers=1))
     assert "they go on" in caplog.text
 
 
@@ -145,9 +137,9 @@ def test_jobs_of_an_earlier_driver_keep_their_units_and_what_they_made_before_co
     told = plan(tmp_path, shards=1, retries=0)
     theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
     jobs.earlier = [SlurmJob(tmp_path, "a-1", theirs, "slurm")]
-    PaperJobs(told, tmp_path, "slurm").does(jobs.earlier[0], theirs[0], "ValueError: no")
+    jobs(told, CampaignFolder(tmp_path)).does(jobs.earlier[0], theirs[0], "ValueError: no")
     jobs.work = staticmethod(lambda own, job: [own.does(job, unit) for unit in job.units if unit != theirs[0]])
-    heard = carried_out(told)
+    heard = carried_out(jobs, told)
     assert sorted(attempt.unit for attempt in heard) == sorted(set(units_of(told)) - {theirs[0]})
     assert {job.model for job in jobs.dealt} == {"b"}
 

@@ -33,13 +33,13 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         job.kill()
 
 
-def jobs_in(place: Path) -> list[psutil.Process]:
-    """The controllers of submitit whose jobs are those of a campaign below `place`."""
+def jobs_in(place: Path, process: str = CONTROLLER) -> list[psutil.Process]:
+    """The controllers of submitit whose jobs are those of a campaign below `place`, or other processes for it."""
     found = psutil.process_iter(["cmdline", "status"])
     return [
         one
         for one in found
-        if CONTROLLER in (words := one.info["cmdline"] or [])
+        if process in (words := one.info["cmdline"] or [])
         and any(word.startswith(str(place)) for word in words)
         and one.info["status"] != psutil.STATUS_ZOMBIE
     ]
@@ -57,16 +57,16 @@ def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(
     benchmark(tmp_path / "tasks", "broken", is_there=False)
     fault = tmp_path / "fault.txt"
     arguments = {"fault": str(fault.with_suffix(""))}
-    more = {"tasks": ["quiz", "broken", "trivia"], "shards": 2, "workers": 2, "arguments": arguments}
+    more = {"tasks": ["quiz", "broken", "riddle"], "shards": 2, "workers": 2, "arguments": arguments}
     whole = in_one_process(plan_for(tmp_path, tmp_path / "whole", "a", "b", **more))
-    fault.write_text("job Which of 2-5?")
+    fault.write_text("job Which of 1-5?")
     plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)
     folder, heard = carried_out(plan)
     assert not fault.exists()
     assert numbers(folder) == numbers(whole)
     failed = folder.left(units_of(plan))
     assert failed == [unit for unit in units_of(plan) if unit.task == "broken"]
-    assert [attempt.unit.task for attempt in heard if attempt.lost] == ["trivia"]
+    assert [attempt.unit.task for attempt in heard if attempt.lost] == ["riddle"]
     assert all("missing.jsonl" in str(attempt.error) for attempt in folder.failed(failed))
     assert sum(attempt.ok for attempt in heard) == len(units_of(plan)) - len(failed)
 
@@ -123,10 +123,4 @@ def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), lambda attempt: None, stop)
     assert not jobs_in(tmp_path)
-    wait_for(lambda: not workers_in(folder))
-
-
-def workers_in(folder: CampaignFolder) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline", "status"])
-    here = str(folder.path)
-    return [one for one in found if here in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
+    wait_for(lambda: not jobs_in(tmp_path, "lm_eval_leakage.jobs.local_engine"))

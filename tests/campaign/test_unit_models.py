@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import Unit, plan_of
+from lm_eval_leakage.jobs.plan import Unit, check_plan
 from lm_eval_leakage.jobs.verify import verify
 from tests.campaign.scripted_model import ASKED, lines
 
@@ -56,7 +55,7 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     before, n_before, earlier = table(first.folder.path), n_asked(tmp_path), told(first)["models"]["a"]
     weights.write_text("2")
     said: list[str] = []
-    again = driver.run_plan(plan_of(trained, "the plan"), say=said.append)
+    again = driver.run_plan(check_plan(trained), say=said.append)
     fresh = here(trained | {"output_path": str(tmp_path / "fresh")})
     assert (again.n_done, again.lost) == (4, ())
     assert n_asked(tmp_path) == 3 * n_before
@@ -74,23 +73,6 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     refuse_another(again.folder, "a", after["models"]["a"])
     with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
         refuse_another(again.folder, "a", earlier)
-
-
-@pytest.mark.model
-def test_units_that_do_not_say_which_model_answered_them_are_run_again(
-    here: Run, trained: dict[str, Any], tmp_path: Path
-) -> None:
-    folder = here(trained).folder
-    n_before = n_asked(tmp_path)
-    file = folder.run_of(Unit.of_id(UNITS[0])) / UNIT_FILE
-    file.write_text(
-        json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "identity"})
-    )
-    assert here(trained).n_done == 4
-    (one,) = folder.manifest()[REPLACED]
-    assert one["unit"] == UNITS[0]
-    assert n_asked(tmp_path) > n_before
-    assert verify(folder).found == ()
 
 
 @pytest.mark.model

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.folder import PLAN, UNIT_FILE, CampaignFolder
-from lm_eval_leakage.jobs.outcome import CheckOutcome
+from lm_eval_leakage.jobs.outcome import VERDICTS, CheckOutcome
 from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.tables import write
@@ -75,6 +75,10 @@ def plan(folder: CampaignFolder) -> Any:
     return [(edited(folder.path / PLAN, "seed: 0", "seed: 1"), "is not the plan of the manifest")]
 
 
+def verdicts(folder: CampaignFolder) -> Any:
+    return [(edited(folder.path / VERDICTS, "cannot be told", "evidence"), "its verdict on a, quiz")]
+
+
 def unit(folder: CampaignFolder) -> Any:
     manifest = folder.manifest()
     del manifest["units"][QUIZ]
@@ -95,7 +99,7 @@ def identity(value: str, said: str) -> Change:
 
 
 CHANGES: tuple[Change, ...] = (
-    *(log, table, renamed, loose, unit_file, plan, unit),
+    *(log, table, renamed, loose, unit_file, plan, verdicts, unit),
     *map(copied, ("b/quiz/run/0of1", "a/quiz/run/0of2", "a/quiz/run/deeper/0of1", "a/elsewhere", "z")),
     identity("m (0123)", "names another model in its unit.json than in the manifest"),  # as if it could not be seen
     identity("elsewhere (0123)", "is not of the manifest's a: pretrained elsewhere (0123), now m"),

@@ -17,10 +17,12 @@ from lm_eval.api.registry import model_registry
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.seams.registries import add_models
+from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 from tests.fakes import by_hash
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty", "knoll", "ledge")
 Score = Callable[[str, str], float]
+Typed = Callable[..., tuple[int, str, str]]  # a command; its exit code, stdout and stderr
 
 
 def questions(n: int, n_options: int = 4, seed: int = 0) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ def test_a_larger_draw_includes_a_smaller_one_in_the_published_order(n: int, few
     small, large = drawn(rows(n), few, seed), drawn(rows(n), more, seed)
     assert set(small) <= set(large)
     assert len(large) == min(more, n)
+    assert drawn(rows(n), None, seed) == rows(n)
     assert [row.index for row in large] == sorted(row.index for row in large)
 
 
@@ -36,18 +37,12 @@ def test_every_question_is_drawn_equally_often() -> None:
     assert all(abs(count - 600) < 5 * (2000 * 0.3 * 0.7) ** 0.5 for count in counts)
 
 
-def test_all_questions_are_drawn_for_none() -> None:
-    assert drawn(rows(7), None, 3) == rows(7)
-
-
 def test_a_question_is_found_by_its_row_else_by_its_text() -> None:
     same_row = PlacedRow("a", 4, "hash 1", "other text")
     same_text = PlacedRow("b", 5, "other hash", "text 2")
     asked = rows(4)
     assert found_among([same_row, same_text], asked) == [(asked[1], same_row), (asked[2], same_text)]
-
-
-def test_rows_of_unknown_layout_do_not_match_by_their_empty_text() -> None:
+    # rows of unknown layout have an empty text
     assert found_among([PlacedRow("a", 0, "x", "")], [PlacedRow("b", 0, "y", "")]) == []
 
 

@@ -13,11 +13,11 @@ import pytest
 from lm_eval_leakage.jobs.outcome import _calibrations
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.records import TokenScores
-from tests.checking.conftest import NamedFake, OptionOrders, checked, normal, questions, statuses, written
+from tests.checking.conftest import NamedFake, checked, normal, questions, statuses, written
 from tests.results.harness_files import audited, write_run
 from tests.written_tasks import write_task
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 DOCS = questions(40)
 
 
@@ -41,9 +41,7 @@ def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFak
     assert again.verdicts == outcome.verdicts
 
 
-def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
+def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(tmp_path: Path) -> None:
     checked(tmp_path, reference="pretrained=other")
     outcome = checked(tmp_path)
     (one,), (fresh,) = outcome.verdicts, checked(tmp_path, output_path=tmp_path / "fresh").verdicts
@@ -53,48 +51,35 @@ def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(
     assert checked(tmp_path, reference="pretrained=other").verdicts[0].look == 1
 
 
-def test_a_folder_of_audits_is_a_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
-    checked(tmp_path, model_args="pretrained=other", output_path=tmp_path / "first")
+@pytest.mark.parametrize(
+    ("model", "status", "basis"),
+    [("other", THERE, "reference"), ("m", NOT_POSSIBLE, "control")],
+    ids=["other", "self"],
+)
+def test_a_folder_of_audits_of_another_model_is_a_reference(
+    tmp_path: Path, model: str, status: str, basis: str
+) -> None:
+    checked(tmp_path, model_args=f"pretrained={model}", output_path=tmp_path / "first")
     outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
-    assert statuses(outcome)[REFERENCE] == THERE
-    assert outcome.verdicts[0].basis == "reference"
-    assert [one.model for one in outcome.others] == []
+    assert (statuses(outcome)[REFERENCE], outcome.verdicts[0].basis) == (status, basis)
+    assert outcome.others == ()
 
 
-def test_a_model_is_no_reference_for_itself(fakes: type[NamedFake], tmp_path: Path) -> None:
-    checked(tmp_path, output_path=tmp_path / "first")
-    outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
-    assert statuses(outcome)[REFERENCE] == NOT_POSSIBLE
-    assert outcome.verdicts[0].basis == "control"
-
-
-def test_orders_that_were_drawn_need_no_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
     file = written(tmp_path, questions(420), "many.jsonl")
     given = {"tasks": str(file), "reference": "pretrained=other", "dry_run": True}
     assert statuses(checked(tmp_path, **given))[REFERENCE] == TO_RUN  # passing tests proves no draw
     assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == NOT_NEEDED
 
 
-def test_unseen_questions_become_a_calibration(fakes: type[NamedFake], tmp_path: Path) -> None:
-    fakes.score = staticmethod(OptionOrders(DOCS, (2.2, 1.35)))
-    unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
-    outcome = checked(tmp_path, unseen=unseen)
-    assert statuses(outcome)["unseen questions: option orders"] == TO_RUN
-    assert list((tmp_path / "out" / "calibrations").glob("m.json"))
-    assert not [problem for problem in outcome.problems if problem.startswith("the unseen questions are not used")]
-    assert "calibrated" in outcome.page.read_text()
-    again = checked(tmp_path, unseen=unseen)
-    assert statuses(again)["unseen questions: option orders"] == THERE
-
-
-def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(5, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, unseen=unseen)
     assert outcome.problems[0].startswith("the unseen questions are not used: ")
     assert outcome.verdicts[0].verdict == "none found"
 
 
-def test_runs_of_other_models_only_are_refused_with_their_names(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_runs_of_other_models_only_are_refused_with_their_names(tmp_path: Path) -> None:
     checked(tmp_path)
     with pytest.raises(ValueError, match="no complete run of 'x', only of 'm'; give model_args as in those runs"):
         checked(tmp_path, model_args="pretrained=x", runs=tmp_path / "out")
@@ -208,26 +193,20 @@ def test_unseen_questions_that_can_be_told_apart_say_nothing_about_texts(
     assert "without any model they can be told from the benchmark" in outcome.page.read_text()
 
 
-def test_other_unseen_questions_are_another_look(fakes: type[NamedFake], tmp_path: Path) -> None:
-    """Else whoever tries several files has as many chances of a false alarm."""
-    reader(fakes, [])
-    looks = [texts_checked(tmp_path, some).verdicts[0].look for some in (UNSEEN, UNSEEN[1:], UNSEEN)]
-    assert looks == [1, 2, 1]
-
-
 def test_texts_that_show_evidence_where_orders_cannot_be_tested_are_a_look(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
-    """The right option stands first in all questions, and there are two."""
+    """The right option stands first in all questions, and there are two. Else whoever tries several files of unseen
+    questions has as many chances of a false alarm."""
     reader(fakes, ["m"])
     asked, unseen = ([{**doc, "choices": doc["choices"][:2], "answer": 0} for doc in some] for some in (ASKED, UNSEEN))
     file = written(tmp_path, asked, "two.jsonl")
     looks = []
-    for some in (unseen, unseen[1:]):
+    for some in (unseen, unseen[1:], unseen):
         (found,) = texts_checked(tmp_path, some, tasks=str(file)).verdicts
         assert (found.verdict, found.pvalue, found.pvalue_orders) == ("strong evidence", found.pvalue_texts, None)
         looks.append(found.look)
-    assert looks == [1, 2]
+    assert looks == [1, 2, 1]
 
 
 def test_texts_are_not_tested_where_a_log_has_lost_lines(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
-from tests.checking.conftest import NamedFake, checked, questions, statuses, written
+from tests.checking.conftest import checked, questions, statuses, written
 from tests.logs.inspect_stand_in import install, log_of, sample, scored
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 
 DOCS = questions(60)
 N_RIGHT = 17
@@ -34,9 +34,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "logs"
 
 
-def test_the_model_is_asked_only_the_audits_of_the_questions_that_the_log_has(
-    fakes: type[NamedFake], tmp_path: Path, logs: Path
-) -> None:
+def test_the_model_is_asked_only_the_audits_of_the_questions_that_the_log_has(tmp_path: Path, logs: Path) -> None:
     written(tmp_path, DOCS)
     outcome = checked(tmp_path, runs=logs)
     assert [statuses(outcome)[step] for step in ("accuracy", "option orders")] == [THERE, TO_RUN]

@@ -13,7 +13,7 @@ from tests.checking.conftest import NamedFake, OptionOrders, questions, statuses
 from tests.checking.conftest import checked as checked_with
 from tests.fakes import by_hash
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 
 DOCS = questions(60)
 RUN_STEPS = ("accuracy", "option orders", "choice confusion")
@@ -39,7 +39,7 @@ def checked(folder: Path, **given: Any) -> Any:
     return checked_with(folder, **{"model_args": f"pretrained={folder / 'model'}", "fail_on": "evidence"} | given)
 
 
-def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder(
+def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder_and_restored_ones_their_own(
     fakes: type[NamedFake], folder: Path
 ) -> None:
     before = checked(folder)
@@ -50,26 +50,16 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
     assert (again.verdicts, again.failed) == (fresh.verdicts, fresh.failed)
     assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
     assert any("another model answered: pretrained" in problem for problem in again.problems)
-
-
-def test_a_model_that_is_restored_has_its_own_verdict_and_is_not_asked_again(
-    fakes: type[NamedFake], folder: Path
-) -> None:
-    before = checked(folder)
-    retrained(folder, fakes)
-    checked(folder)
     (folder / "model" / "model.safetensors").write_bytes(b"1" * 100)
     fakes.score = by_hash
     fakes.asked.clear()
-    again = checked(folder)
+    restored = checked(folder)
     assert fakes.asked == []
-    assert (again.verdicts, again.failed) == (before.verdicts, before.failed)
+    assert (restored.verdicts, restored.failed) == (before.verdicts, before.failed)
 
 
 @pytest.mark.parametrize("argument", ["dtype=float16", "add_bos_token=True", "revision=step-1000"])
-def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(
-    fakes: type[NamedFake], folder: Path, argument: str
-) -> None:
+def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(folder: Path, argument: str) -> None:
     checked(folder)
     plain = f"pretrained={folder / 'model'}"
     for given, status in (
@@ -82,7 +72,7 @@ def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(
     assert statuses(checked(folder, dry_run=True))["accuracy"] == TO_RUN
 
 
-def test_a_reference_that_was_retrained_is_audited_again(fakes: type[NamedFake], folder: Path) -> None:
+def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
     other = folder / "other"
     other.mkdir()
     (other / "pytorch_model.bin").write_bytes(b"1")
@@ -111,9 +101,7 @@ def without_identity(folder: Path) -> None:
             file.write_text(json.dumps(told))
 
 
-def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
-    fakes: type[NamedFake], folder: Path
-) -> None:
+def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(folder: Path) -> None:
     checked(folder)
     without_identity(folder / "out")
     again = checked(folder)
@@ -121,7 +109,7 @@ def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(
     assert any("no file says which model answered" in problem for problem in again.problems)
 
 
-def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[NamedFake], folder: Path) -> None:
+def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(folder: Path) -> None:
     checked(folder, output_path=folder / "earlier")
     without_identity(folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")
@@ -129,9 +117,7 @@ def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[Na
     assert any("do not say" in problem for problem in outcome.problems)
 
 
-def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_names(
-    fakes: type[NamedFake], folder: Path
-) -> None:
+def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_names(folder: Path) -> None:
     both = [str(folder / "quiz.jsonl"), str(written(folder, questions(60, seed=7), "riddle.jsonl"))]
     checked(folder, tasks=both, output_path=folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")

@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 
 DOCS, MANY = questions(60), questions(160)
 Docs = Sequence[dict[str, Any]]
@@ -34,9 +34,7 @@ CHANGES: dict[str, Callable[[Docs], Docs]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(
-    fakes: type[NamedFake], tmp_path: Path, change: str
-) -> None:
+def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(tmp_path: Path, change: str) -> None:
     written(tmp_path, DOCS)
     checked(tmp_path)
     written(tmp_path, CHANGES[change](DOCS))
@@ -48,9 +46,7 @@ def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(
 
 
 @pytest.mark.parametrize("then", [{"questions": 100}, {"questions": 130}, {"questions": 110, "seed": 3}])
-def test_another_draw_is_judged_as_in_a_fresh_folder(
-    fakes: type[NamedFake], tmp_path: Path, then: dict[str, int]
-) -> None:
+def test_another_draw_is_judged_as_in_a_fresh_folder(tmp_path: Path, then: dict[str, int]) -> None:
     written(tmp_path, MANY)
     checked(tmp_path, questions=110)
     (again,), (fresh,) = checked(tmp_path, **then).verdicts, checked(tmp_path, out="fresh", **then).verdicts
@@ -72,7 +68,7 @@ def test_older_verdicts_in_the_folder_do_not_change_a_gate(fakes: type[NamedFake
     assert again.verdicts[0].pvalue == fresh.verdicts[0].pvalue
 
 
-def test_unseen_questions_that_changed_are_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_unseen_questions_that_changed_are_asked_again(tmp_path: Path) -> None:
     written(tmp_path, DOCS)
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     checked(tmp_path, unseen=unseen)
@@ -85,16 +81,24 @@ def test_unseen_questions_that_changed_are_asked_again(fakes: type[NamedFake], t
     assert not checked(tmp_path, unseen=unseen).plan.to_run
 
 
-def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_command(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
-    """How answers are scored may have changed."""
+@pytest.fixture
+def task(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of a task that leaves the number of its examples to the harness, and what names it."""
     tasks = tmp_path / "tasks"
     tasks.mkdir()
     write_task(written(tmp_path, DOCS), tasks)
-    given = {"tasks": "quiz", "include_path": tasks}
-    first = checked(tmp_path, **given)
     file = tasks / "quiz.yaml"
+    assert "num_fewshot: 0\n" in file.read_text()
+    file.write_text(file.read_text().replace("num_fewshot: 0\n", ""))
+    return file, {"tasks": "quiz", "include_path": tasks}
+
+
+def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_command(
+    tmp_path: Path, task: tuple[Path, dict[str, Any]]
+) -> None:
+    """How answers are scored may have changed."""
+    file, given = task
+    first = checked(tmp_path, **given)
     text = file.read_text()
     for edited in (f"# a comment\n{text}", text):
         file.write_text(edited)
@@ -104,13 +108,11 @@ def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_co
         assert not checked(tmp_path, **given).plan.to_run
 
 
-def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    write_task(written(tmp_path, DOCS), tasks)
-    given = {"tasks": "quiz", "include_path": tasks}
+def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(
+    tmp_path: Path, task: tuple[Path, dict[str, Any]]
+) -> None:
+    file, given = task
     checked(tmp_path, **given)
-    file = tasks / "quiz.yaml"
     for word, other in (("Answer:", "The answer:"), ("doc_to_target: ", "doc_to_target: 1 #")):
         assert word in file.read_text()
         file.write_text(file.read_text().replace(word, other))
@@ -120,23 +122,9 @@ def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedF
         assert checked(tmp_path, **given, dry_run=True).plan.steps[0].status == THERE
 
 
-def test_a_task_that_leaves_the_number_of_examples_to_the_harness_is_not_asked_twice(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    write_task(written(tmp_path, DOCS), tasks)
-    file = tasks / "quiz.yaml"
-    assert "num_fewshot: 0\n" in file.read_text()
-    file.write_text(file.read_text().replace("num_fewshot: 0\n", ""))
-    checked(tmp_path, tasks="quiz", include_path=tasks)
-    again = checked(tmp_path, tasks="quiz", include_path=tasks, dry_run=True)
-    assert not again.plan.to_run
-
-
 @pytest.mark.parametrize("metadata", [{"layouts": "mixed"}, {"move": "movable"}, {"orders": 12}])
 def test_an_audit_with_other_settings_is_asked_again_and_the_first_is_taken_back(
-    fakes: type[NamedFake], tmp_path: Path, metadata: dict[str, Any]
+    tmp_path: Path, metadata: dict[str, Any]
 ) -> None:
     written(tmp_path, DOCS)
     first = checked(tmp_path)

@@ -42,7 +42,7 @@ def accuracies(folder: Path, server: FakeServer, out: str) -> list[object]:
 
 @pytest.mark.parametrize("fault", ["no log-probabilities", "a positive log-probability", "a choice twice"])
 def test_a_faulty_response_to_the_run_itself_is_asked_for_again(
-    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     monkeypatch.setitem(model_registry._objs, "served", ByteCompletions)
@@ -87,13 +87,8 @@ def test_more_tokens_than_may_be_asked_are_refused_before_any_request_of_an_audi
     with pytest.raises(ValueError, match="max_tokens_asked is 50, but what is left to be asked has about .* tokens"):
         checked(served, server, max_tokens_asked=50)
     assert server.n_asked == N_OF_PROOF
-    done = checked(served, server, max_tokens_asked=10**6)
-    assert (done.n_done, done.unfinished) == (done.n_units, ())
-
-
-def test_what_is_done_does_not_count_among_the_tokens_that_may_be_asked(served: Path) -> None:
-    server = FakeServer()
     with serving(server) as url:
         given = {"model_args": {"base_url": url}, "tasks": str(served / "quiz.jsonl"), "output_path": served / "out"}
-        check(model="served", **given)
-        assert check(model="served", **given, max_tokens_asked=1).verdicts
+        done = check(model="served", **given, max_tokens_asked=10**6)
+        assert (done.n_done, done.unfinished) == (done.n_units, ())
+        assert check(model="served", **given, max_tokens_asked=1).verdicts  # what is done does not count

@@ -11,7 +11,7 @@ from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
 from tests.checking.conftest import GivenTasksOnly, NamedFake, checked, questions, statuses, written
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 SHOTS = 2
 
 
@@ -49,7 +49,7 @@ def test_the_accuracy_is_that_of_the_harness_with_as_many_examples_and_audits_ha
     assert not again.plan.to_run
 
 
-def test_another_system_instruction_is_another_model(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_another_system_instruction_is_another_model(tmp_path: Path) -> None:
     written(tmp_path, questions(30))
     checked(tmp_path, system_instruction="Be brief.")
     assert not checked(tmp_path, system_instruction="Be brief.", dry_run=True).plan.to_run

@@ -7,8 +7,8 @@ import html
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ import pytest
 
 from lm_eval_leakage.cli.check import check as command
 from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
-from tests.checking.conftest import NamedFake, OptionOrders, questions, written
-from tests.cli.conftest import typed  # noqa: F401 (a fixture)
+from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 
@@ -50,7 +49,6 @@ class Situation:
     score: Callable[[str, str], float]
     right: Sequence[str]
     text: str = ""
-    options: Mapping[str, object] = field(default_factory=dict)
     task: str = ""
 
 
@@ -80,29 +78,20 @@ SITUATIONS = {
     ),
 }
 # no verdict can be given, which is told before anything is run
-REFUSED = {
-    "no audit is possible": Situation(
-        RANDOM,
-        OptionOrders(),
-        [],
-        "words of the task, the same for every question",
-        task="dataset_path: json\ndataset_kwargs: {data_files: {test: FILE}}\ntest_split: test\n"
-        "output_type: multiple_choice\ndoc_to_text: '{{question}}'\ndoc_to_choice: [right, wrong, unknown]\n"
-        "doc_to_target: '{{answer % 3}}'\n",
-    ),
-    "chat model": Situation(
-        RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [], "gives no log-likelihoods", {"--model": "chat-fake"}
-    ),
-}
+REFUSED = Situation(
+    RANDOM,
+    OptionOrders(),
+    [],
+    "words of the task, the same for every question",
+    task="dataset_path: json\ndataset_kwargs: {data_files: {test: FILE}}\ntest_split: test\n"
+    "output_type: multiple_choice\ndoc_to_text: '{{question}}'\ndoc_to_choice: [right, wrong, unknown]\n"
+    "doc_to_target: '{{answer % 3}}'\n",
+)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_word_is_right_or_withheld_and_the_same_everywhere(
-    name: str,
-    fakes: type[NamedFake],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    typed: Callable[..., tuple[int, str, str]],  # noqa: F811
+    name: str, fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
     one, out = SITUATIONS[name], tmp_path / "out"
     code, screen, errors = typed("check", *words_of(one, fakes, tmp_path, monkeypatch))
@@ -116,17 +105,12 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
     assert on_page((out / "leakage.html").read_text()) == record["verdict"]
 
 
-@pytest.mark.parametrize("name", REFUSED)
 def test_where_no_verdict_can_be_given_the_check_ends_with_2_before_anything_runs(
-    name: str,
-    fakes: type[NamedFake],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    typed: Callable[..., tuple[int, str, str]],  # noqa: F811
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
-    code, _, errors = typed("check", *words_of(REFUSED[name], fakes, tmp_path, monkeypatch))
+    code, _, errors = typed("check", *words_of(REFUSED, fakes, tmp_path, monkeypatch))
     assert code == 2
-    assert REFUSED[name].text in errors
+    assert REFUSED.text in errors
     assert fakes.built == []
 
 
@@ -145,7 +129,6 @@ def words_of(
         "--model_args": "pretrained=m",
         "--questions": ASKED,
         "--include_path": folder,
-        **one.options,
     }
     return [*(word for pair in options.items() for word in pair), "--tasks", task, "--output_path", folder / "out"]
 

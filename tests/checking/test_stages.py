@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 N = 1000
 
 
@@ -40,34 +40,21 @@ def questions_asked(outcome: CheckOutcome) -> int:
     return next(step.n_questions for step in outcome.plan.steps if step.what == "option orders")
 
 
-def test_what_is_found_at_once_is_asked_no_further_and_the_rest_of_the_check_is_about_it(
-    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+@pytest.mark.parametrize(("is_seen", "word"), [(True, STRONG_EVIDENCE), (False, NONE_FOUND)])
+def test_what_is_found_or_excluded_at_once_is_asked_no_further_and_the_rest_of_the_check_is_about_it(
+    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path, is_seen: bool, word: str
 ) -> None:
-    fakes.score = staticmethod(OptionOrders(clean, (2.2, 0.6)))
-    told: list[str] = []
-    found = checked(tmp_path, say=told.append, detect=0.25)
-    assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (STRONG_EVIDENCE, 200, FEWEST_DRAWN)
-    assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions: quiz") for line in told)
-    assert [look.number for look in read_looks(tmp_path / "out")] == [1]
-    n_asked = len(fakes.asked)
-    again = checked(tmp_path, detect=0.25)
-    assert (again.verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
-    assert verify(found.folder).found == ()
-
-
-def test_what_is_excluded_at_once_is_asked_no_further(
-    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
-) -> None:
+    fakes.score = staticmethod(OptionOrders(clean if is_seen else [], (2.2, 0.6)))
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25, seed=1)
-    assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (NONE_FOUND, 200, FEWEST_DRAWN)
+    assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (word, 200, FEWEST_DRAWN)
     assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions: quiz") for line in told)
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
     n_asked = len(fakes.asked)
     assert (checked(tmp_path, detect=0.25, seed=1).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
-    stricter = checked(tmp_path, detect=0.18, seed=1)  # which the first stage cannot exclude
-    assert questions_asked(stricter) > FEWEST_DRAWN
     assert verify(found.folder).found == ()
+    stricter = checked(tmp_path, detect=0.18, seed=1)  # which the first stage cannot exclude
+    assert (questions_asked(stricter) > FEWEST_DRAWN) != is_seen
 
 
 def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_again(
@@ -91,9 +78,7 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
     assert record["pvalue_adjusted"] == pytest.approx(min(1.0, record["pvalue"] / (0.75 * 0.99)))
 
 
-def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(
-    partly_seen: None, fakes: type[NamedFake], tmp_path: Path
-) -> None:
+def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(partly_seen: None, tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25, unseen=unseen)
@@ -106,7 +91,7 @@ def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(
 
 
 def test_a_number_of_questions_or_one_that_needs_no_more_has_one_stage(
-    clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path
+    clean: list[dict[str, object]], tmp_path: Path
 ) -> None:
     for place, given in enumerate(({"questions": 450}, {"detect": "60%"})):
         told: list[str] = []

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from lm_eval_leakage.detectors.membership import TokenMeasurement
-from lm_eval_leakage.lab.calibrate import from_held_out
 from lm_eval_leakage.lab.detection import COST, Audits, read_detectors
 from lm_eval_leakage.lab.settings import Simulation
-from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.lab.simulation import Outcome, from_held_out
 from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY, read_line, written_line
 from lm_eval_leakage.records import Question, Skipped
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.lab.command import add_arguments, settings
 from lm_eval_leakage.lab.exposure_text import ExposureText, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.outcome_report import reaches_half
-from lm_eval_leakage.lab.settings import PROTOCOLS, split
+from lm_eval_leakage.lab.settings import PROTOCOLS, add_arguments, settings_of, split
 from lm_eval_leakage.records import Frame, Question
 
 
@@ -157,7 +156,7 @@ def test_power_is_the_first_crossing_of_one_half(curve, exposures: float | None)
 def parsed(*words: str):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return settings(
+    return settings_of(
         parser.parse_args(["--model_args", "pretrained=M", "--tasks", "mmlu", "--output_path", "o", *words])
     )
 

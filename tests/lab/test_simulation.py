@@ -47,7 +47,7 @@ def settings(tiny: str, benchmark: str, **changes: object) -> Simulation:
         benchmark=benchmark,
         n_questions=12,
         epochs=(2, 30),
-        detectors=("leakage_tokens", "leakage_perm", "leakage_shared_likelihood"),
+        detectors=("leakage_tokens", "leakage_perm"),
         block=3,
         recipe=Recipe(learning_rate=5e-3, batch_size=6),
         metadata={"permutations": 5},
@@ -55,10 +55,18 @@ def settings(tiny: str, benchmark: str, **changes: object) -> Simulation:
     return replace(common, **changes)
 
 
+def with_reference(tiny: str, benchmark: str, **changes: object) -> Simulation:
+    """The untrained model is the reference."""
+    arguments = f"pretrained={tiny},dtype=float32,max_length=2048"  # letters are tokens here
+    detectors = ("leakage_tokens", "leakage_perm", "leakage_shared_likelihood", "leakage_relative")
+    given = {"model_args": arguments, "reference": arguments, "detectors": detectors}
+    return settings(tiny, benchmark, **(given | changes))
+
+
 @pytest.fixture(scope="module")
 def done(tiny: str, benchmark: str, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("lab")
-    return folder, simulate(settings(tiny, benchmark), folder)
+    return folder, simulate(with_reference(tiny, benchmark), folder)
 
 
 def found(outcome, detector: str, exposures: int):
@@ -86,16 +94,17 @@ def test_the_same_folder_is_reused_only_what_is_missing_is_run_and_other_setting
     before = list(qualities(outcome))
     with monkeypatch.context() as patch:
         patch.setattr("lm_eval_leakage.harness.saved_run.run_saved", lambda *_: pytest.fail("an audit is run again"))
-        assert list(qualities(simulate(settings(tiny, benchmark), folder))) == before
+        assert list(qualities(simulate(with_reference(tiny, benchmark), folder))) == before
     lost = folder / "audits_2" / "leakage_tokens"
     shutil.rmtree(lost)
-    again = list(qualities(simulate(settings(tiny, benchmark), folder)))
+    again = list(qualities(simulate(with_reference(tiny, benchmark), folder)))
     assert lost.exists()
     assert [q.auroc for q in again] == [q.auroc for q in before]
-    added = simulate(settings(tiny, benchmark, detectors=("leakage_perm_q",), epochs=(2,)), folder)
+    more = ("leakage_relative", "leakage_perm_q")
+    added = simulate(with_reference(tiny, benchmark, detectors=more, epochs=(2,)), folder)
     assert found(added, "pair_direction", 2).n_trained == 6
     with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1; give another output folder"):
-        simulate(settings(tiny, benchmark, seed=1), folder)
+        simulate(with_reference(tiny, benchmark, seed=1), folder)
 
 
 def test_a_killed_training_resumes_from_its_last_epoch(tiny: str, benchmark: str, tmp_path: Path) -> None:
@@ -147,28 +156,16 @@ def test_running_out_of_memory_is_reported_with_the_remedy(
         simulate(settings(tiny, benchmark), tmp_path)
 
 
-def test_a_reference_is_run_once_and_its_log_likelihoods_are_compared(
-    tiny: str, benchmark: str, tmp_path: Path, monkeypatch
-) -> None:
-    wanted = settings(
-        tiny,
-        benchmark,
-        epochs=(30,),
-        detectors=("leakage_relative", "leakage_perm"),
-        model_args=f"pretrained={tiny},dtype=float32,max_length=2048",  # letters are tokens here
-        reference=f"pretrained={tiny},dtype=float32,max_length=2048",
-    )
-    outcome = simulate(wanted, tmp_path)
+def test_a_reference_is_subtracted_where_an_audit_uses_it(done, tiny: str) -> None:
+    _, outcome = done
     over_reference = f"relative_likelihood:reference={tiny}/over_reference"
     # the untrained model is its own reference, so the difference is only rounding
-    (untrained,) = [d for d in outcome.detectors[0] if d.name == over_reference]
+    (untrained,) = [one for one in outcome.detectors[0] if one.name == over_reference]
     assert max(map(abs, untrained.scores.values())) < 1e-4
     assert found(outcome, over_reference, 30).auroc.value > 0.9
-    lines = {suffix: outcome.audits[30].lines(suffix) for suffix in wanted.detectors}
+    lines = {suffix: outcome.audits[30].lines(suffix) for suffix in ("leakage_relative", "leakage_perm")}
     assert all(line.detector.endswith(f":reference={tiny}") for line in lines["leakage_relative"])
     assert not any("reference" in line.detector for line in lines["leakage_perm"])
-    monkeypatch.setattr("lm_eval_leakage.harness.saved_run.run_saved", lambda *_: pytest.fail("a model is loaded"))
-    assert simulate(wanted, tmp_path).detectors[30] == outcome.detectors[30]
 
 
 def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, tmp_path: Path) -> None:
