@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections import Counter
 from pathlib import Path
@@ -37,6 +36,7 @@ DOCS = [
     }
     for i in range(38)
 ]
+RISING = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}", f"{i + 9}"]} for i, doc in enumerate(DOCS)]
 ORDERS, N_ORDERS, N_COMPARED = "published_orders", 24, 12
 N_CONTROL = len(CONTROL_FORMS) * N_COMPARED
 
@@ -143,18 +143,16 @@ def test_the_control_form_is_not_asked_where_it_is_not_needed_or_not_wanted(ques
 
 @pytest.mark.parametrize("status", ["random", "sealed"])
 def test_documented_orders_that_the_tests_contradict_are_asked_in_the_control_form(questions_file, status) -> None:
-    rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}", f"{i + 9}"]} for i, doc in enumerate(DOCS)]
     lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file([*rising, *DOCS]) | {ORDERS: f"{status}: page 3"})
+    results = evaluate(lm, questions_file([*RISING, *DOCS]) | {ORDERS: f"{status}: page 3"})
     assert len([context for context, _ in lm.asked if is_control(context)]) == len(DOCS) * N_CONTROL
     assert verdict(results)[ORDERS] == "written"
 
 
 def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questions_file) -> None:
     """Their verdict cannot rest on it, so it would be wasted."""
-    rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}", f"{i + 9}"]} for i, doc in enumerate(DOCS)]
     lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file([*rising, *DOCS]))
+    results = evaluate(lm, questions_file([*RISING, *DOCS]))
     control = [continuation for context, continuation in lm.asked if is_control(context)]
     assert len(control) == len(DOCS) * N_CONTROL
     assert all(any(trees[0] in continuation.lower() for trees in TREES) for continuation in control)
@@ -248,13 +246,11 @@ def sentences(caplog) -> dict[str, str]:
 
 
 def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        results = group(FakeLM(with_memory))
+    results = group(FakeLM(with_memory))
     own = results["leakage_details"]["trees_leakage_perm"]["verdict"]["sentence"]
     assert sentences(caplog) == {"trees_leakage_perm": own}
     caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        group(FakeLM(with_memory), "listed")  # has no verdict of its own
+    group(FakeLM(with_memory), "listed")  # has no verdict of its own
     assert set(sentences(caplog)) == {"few_leakage_perm", "more_leakage_perm"}
 
 

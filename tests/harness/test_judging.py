@@ -7,10 +7,10 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.harness.table import JudgedQuestion
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.questions import guards
+from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.stats.order_scores import OrderScores
 from tests.fakes import FakeLM, by_hash
@@ -26,23 +26,23 @@ def fails_on_dawn(sound):
     return function
 
 
-def test_a_guard_that_fails(questions_file, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.guards_of", fails_on_dawn(guards.guards_of))
+@pytest.mark.parametrize(
+    ("target", "sound", "what"),
+    [
+        ("lm_eval_leakage.harness.tasks.task.guards_of", guards.guards_of, "the search for natural orders"),
+        ("lm_eval_leakage.harness.tasks.judging.shared_texts", shared_texts, "reading its answers"),
+    ],
+)
+def test_a_question_on_which_our_own_code_fails_is_the_only_one_skipped(
+    questions_file, monkeypatch, target, sound, what
+) -> None:
+    monkeypatch.setattr(target, fails_on_dawn(sound))
     results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
     for filter_ in ("max_order", "outlier"):
         good, five = lines(results, filter_)
-        assert good["reason"] is None
-        assert five["reason"] == "the search for natural orders failed on it (ArithmeticError('no dawn here'))"
-        assert five["flagged"] is None
+        assert (good["reason"], five["flagged"]) == (None, None)
+        assert five["reason"] == f"{what} failed on it (ArithmeticError('no dawn here'))"
     assert results["results"][TASK]["skipped,max_order"] == 1
-
-
-def test_answers_that_cannot_be_read(questions_file, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = OptionOrders.gold
-    monkeypatch.setattr(OptionOrders, "gold", lambda self, question: fails_on_dawn(sound.__get__(self))(question))
-    good, five = lines(evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE])), "max_order")
-    assert good["reason"] is None
-    assert five["reason"] == "reading its answers failed on it (ArithmeticError('no dawn here'))"
 
 
 def answered(*rows: list[float]) -> list[Answered]:

@@ -96,6 +96,7 @@ def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
 
 AUDITED_KEPT = 8
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
+Overrides = Mapping[str, Any]
 
 
 def kind_of(entry: Entry) -> str:
@@ -104,21 +105,23 @@ def kind_of(entry: Entry) -> str:
 
 
 class Factory(TaskFactory):  # type: ignore[misc]
-    """Builds tasks by `make`, which gets lm_eval's own way to build an entry, the entry, overrides and metadata.
+    """Builds tasks by `make`, which gets the factory, an entry and overrides.
 
+    metadata: of the run
     audited: what a name denotes that is audited, built once for several audits of it
     """
 
-    def __init__(self, metadata: Mapping[str, Any] | None, make: Callable[..., Any]) -> None:
+    def __init__(self, metadata: Mapping[str, Any] | None, make: Callable[[Factory, Entry, Overrides], Any]) -> None:
         super().__init__(meta=metadata)
-        self.make, self._registry = make, dict[str, Entry]()
-        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self._of_harness(self._registry[name]))
+        self.make, self.metadata, self._registry = make, self._meta, dict[str, Entry]()
+        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self.of_harness(self._registry[name], {}))
 
-    def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
+    def build(self, entry: Entry, *, overrides: Overrides | None = None, registry: dict[str, Entry]) -> Any:
         self._registry = registry
-        return self.make(self._of_harness, self.audited, entry, overrides or {}, self._meta)
+        return self.make(self, entry, overrides or {})
 
-    def _of_harness(self, entry: Entry, overrides: Mapping[str, Any] | None = None) -> Any:
+    def of_harness(self, entry: Entry, overrides: Overrides) -> Any:
+        """As lm_eval builds it."""
         return super().build(entry, overrides=overrides, registry=self._registry)
 
 

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams.registries import find_tasks
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit, split_name, suffixes
 from lm_eval_leakage.texts import did_you_mean, nearest_names
+
+if TYPE_CHECKING:
+    from lm_eval_leakage.harness.seams.tasks import Factory
 
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 SINGLE = ("TASK", "PY_TASK")  # names of kinds; the others are GROUP and TAG
@@ -92,23 +95,15 @@ def find_audits(task_manager_class: type) -> None:
     find_tasks(task_manager_class, know_audits)
 
 
-Build = Callable[..., Any]
-
-
-def _made(
-    of_harness: Build, audited: Build, entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
-) -> Any:
-    """What a name denotes, as the harness builds it or as an audit of that; with `shard` in the metadata, a part.
-
-    of_harness: builds an entry of the harness; audited: the same by name, once for several audits
-    """
+def _made(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
+    """What a name denotes, as the harness builds it or as an audit of that; with `shard` in the metadata, a part."""
     from lm_eval.api.group import Group
 
     from lm_eval_leakage.harness.seams.tasks import ask_shard
     from lm_eval_leakage.logs.run import shard_in
 
-    shard = shard_in(given)
-    built = _whole(of_harness, audited, entry, overrides, given)
+    shard = shard_in(factory.metadata)
+    built = _whole(factory, entry, overrides)
     if shard is not None:
         tasks = built.get_all_tasks() if isinstance(built, Group) else built if isinstance(built, list) else [built]
         for task in tasks:
@@ -116,9 +111,8 @@ def _made(
     return built
 
 
-def _whole(
-    of_harness: Build, audited: Build, entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
-) -> Any:
+def _whole(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
+    given = factory.metadata
     if split_name(entry.name) is not None:
         from lm_eval_leakage.harness.seams.patching import hide_tracebacks
         from lm_eval_leakage.harness.tasks.metadata import warn_of_misspelled_keys
@@ -126,7 +120,7 @@ def _whole(
         hide_tracebacks()  # first, since the rest may raise UnsupportedHarness
         warn_of_misspelled_keys(frozenset(given))
     if not isinstance(entry, AuditEntry):
-        built = of_harness(entry, overrides)
+        built = factory.of_harness(entry, overrides)
         if "data_files" in given:
             from lm_eval_leakage.harness.tasks.audit import refuse_one_file_for_audits
 
@@ -137,7 +131,7 @@ def _whole(
     metadata = {**given, **(overrides.get("metadata") or {})}
     if split_name(entry.base.name) is not None:
         return audit_of_yaml(entry.base.yaml_path, entry.name, entry.suffix, metadata)
-    return build_audits(audited(entry.base.name), entry.suffix, metadata)
+    return build_audits(factory.audited(entry.base.name), entry.suffix, metadata)
 
 
 # ---------------------------------------------------------------------- misspelled names
