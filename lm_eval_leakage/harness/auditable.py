@@ -35,12 +35,6 @@ class Finding(NamedTuple):
     reason: str
 
 
-def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
-    """The index of all tasks of the harness, and those in a user's folder."""
-    index: Mapping[str, Entry] = TaskManager(include_path=include_path).task_index
-    return index
-
-
 def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) -> list[Finding]:
     """The findings on a task, or on the tasks of a group or tag; raises KeyError for an unknown name.
 

@@ -25,10 +25,10 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.harness.models.asking import Reporting
+from lm_eval_leakage.harness.models.asking import Reporting, checked
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
-from lm_eval_leakage.harness.models.question_requests import request_key
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
+from lm_eval_leakage.harness.models.question_requests import Broken, request_key
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
 from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
@@ -86,13 +86,11 @@ def step_aside(lm: Any) -> None:
 
 def _storable(method: str, arguments: Sequence[Any], response: Any) -> Answer | None:
     """None for what is to be asked again."""
-    if method == "generate_until":
-        is_drawn = arguments[1].get("do_sample")  # one of several
-        return response if isinstance(response, str) and not is_drawn else None
-    found = (response, False) if method == "loglikelihood_rolling" else response
-    if not isinstance(found, (tuple, list)) or len(found) != 2 or fault_of(found[0]):
+    if method == "generate_until" and arguments[1].get("do_sample"):  # one of several
         return None
-    return float(found[0]), bool(found[1])
+    is_rolling = method == "loglikelihood_rolling"
+    answer = checked("loglikelihood", (response, False), "") if is_rolling else checked(method, response, "")
+    return None if isinstance(answer, Broken) else answer
 
 
 def _as_returned(method: str, answer: Answer) -> Any:

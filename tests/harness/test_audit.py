@@ -174,7 +174,7 @@ def test_semihalf_reports_its_null_rate_and_the_accuracy_on_whole_questions(fold
     assert ("number 3 here?\nA. red 3\nB. blue 3\nC. lime 3\nD. grey 3\nAnswer:", " A") in lm.asked
 
 
-def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
+def test_permutation_r_asks_for_what_the_paper_asks(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     run(folder, "colours_leakage_perm_r", lm=lm)
@@ -185,11 +185,6 @@ def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
         "".join(f"\n{label}. {COLOURS['ABCD'.index(shown)]} 0" for label, shown in zip("ABCD", order, strict=True))
         for order in orders
     ]
-    results = run(folder, "colours_leakage_perm_q", lm=(pairs := FakeLM(by_hash)))
-    assert len(pairs.asked) == 3 * 12
-    row = results["results"]["colours_leakage_perm_q"]
-    assert row["null_rate,pair_published"] == pytest.approx(1 / 12)
-    assert row["null_rate,pair_direction"] == pytest.approx(1 / 24)
 
 
 def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -154,9 +153,3 @@ def test_a_task_that_the_model_cannot_answer_is_marked() -> None:
     given = ({"a": size_of(10)}, "chat", Speed(), refusals)
     assert "a cannot run: chat gives no log-likelihoods" in as_markdown(*given)
     assert as_records(*given)[0]["why_not"] == refusals["loglikelihood"]
-
-
-def test_json_has_the_numbers_of_the_table() -> None:
-    (record,) = as_records({"a": size_of(24, 7)}, "vllm-prefix-tree", Speed(100.0), {})
-    assert json.loads(json.dumps(record)) == record
-    assert (record["n_read"], record["seconds"], record["n_tree_tokens"]) == (960, 9.6, 600)

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from lm_eval import simple_evaluate
 from lm_eval.api.task import Task
 from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.loggers import EvaluationTracker
@@ -19,6 +18,7 @@ from lm_eval_leakage.logs.run import SHARD, RunShard
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.rows import flat_row
 from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import evaluate, manager
 from tests.written_tasks import LETTERED, write_task
 
 SHAPE = """
@@ -62,10 +62,8 @@ def run(folder: Path):
 
     def evaluated(tasks: list[str], shard: str | None = None, output: Path | None = None, **options) -> dict:
         metadata = {} if shard is None else {SHARD: shard}
-        manager = TaskManager(include_path=str(folder), include_defaults=False, metadata=metadata)
         tracker = EvaluationTracker(output_path=None if output is None else str(output))
-        given = {"tasks": tasks, "task_manager": manager, "evaluation_tracker": tracker}
-        found = simple_evaluate(FakeLM(by_hash), **given, **options)
+        found = evaluate(FakeLM(by_hash), metadata, tasks, folder, evaluation_tracker=tracker, **options)
         if output is not None:
             samples = found.pop("samples")
             tracker.general_config_tracker.model_name_sanitized = "fake"
@@ -109,8 +107,7 @@ def test_a_shard_is_divided_among_processes_with_the_examples_of_one_process(run
 
 
 def loaded(folder: Path, task: str, shard: str) -> Task:
-    manager = TaskManager(include_path=str(folder), include_defaults=False, metadata={SHARD: shard})
-    return manager.load([task])["tasks"][task]
+    return manager({SHARD: shard}, folder).load([task])["tasks"][task]
 
 
 def test_an_audit_asks_a_shard_of_its_questions(run) -> None:

@@ -116,15 +116,6 @@ def test_the_order_of_the_tasks_rows_does_not_matter_and_a_missing_question_cost
 # ---------------------------------------------------------------------- all at once
 
 
-def test_one_name_runs_all_that_the_seal_allows(sealed) -> None:
-    lm, results = run_sealed(sealed, "leakage_seal", by_hash)
-    names = {f"{NAME}_leakage_{part}" for part in ("wording", "perm", "shared_likelihood")}
-    assert set(results["samples"]) == names
-    assert len(lm.asked) == N * 4 + (N - 1) * 24 + N // 4 * 24
-    group = results["groups"][f"{NAME}_leakage_seal"]
-    assert {"wording_pvalue,wording_rank", "evidence,max_order", "permutation_pvalue,shared_likelihood"} <= set(group)
-
-
 def test_without_other_wordings_their_audit_is_left_out(tmp_path) -> None:
     folder = sealed_folder(tmp_path, rows(12, wordings=0))
     _, results = run_sealed(folder, "leakage_seal", by_hash)

@@ -11,7 +11,6 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.logs.audit_line import OF_HARNESS
 from lm_eval_leakage.questions.fields import question_from_doc
 from tests.fakes import FakeLM, by_hash, fond_of
 
@@ -115,21 +114,6 @@ def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questio
     docs = [GOOD | {"question": f"Colour {i}?"} for i in range(5)]
     results = evaluate(FakeLM(by_hash), questions_file(docs), limit=1)
     assert [line["guards"] for line in lines(results, "max_order")] == ["templated"]
-
-
-def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None:
-    results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([GOOD, FIVE]))
-    seen, unseen = lines(results, "max_order")
-    assert (seen["flagged"], seen["pvalue"], seen["best_order"], seen["n_orders"]) == (True, 1 / 24, 0, 24)
-    assert seen["margin"] > 8
-    assert seen["reason"] is None
-    assert (unseen["flagged"], unseen["n_orders"]) == (False, 120)
-    outlier, _ = lines(results, "outlier")
-    assert outlier["flagged"]
-    assert outlier["outlier_score"] < -0.2
-    assert 0 < outlier["pvalue"] < 0.01
-    own = {key: value for key, value in seen.items() if key not in OF_HARNESS}
-    assert all(isinstance(value, (str, int, float, type(None))) for value in own.values())  # as loggers need it
 
 
 def test_bad_questions_are_skipped_and_each_reason_is_logged_once(questions_file, caplog) -> None:
