@@ -31,7 +31,7 @@ from lm_eval_leakage.harness.models.question_requests import Broken, request_key
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
-from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
+from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -137,44 +137,39 @@ class NamedModel:
 
 
 @dataclass(eq=False)
-class KeptModels:
-    """given: a model that is handed out whatever is asked for; None loads one
-    models: those that are loaded, by name and arguments
-    identity: of the model, as it was before it was loaded: its files may change while it is asked
-    seconds_of_loading: of all models
+class KeptModel:
+    """lm: None until it is loaded, for the first run
+    identity: as it was before it was loaded: its files may change while it is asked
+    seconds_of_loading: 0 if it was loaded before
     """
 
-    given: Any = None
-    models: dict[str, Any] = field(default_factory=dict)
+    lm: Any = None
     identity: dict[str, str] = field(default_factory=dict)
     seconds_of_loading: float = 0.0
 
     def loaded(self, who: NamedModel) -> Any:
-        """A model that was loaded before is used again for the same name and arguments."""
-        how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
-        key = repr((who.model, who.model_args, how))
-        if key not in self.models:
+        """The model, which is called so in all runs."""
+        if self.lm is None:
             begun = perf_counter()
-            if (lm := self.given) is None:
-                lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
-            self.models[key] = lm
-            self.seconds_of_loading += perf_counter() - begun
-        return self.models[key]
+            how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
+            self.lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
+            self.seconds_of_loading = perf_counter() - begun
+        return self.lm
 
 
 @contextmanager
-def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
+def one_loaded_model(given: Any = None) -> Iterator[KeptModel]:
     """Within the block, a model is loaded once for all runs; afterwards its memory is free.
 
     given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
-    kept = KeptModels(given)
+    kept = KeptModel(given)
     try:
         with nullcontext() if given is None else _left_as_it_was(given):
             yield kept
     finally:
-        kept.models.clear()
+        kept.lm = None
         if given is None:
             gc.collect()
             _empty_accelerator()
@@ -228,7 +223,7 @@ def run_saved(
     loaded: LoadedTask,
     samples: Mapping[str, Sequence[int]],
     output: Path,
-    kept: KeptModels,
+    kept: KeptModel,
     heard: Heard | None = None,
     seed: int | None = None,
 ) -> Path | None:
@@ -241,16 +236,15 @@ def run_saved(
     heard: called with the method and the request of every answer that the model gives
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
-    if not kept.models:
-        kept.identity = who.identity
-    identity = kept.identity
+    identity = kept.identity = kept.identity or who.identity
     tracker = NamingTracker(output, who.model, identity)
     # before the harness changes configurations, such as a number of examples that is not given to 0
     data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
     place = output / FOLDER / f"responses_{digest_of(identity)}"
     resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
-    with closing(resumed) if resumed else nullcontext(), templates_compiled_once():
+    compile_templates_once()
+    with closing(resumed) if resumed else nullcontext():
         lm = kept.loaded(who)
         _prepare(lm, heard, resumed)
         results = simple_evaluate(

@@ -17,8 +17,7 @@ from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shard
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.records import OrderAnswers, Question
-from lm_eval_leakage.results import data_verdict as verdict_rows
+from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from tests.fakes import FakeLM, by_hash
@@ -264,30 +263,22 @@ def read(results) -> list[AuditLine]:
 
 @pytest.mark.parametrize("with_reference", [False, True])
 def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
-    questions_file, tmp_path, monkeypatch, with_reference: bool
+    questions_file, tmp_path, with_reference: bool
 ) -> None:
     metadata = questions_file([*DOCS, ONE, ABOVE])
     if with_reference:
         elder = evaluate(FakeLM(fond_of_natural), metadata)
         log(elder, tmp_path / "elder", TASK)
         metadata |= {"reference_log": str(tmp_path / "elder")}
-    given: list[tuple[OrderAnswers, ...]] = []
-    monkeypatch.setattr(
-        verdict_rows, "data_verdict", lambda found: given.append(tuple(found)) or data_verdict(given[-1])
-    )
     results = evaluate(FakeLM(with_memory), metadata)
     logged = [line.orders for line in read(results)]
     assert [one is None for one in logged] == [False] * len(DOCS) + [True, False]
     found = [one for one in logged if one is not None]
     assert [one.guarded for one in found] == [False] * len(DOCS) + [True]
-    assert len(found) == len(given[0])
-    for own, computed in zip(found, given[0], strict=True):
-        assert (own.orders, own.guarded) == (computed.orders, computed.guarded)
-        for part in ("loglikelihoods", "control", "reference"):
-            assert getattr(own, part) == pytest.approx(getattr(computed, part), rel=1e-6)
-        assert (own.compared, own.right) == (computed.compared, computed.right)
-        assert len(own.control) == (0 if with_reference or own.guarded else N_CONTROL)
-        assert len(own.reference) == (len(own.loglikelihoods) if with_reference else 0)
-    again = data_verdict(found)
-    assert (again.word, again.n) == (verdict(results)["word"], verdict(results)["n"])
-    assert again.pvalue == pytest.approx(verdict(results)["pvalue"], rel=0.1)
+    for one in found:
+        assert len(one.control) == (0 if with_reference or one.guarded else N_CONTROL)
+        assert len(one.reference) == (len(one.loglikelihoods) if with_reference else 0)
+    again, told = data_verdict(found), verdict(results)
+    assert (again.word, again.n) == (told["word"], told["n"])
+    assert again.pvalue == pytest.approx(told["pvalue"], rel=0.1)
+    assert again.tested.mean == pytest.approx(told["mean"], rel=1e-4)

@@ -1,6 +1,6 @@
 """Reads YAML files of tasks with lm_eval's private loader.
 
-Patches lm_eval's Jinja environment while rows are read, so that a template is compiled once instead of per row.
+Patches lm_eval's Jinja environment once rows are read, so that a template is compiled once instead of per row.
 
 A task's `doc_to_text` compiles its template at every call; a cache in lm_eval's `apply_template` would replace this.
 
@@ -25,7 +25,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -52,30 +51,17 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
 
 
-@contextmanager
-def templates_compiled_once() -> Iterator[None]:
-    """Caches compiled templates; the harness compiles one per row, which takes longer than the rest of reading it."""
-    env = _environment()
-    if env is None or "from_string" in vars(env):  # not found, or already patched by a caller
-        yield
-        return
-    env.from_string = _compiled
-    try:
-        yield
-    finally:
-        del env.from_string
-
-
 @cache
-def _environment() -> Any:
-    """lm_eval's Jinja environment; None if it has none."""
-    return found("lm_eval.utils:env")
-
-
-@lru_cache(maxsize=64)
-def _compiled(template: str, *args: Any, **kwargs: Any) -> Any:
-    env = _environment()
-    return type(env).from_string(env, template, *args, **kwargs)
+def compile_templates_once() -> None:
+    """From now on, a template is compiled once; the harness compiles it per row, which takes longer than the rest of
+    reading it."""
+    env = found("lm_eval.utils:env")
+    if env is None:
+        return
+    original, compiled = env.from_string, lru_cache(maxsize=64)(env.from_string)
+    env.from_string = lambda template, *more, **named: (original if more or named else compiled)(
+        template, *more, **named
+    )
 
 
 SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
