@@ -164,28 +164,27 @@ def one_loaded_model(given: Any = None) -> Iterator[KeptModel]:
     given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
-    kept = KeptModel(given)
+    kept, hook = KeptModel(given), getattr(given, "cache_hook", None)
+    before = {} if given is None else {name: own for name, own in vars(given).items() if name in METHODS}
     try:
-        with nullcontext() if given is None else _left_as_it_was(given):
-            yield kept
+        yield kept
     finally:
         kept.lm = None
         if given is None:
-            gc.collect()
-            _empty_accelerator()
-
-
-@contextmanager
-def _left_as_it_was(lm: Any) -> Iterator[None]:
-    own, hook = vars(lm), getattr(lm, "cache_hook", None)
-    before = {name: own[name] for name in METHODS if name in own}
-    try:
-        yield
-    finally:
-        step_aside(lm)
-        own.update(before)
+            _free_memory()
+        else:
+            step_aside(given)
+            vars(given).update(before)
         if hook is not None:
-            lm.set_cache_hook(hook)
+            given.set_cache_hook(hook)
+
+
+def _free_memory() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 @contextmanager
@@ -200,13 +199,6 @@ def random_numbers_kept() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
-
-
-def _empty_accelerator() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 class NamingTracker(EvaluationTracker):  # type: ignore[misc]

@@ -69,7 +69,7 @@ def test_a_device_that_fails_does_not_lose_the_run(monkeypatch: pytest.MonkeyPat
         return on_cpu(rows, device)
 
     monkeypatch.setattr(OrderScores, "from_rows", out_of_memory)
-    (verdict,) = LeakageFilter("max_order", device="meta").judge(answered([-1.0, -2.0]))
+    (verdict,) = LeakageFilter("max_order", device="meta").apply(None, answered([-1.0, -2.0]))
     assert verdict.flagged
     assert "no room beside the model" in caplog.text
 
@@ -80,7 +80,7 @@ def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(OrderScores, "from_rows", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -3.0]))
+        LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-1.0, -3.0]))
 
 
 def test_a_question_on_which_the_statistic_fails_is_the_only_one_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_question_on_which_the_statistic_fails_is_the_only_one_skipped(monkeyp
         return sound(rows, device)
 
     monkeypatch.setattr(OrderScores, "from_rows", fails_on_minus_nine)
-    verdicts = LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
+    verdicts = LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
     assert verdicts[1] == Skipped("MaxOrder failed on it (ArithmeticError('nine'))")
     assert [verdicts[0].flagged, verdicts[2].flagged] == [True, False]
 

@@ -99,16 +99,17 @@ class Factory(TaskFactory):  # type: ignore[misc]
 
     def __init__(self, metadata: Mapping[str, Any] | None, make: Callable[[Factory, Entry, Overrides], Any]) -> None:
         super().__init__(meta=metadata)
-        self.make, self.metadata, self._registry = make, self._meta, dict[str, Entry]()
-        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self.of_harness(self._registry[name], {}))
+        self.make, self.metadata = make, self._meta
+        self.registry: Any = {}  # the index of the task manager
+        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self.of_harness(self.registry[name], {}))
 
     def build(self, entry: Entry, *, overrides: Overrides | None = None, registry: dict[str, Entry]) -> Any:
-        self._registry = registry
+        self.registry = registry
         return self.make(self, entry, overrides or {})
 
     def of_harness(self, entry: Entry, overrides: Overrides) -> Any:
         """As lm_eval builds it."""
-        return super().build(entry, overrides=overrides, registry=self._registry)
+        return super().build(entry, overrides=overrides, registry=self.registry)
 
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:

@@ -318,9 +318,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             raise ValueError(
                 "the filter `leakage` works only in tasks of the class LeakageTask, which pass it the questions"
             )
-        return self.judge([doc for doc in docs if isinstance(doc, Answered)])
-
-    def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
+        answered = [doc for doc in docs if isinstance(doc, Answered)]
         refused = [_not_finite(question.answers) for question in answered]
         sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))
