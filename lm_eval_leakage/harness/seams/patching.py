@@ -101,7 +101,7 @@ SEAMS = (
     Seam(
         "lm_eval.tasks.manager:TaskManager.__init__",
         "leakage tasks are found only with `--include_path $(lm-eval-leakage plugin path)`",
-        parameters=("include_path", "include_defaults", "metadata"),
+        parameters=("verbosity", "include_path", "include_defaults", "metadata"),
     ),
     Seam(
         "lm_eval.tasks.manager:TaskManager.match_tasks",

@@ -117,13 +117,14 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
             verbosity: Any = None,
             include_path: Any = None,
             include_defaults: bool = True,
-            *args: Any,
-            **kwargs: Any,
+            metadata: Any = None,
+            **further: Any,
         ) -> None:
             given = include_path if isinstance(include_path, (list, tuple)) else [include_path] if include_path else []
             discovers = hasattr(sys.modules.get(task_manager_class.__module__), DISCOVERY)
             ours = [task_configs_path()] if include_defaults and not discovers else []
-            original(self, verbosity, [*ours, *given] or None, include_defaults, *args, **kwargs)
+            told = {"verbosity": verbosity, "include_defaults": include_defaults, "metadata": metadata, **further}
+            original(self, include_path=[*ours, *given] or None, **told)
             self.include_path = include_path
             know_once(self)
 

@@ -59,9 +59,11 @@ def compile_templates_once() -> None:
     if env is None:
         return
     original, compiled = env.from_string, lru_cache(maxsize=64)(env.from_string)
-    env.from_string = lambda template, *more, **named: (original if more or named else compiled)(
-        template, *more, **named
-    )
+
+    def from_string(template: str, *more: Any, **named: Any) -> Any:
+        return original(template, *more, **named) if more or named else compiled(template)
+
+    env.from_string = from_string
 
 
 SCORED = "lm_eval.api.task:ConfigurableTask.process_results"

@@ -89,7 +89,7 @@ def test_a_task_manager_with_other_parameters_is_left_unchanged_with_a_warning(c
     assert Manager.__init__ is before
     (sentence,) = caplog.messages
     assert sentence.startswith("leakage tasks are found only with `--include_path")
-    assert "has no parameter include_path, include_defaults, metadata" in sentence
+    assert "has no parameter verbosity, include_path, include_defaults, metadata" in sentence
 
 
 def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> None:
