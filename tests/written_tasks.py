@@ -20,13 +20,18 @@ def write_task(
     text: str = '"Question: {{question}}\\nAnswer:"',
     choices: str = '"{{choices}}"',
     more: str = "",
+    train: Sequence[Row] = (),
 ) -> None:
-    """more: further lines of the YAML"""
-    data = folder / f"{name}.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """more: further lines of the YAML; train: rows of another split"""
+    files = {folder / f"{name}.jsonl": ("test", rows), folder / f"{name}_train.jsonl": ("train", train)}
+    named = ""
+    for file, (split, own) in files.items():
+        if own:
+            file.write_text("".join(json.dumps(row) + "\n" for row in own))
+            named += f"    {split}: {file}\n"
     (folder / f"{name}.yaml").write_text(
         f"task: {name}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
-        f"dataset_kwargs:\n  data_files:\n    test: {data}\n"
+        f"dataset_kwargs:\n  data_files:\n{named}"
         f"doc_to_text: {text}\ndoc_to_choice: {choices}\ndoc_to_target: answer\n{more}"
     )
 

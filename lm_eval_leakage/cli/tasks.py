@@ -62,16 +62,21 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list_audits(args: argparse.Namespace) -> None:
-    from lm_eval_leakage.harness.auditable import as_list, findings_of, task_index
+    from lm_eval_leakage.harness.auditable import as_list, findings_of
+    from lm_eval_leakage.harness.task_shelf import TaskShelf
 
     try:
-        print(as_list(findings_of(args.what, task_index(args.include_path), each=True)))
+        print(as_list(findings_of(args.what, TaskShelf(_folders(args)).index, each=True)))
     except KeyError:
         if args.what.endswith(FILES):
             refuse(
                 f"{args.what!r} is a file, of which --orders tests the orders and `check --tasks` audits the questions"
             )
         refuse(f"{args.what!r} is not a task, group or tag; `lm-eval-leakage ls tasks` lists them all")
+
+
+def _folders(args: argparse.Namespace) -> list[str]:
+    return [part for part in (args.include_path or "").split(":") if part]
 
 
 def _test_orders(args: argparse.Namespace) -> None:
@@ -103,7 +108,7 @@ def _count(args: argparse.Namespace) -> None:
         limit=args.limit,
         metadata=args.metadata,
         num_fewshot=args.num_fewshot,
-        include_paths=[part for part in (args.include_path or "").split(":") if part],
+        include_paths=_folders(args),
         apply_chat_template=args.apply_chat_template or False,
     )
     refusals = {one.method: why_cannot_answer(args.model, one.method) for one in found.values()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from lm_eval.tasks import TaskManager
@@ -12,7 +11,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, refusal, refusal_of_constant
-from lm_eval_leakage.harness.tasks.data import ReadDoc, rows_to_audit
+from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit
 from lm_eval_leakage.harness.tasks.templates import SEAL_AUDIT, SEAL_KEY, needs_seal, suffixes
 from lm_eval_leakage.questions.prompt_parser import labels_among
 from lm_eval_leakage.records import Question
@@ -33,12 +32,6 @@ class Finding(NamedTuple):
     task: str
     status: str
     reason: str
-
-
-def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
-    """The index of all tasks of the harness, and those in a user's folder."""
-    index: Mapping[str, Entry] = TaskManager(include_path=include_path).task_index
-    return index
 
 
 def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) -> list[Finding]:
@@ -66,15 +59,14 @@ def judge(entry: Entry) -> tuple[str, str]:
             return NOT_AUDITED, reason
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
-        rows, read, in_data = rows_to_audit(task, {})
+        docs, in_data = docs_to_audit(task, {})
     except Refusal:
         raise
     except Exception as error:  # a task's own module, or the loading of its data, may raise anything
         return UNKNOWN, f"the harness cannot load it ({type(error).__name__}: {brief(PATHS.sub('', str(error)))})"
-    docs = [ReadDoc(row, read) for row in islice(rows, ROWS_TRIED)]
     if not docs:
         return NOT_AUDITED, "it has no questions"
-    why = refusal([doc.reading for doc in docs], in_data)
+    why = refusal([doc.reading for doc in docs[:ROWS_TRIED]], in_data)
     return (NOT_AUDITED, why) if why else (COVERED, _how(docs))
 
 

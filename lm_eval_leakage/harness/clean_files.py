@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import lm_eval.tasks
 from lm_eval.api.metrics import mean
 from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
 from lm_eval.utils import simple_parse_args_string
@@ -21,14 +20,14 @@ from lm_eval.utils import simple_parse_args_string
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.harness.clean_task import version_of
+from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.harness.seams.tasks import kind_of, task_settings
-from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.logs.run import Problem, leaves
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_group, render_questions, render_task
 
 USUAL_DEVICE = "cuda:0"  # lm_eval's default, which results also name for a run on a CPU
-HARNESS_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
 GROUPING = frozenset("[]{}()\"'\n")  # characters that lm_eval's command line reads in another way
 KINDS = {"PY_TASK": "a task with its own class", "GROUP": "a group", "TAG": "a tag"}
 
@@ -91,7 +90,7 @@ def own_folders(results: Iterable[Mapping[str, Any]]) -> list[str] | None:
     told = [config.get("metadata") for one in results for config in (one.get("configs") or {}).values()]
     sources = [metadata.get("config_source") for metadata in told if isinstance(metadata, Mapping)]
     files = {Path(source) for source in sources if isinstance(source, str) and Path(source).is_file()}
-    known = (HARNESS_TASKS, task_configs_path())
+    known = (INSTALLED_TASKS, task_configs_path())
     return sorted({str(file.parent) for file in files if not any(map(file.is_relative_to, known))}) or None
 
 
@@ -120,8 +119,8 @@ def write_clean(
         except _NoCleanTask as reason:
             problems.append(Problem(f"no {clean.name} is written: {reason}"))
             continue
-        is_own = not base.yaml.is_relative_to(HARNESS_TASKS)
-        place = (base.yaml if is_own else base.yaml.relative_to(HARNESS_TASKS)).as_posix()
+        is_own = not base.yaml.is_relative_to(INSTALLED_TASKS)
+        place = (base.yaml if is_own else base.yaml.relative_to(INSTALLED_TASKS)).as_posix()
         stem = _file_stem(clean.name)
         texts[f"{stem}.yaml"] = render_task(clean, {"base_yaml": place}, base.version, f"{stem}.json")
         texts[f"{stem}.json"] = render_questions(clean, made_with)
@@ -131,7 +130,7 @@ def write_clean(
     problems += [
         Problem(f"{task} is a task of your own, so its clean task runs only where {base.yaml} is")
         for task, base in bases.items()
-        if not base.yaml.is_relative_to(HARNESS_TASKS)
+        if not base.yaml.is_relative_to(INSTALLED_TASKS)
     ]
     texts |= _group_files(groups, bases, manager, problems)
     texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
@@ -176,7 +175,7 @@ def _group_files(
 ) -> Iterator[tuple[str, str]]:
     for group, members in groups.items():
         name = clean_name(group)
-        left = [member for member in dict.fromkeys(members) if set(_leaves(member, groups)) & bases.keys()]
+        left = [member for member in dict.fromkeys(members) if set(leaves(member, groups)) & bases.keys()]
         if not members:  # the harness lists single tasks as groups without members
             continue
         if group in bases or not left:
@@ -185,23 +184,13 @@ def _group_files(
             continue
         if missing := sorted(set(members) - set(left)):
             problems.append(Problem(f"{name} lacks {', '.join(missing)}, which have no clean task"))
-        first, *others = [bases[leaf] for leaf in _leaves(group, groups) if leaf in bases]
+        first, *others = [bases[leaf] for leaf in leaves(group, groups) if leaf in bases]
         metrics = [metric for metric in first.metrics if all(metric in other.metrics for other in others)]
         if not metrics:
             problems.append(Problem(f"{name} shows no accuracy: its tasks have no metric in common"))
         entry = manager.task_index.get(group)
         of_group = version_of(entry.cfg) if entry is not None and entry.cfg else None
         yield f"{_file_stem(name)}.yaml", render_group(name, [*map(clean_name, left)], metrics, of_group)
-
-
-def _leaves(name: str, groups: Mapping[str, Sequence[str]], above: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The tasks of a group and its subgroups; for a task, the task itself."""
-    members = groups.get(name)
-    if not members:
-        yield name
-    elif name not in above:
-        for member in dict.fromkeys(members):
-            yield from _leaves(member, groups, above | {name})
 
 
 def _file_stem(name: str) -> str:

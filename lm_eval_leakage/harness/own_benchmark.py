@@ -19,10 +19,10 @@ import lm_eval.tasks
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.data import ENDINGS, read_questions
+from lm_eval_leakage.harness.tasks.data import ENDINGS, docs_of, read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc
-from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.records import Question
 from lm_eval_leakage.texts import as_json, as_yaml
 
 INSTALLED_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
@@ -123,19 +123,14 @@ def write_task(file: Path, folder: Path) -> OwnTask:
 
 def _questions(file: Path) -> dict[int, Question]:
     """The questions of the rows, counted from 1, that can be read."""
-    found, reasons = {}, []
-    for row, doc in enumerate(read_questions(file), 1):
-        try:
-            question = question_from_doc(doc)
-        except UntestableQuestion as error:
-            reasons.append(str(error))
-            continue
-        if len(question.options) <= len(ascii_uppercase):
-            found[row] = question
+    readings = [doc.reading for doc in docs_of(read_questions(file), question_from_doc)]
+    questions = {row: one for row, one in enumerate(readings, 1) if isinstance(one, Question)}
+    found = {row: one for row, one in questions.items() if len(one.options) <= len(ascii_uppercase)}
     if not found:
+        reason = readings[0] if not questions else "too many options"
         raise ValueError(
-            f"tasks has the file {str(file)!r}, in which no question can be read "
-            f"({reasons[0] if reasons else 'too many options'}); give each row the fields question, choices and answer"
+            f"tasks has the file {str(file)!r}, in which no question can be read ({reason}); give each row the fields "
+            "question, choices and answer"
         )
     return found
 

@@ -25,13 +25,13 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.harness.models.asking import Reporting
+from lm_eval_leakage.harness.models.asking import Reporting, checked
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
-from lm_eval_leakage.harness.models.question_requests import request_key
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_of
+from lm_eval_leakage.harness.models.question_requests import Broken, request_key
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
-from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
+from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -86,13 +86,11 @@ def step_aside(lm: Any) -> None:
 
 def _storable(method: str, arguments: Sequence[Any], response: Any) -> Answer | None:
     """None for what is to be asked again."""
-    if method == "generate_until":
-        is_drawn = arguments[1].get("do_sample")  # one of several
-        return response if isinstance(response, str) and not is_drawn else None
-    found = (response, False) if method == "loglikelihood_rolling" else response
-    if not isinstance(found, (tuple, list)) or len(found) != 2 or fault_of(found[0]):
+    if method == "generate_until" and arguments[1].get("do_sample"):  # one of several
         return None
-    return float(found[0]), bool(found[1])
+    is_rolling = method == "loglikelihood_rolling"
+    answer = checked("loglikelihood", (response, False), "") if is_rolling else checked(method, response, "")
+    return None if isinstance(answer, Broken) else answer
 
 
 def _as_returned(method: str, answer: Answer) -> Any:
@@ -139,60 +137,54 @@ class NamedModel:
 
 
 @dataclass(eq=False)
-class KeptModels:
-    """given: a model that is handed out whatever is asked for; None loads one
-    models: those that are loaded, by name and arguments
-    identity: of the model, as it was before it was loaded: its files may change while it is asked
-    seconds_of_loading: of all models
+class KeptModel:
+    """lm: None until it is loaded, for the first run
+    identity: as it was before it was loaded: its files may change while it is asked
+    seconds_of_loading: 0 if it was loaded before
     """
 
-    given: Any = None
-    models: dict[str, Any] = field(default_factory=dict)
+    lm: Any = None
     identity: dict[str, str] = field(default_factory=dict)
     seconds_of_loading: float = 0.0
 
     def loaded(self, who: NamedModel) -> Any:
-        """A model that was loaded before is used again for the same name and arguments."""
-        how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
-        key = repr((who.model, who.model_args, how))
-        if key not in self.models:
+        """The model, which is called so in all runs."""
+        if self.lm is None:
             begun = perf_counter()
-            if (lm := self.given) is None:
-                lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
-            self.models[key] = lm
-            self.seconds_of_loading += perf_counter() - begun
-        return self.models[key]
+            how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
+            self.lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
+            self.seconds_of_loading = perf_counter() - begun
+        return self.lm
 
 
 @contextmanager
-def one_loaded_model(given: Any = None) -> Iterator[KeptModels]:
+def one_loaded_model(given: Any = None) -> Iterator[KeptModel]:
     """Within the block, a model is loaded once for all runs; afterwards its memory is free.
 
     given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
-    kept = KeptModels(given)
+    kept, hook = KeptModel(given), getattr(given, "cache_hook", None)
+    before = {} if given is None else {name: own for name, own in vars(given).items() if name in METHODS}
     try:
-        with nullcontext() if given is None else _left_as_it_was(given):
-            yield kept
+        yield kept
     finally:
-        kept.models.clear()
+        kept.lm = None
         if given is None:
-            gc.collect()
-            _empty_accelerator()
-
-
-@contextmanager
-def _left_as_it_was(lm: Any) -> Iterator[None]:
-    own, hook = vars(lm), getattr(lm, "cache_hook", None)
-    before = {name: own[name] for name in METHODS if name in own}
-    try:
-        yield
-    finally:
-        step_aside(lm)
-        own.update(before)
+            _free_memory()
+        else:
+            step_aside(given)
+            vars(given).update(before)
         if hook is not None:
-            lm.set_cache_hook(hook)
+            given.set_cache_hook(hook)
+
+
+def _free_memory() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 @contextmanager
@@ -209,13 +201,6 @@ def random_numbers_kept() -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
-def _empty_accelerator() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 class NamingTracker(EvaluationTracker):  # type: ignore[misc]
     """Of a run whose model is given to `simple_evaluate` as an object, so that nobody else knows its name and what it
     was before it was loaded."""
@@ -230,7 +215,7 @@ def run_saved(
     loaded: LoadedTask,
     samples: Mapping[str, Sequence[int]],
     output: Path,
-    kept: KeptModels,
+    kept: KeptModel,
     heard: Heard | None = None,
     seed: int | None = None,
 ) -> Path | None:
@@ -243,16 +228,15 @@ def run_saved(
     heard: called with the method and the request of every answer that the model gives
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
-    if not kept.models:
-        kept.identity = who.identity
-    identity = kept.identity
+    identity = kept.identity = kept.identity or who.identity
     tracker = NamingTracker(output, who.model, identity)
     # before the harness changes configurations, such as a number of examples that is not given to 0
     data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
     place = output / FOLDER / f"responses_{digest_of(identity)}"
     resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
-    with closing(resumed) if resumed else nullcontext(), templates_compiled_once():
+    compile_templates_once()
+    with closing(resumed) if resumed else nullcontext():
         lm = kept.loaded(who)
         _prepare(lm, heard, resumed)
         results = simple_evaluate(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from lm_eval_leakage.detectors import Statistic, statistics
@@ -146,7 +146,6 @@ class JudgedQuestion:
     guards: the question's guards; benchmark: the audited task
     orders: its answers to all orders, in the task's first pipeline, if its probe asks orders
     key: as of `questions.copies`; number: of its row in the task
-    contributions: the question's own value in each row, by the row's name; None if only all questions have a value
     """
 
     verdict: Verdict
@@ -157,15 +156,10 @@ class JudgedQuestion:
     orders: OrderAnswers | None = None
     key: str = ""
     number: int = 0
-    contributions: Mapping[str, float | None] = field(default_factory=dict)
 
     def contribution_to(self, row: DeclaredRow) -> Contribution:
         """What the harness collects of it for a row."""
         return Contribution(self._given_to(row), self.key, (self.benchmark, self.number))
-
-    def with_contributions(self, rows: Mapping[str, DeclaredRow]) -> JudgedQuestion:
-        """rows: rows by name, and by the names of their standard errors"""
-        return replace(self, contributions={name: self._own_value(row, name) for name, row in rows.items()})
 
     def _given_to(self, row: DeclaredRow) -> Verdict | Calibrated | OrderAnswers:
         """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
@@ -177,7 +171,9 @@ class JudgedQuestion:
         is_of_others = row.questions == ("unguarded" if self.guards else "guarded")
         return ELSEWHERE if is_of_others else self.verdict
 
-    def _own_value(self, row: DeclaredRow, name: str) -> float | None:
+    def own_value(self, name: str) -> float | None:
+        """In the row of this name; None if only all questions together have one."""
+        row = row_of(name)
         given = self._given_to(row)
         is_error = name != row.name
         return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)
@@ -356,7 +352,7 @@ def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
         detector=judged.detector,
         guards=judged.guards,
         question_key=judged.key,
-        contributions=judged.contributions,
+        contributions={name: judged.own_value(name) for name in sample["metrics"]},
         calibrated=judged.calibrated,
         orders=judged.orders,
     )

@@ -26,7 +26,7 @@ from lm_eval_leakage.harness.backends import named_as_loaded
 from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
 from lm_eval_leakage.harness.saved_run import random_numbers_kept
-from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
+from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of, now
 from lm_eval_leakage.jobs.estimates import (
@@ -218,7 +218,8 @@ def run_plan(
     if plan.dry_run and not plan.is_here:
         say("reading the tasks ...")
         return CheckOutcome((), (), plan_text=foreseen(checked(plan), tflops, say))
-    with sole_use(folder.path), templates_compiled_once():
+    compile_templates_once()
+    with sole_use(folder.path):
         return _run_plan(plan, folder, say, watch)
 
 

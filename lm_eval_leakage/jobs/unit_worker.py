@@ -22,7 +22,7 @@ from typing import Any
 from lm_eval_leakage.files import log_to_add_to
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens_of
-from lm_eval_leakage.harness.saved_run import Heard, KeptModels, one_loaded_model, run_saved
+from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
@@ -142,7 +142,7 @@ class UnitWorker(ExitStack):
         super().__init__()
         self._plan, self._folder, self._worker, self._screen = plan, folder, worker_name, screen
         self._who = plan.model(model).who
-        self._kept: KeptModels | None = None
+        self._kept: KeptModel | None = None
         self._planner: Planner | None = None
         self._not_loaded: list[str] = []
 
@@ -156,7 +156,7 @@ class UnitWorker(ExitStack):
             error, step = None, None
             if not (self._folder.done(unit) or self._was_complete(unit)):
                 error, step = self._tried(unit, heard)
-            n_tokens = heard.n_tokens(next(iter(self._kept.models.values()), None) if self._kept else None)
+            n_tokens = heard.n_tokens(self._kept.lm if self._kept else None)
             seconds = time.monotonic() - begun
             attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
             if step is not None:
@@ -183,14 +183,16 @@ class UnitWorker(ExitStack):
         except TimeIsUp as error:
             told = str(error)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
-            if self._screen is not None and (isinstance(error, OSError) or not (self._kept and self._kept.models)):
+            if self._screen is not None and (
+                isinstance(error, OSError) or not (self._kept and self._kept.lm is not None)
+            ):
                 raise
             told = in_one_sentence(error)
             self._keep_traceback(unit, told)
         else:
             self._not_loaded.clear()
             return None, step
-        if self._kept is not None and not self._kept.models:
+        if self._kept is not None and self._kept.lm is None:
             told = f"{NOT_LOADED}: {told}"
             self._not_loaded.append(told)
         self._kept = None

@@ -16,7 +16,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
 if TYPE_CHECKING:  # the harness takes seconds to import
-    from lm_eval_leakage.harness.saved_run import KeptModels
+    from lm_eval_leakage.harness.saved_run import KeptModel
     from lm_eval_leakage.harness.tasks.task import LeakageTask
 
 COST = "cost.json"  # tokens and seconds per question
@@ -82,7 +82,7 @@ class Audits:
         """The lines of an answered audit, one per question and statistic."""
         return read_lines(self.folder / suffix)
 
-    def _run(self, suffix: str, kept: KeptModels) -> None:
+    def _run(self, suffix: str, kept: KeptModel) -> None:
         from lm_eval_leakage.harness.preflight import parsed_args
         from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel, run_saved
         from lm_eval_leakage.harness.task_shelf import in_memory

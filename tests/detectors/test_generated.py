@@ -176,8 +176,8 @@ def written(text: str) -> Answered:
 @pytest.mark.usefixtures("_judge")
 def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
     prompt = "{{ question[:5] }}: is {{ option }} this? judge: {{ written }}"
-    verdicts = LeakageFilter("masked_option", judge_model="a-judge", judge_args="x=1", judge_prompt=prompt).judge(
-        [written("a mat\nand more"), written("a dog"), written("\n \n")]
+    verdicts = LeakageFilter("masked_option", judge_model="a-judge", judge_args="x=1", judge_prompt=prompt).apply(
+        None, [written("a mat\nand more"), written("a dog"), written("\n \n")]
     )
     assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False), (False, False)]
     assert [prompt for prompt, _ in Judge.asked] == [
@@ -192,7 +192,7 @@ def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
 @pytest.mark.usefixtures("_judge")
 def test_a_failing_judge_loses_only_its_own_opinions(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr(Judge, "fails", True)
-    (verdict,) = LeakageFilter("masked_option", judge_model="a-judge").judge([written("a cat on a mat")])
+    (verdict,) = LeakageFilter("masked_option", judge_model="a-judge").apply(None, [written("a cat on a mat")])
     assert verdict.exact
     assert verdict.judged is None
     assert row_values(verdict)["judged_rate"] is None

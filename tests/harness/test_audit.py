@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from pathlib import Path
 
@@ -93,13 +92,9 @@ def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, tas
     task("colours", LETTERED)
     task("words", WORDS)
     write_group(folder, "colours", "words")
-    with caplog.at_level(logging.WARNING):
-        results = run(folder, "everything_leakage_perm")
+    results = run(folder, "everything_leakage_perm")
     assert results["group_subtasks"]["everything_leakage_perm"] == ["colours_leakage_perm"]
-    assert (
-        "words is not audited: the options are words of the task, the same for every question: true, false"
-        in caplog.text
-    )
+    assert "words is not audited: the options are words of the task, the same for every question: true" in caplog.text
     write_group(folder, "words")
     with pytest.raises(RefusedAudit, match="none of the 1 members of everything"):
         run(folder, "everything_leakage_perm")
@@ -108,8 +103,7 @@ def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, tas
 def test_a_tag_is_the_audits_of_its_tasks(folder, task) -> None:
     task("colours", LETTERED, more="tag: hues\n")
     task("shades", TEXTS, more="tag: hues\n")
-    results = run(folder, "hues_leakage_perm")
-    assert set(results["results"]) == {"colours_leakage_perm", "shades_leakage_perm"}
+    assert set(run(folder, "hues_leakage_perm")["results"]) == {"colours_leakage_perm", "shades_leakage_perm"}
 
 
 def test_the_tasks_of_a_group_share_the_shards_and_its_tests_are_of_all_of_them(folder, task) -> None:
@@ -156,46 +150,31 @@ def knows_letters(context: str, continuation: str) -> float:
 
 def test_choice_confusion_distinguishes_memorised_letters_from_memorised_options(folder, task) -> None:
     task("colours", LETTERED, MANY)
-    row = run(folder, "colours_choice_confusion", lm=FakeLM(knows_letters))["results"]["colours_choice_confusion"]
-    assert row["accuracy_original,paired_accuracy"] == 1
-    assert row["accuracy_replaced,paired_accuracy"] == 1
-    assert row["delta_replaced,paired_accuracy"] == 0
-    assert row["accuracy_shuffled,paired_accuracy"] == row["accuracy_generalized,paired_accuracy"] < 1
-    lost = 1 - row["accuracy_generalized,paired_accuracy"]
-    assert row["delta,paired_accuracy"] == -lost
-    assert row["delta_stderr,paired_accuracy"] == pytest.approx(math.sqrt(lost * (1 - lost) / 7))
-    assert row["mcnemar_pvalue,paired_accuracy"] == pytest.approx(2 ** (1 - 8 * lost))
-    assert "reference_pvalue,paired_accuracy" not in row  # undefined without a reference
-
-
-def test_a_clean_models_delta_makes_it_a_verdict(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    given = {"reference": 0.2, "reference_stderr": 0.05}
-    found = run(folder, "colours_choice_confusion", FakeLM(knows_letters), **given)
-    assert 0 < found["results"]["colours_choice_confusion"]["reference_pvalue,paired_accuracy"] < 0.01
-    line = found["samples"]["colours_choice_confusion"][0]
+    clean = {"reference": 0.2, "reference_stderr": 0.05}
+    results = run(folder, "colours_choice_confusion", FakeLM(knows_letters), **clean)
+    row = {name.split(",")[0]: value for name, value in results["results"]["colours_choice_confusion"].items()}
+    assert (row["accuracy_original"], row["accuracy_replaced"], row["delta_replaced"]) == (1, 1, 0)
+    assert row["accuracy_shuffled"] == row["accuracy_generalized"] < 1
+    lost = 1 - row["accuracy_generalized"]
+    assert row["delta"] == -lost
+    assert row["delta_stderr"] == pytest.approx(math.sqrt(lost * (1 - lost) / 7))
+    assert row["mcnemar_pvalue"] == pytest.approx(2 ** (1 - 8 * lost))
+    assert 0 < row["reference_pvalue"] < 0.01
+    line = results["samples"]["colours_choice_confusion"][0]
     assert (line["original"], line["reference"], line["accuracy_original"]) == (True, 0.2, 1.0)
     assert line["flagged"] is None
-
-
-def test_a_question_without_enough_replacements_is_skipped_and_counted(folder, task) -> None:
-    task("colours", LETTERED, [MANY[0] | {"subject": "alone"}, *(row | {"subject": "many"} for row in MANY[1:])])
-    results = run(folder, "colours_choice_confusion")
-    assert results["results"]["colours_choice_confusion"]["skipped,paired_accuracy"] == 1
-    reason = results["samples"]["colours_choice_confusion"][0]["reason"]
-    assert reason.startswith("3 replacements are needed, and other questions of its subject 'alone' have 0")
 
 
 def test_semihalf_reports_its_null_rate_and_the_accuracy_on_whole_questions(folder, task) -> None:
     task("colours", LETTERED, MANY)
     lm = FakeLM(lambda context, continuation: 0.0 if continuation == " A" else by_hash(context, continuation))
     row = run(folder, "colours_leakage_semihalf", lm=lm)["results"]["colours_leakage_semihalf"]
-    assert row["flagged_rate,tail_answered"] == row["accuracy_whole,tail_answered"] == 1 / 4
-    assert row["null_rate,tail_answered"] == 1 / 4
+    names = ("flagged_rate", "accuracy_whole", "null_rate")
+    assert [row[f"{name},tail_answered"] for name in names] == [1 / 4] * 3
     assert ("number 3 here?\nA. red 3\nB. blue 3\nC. lime 3\nD. grey 3\nAnswer:", " A") in lm.asked
 
 
-def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
+def test_permutation_r_asks_for_what_the_paper_asks(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     run(folder, "colours_leakage_perm_r", lm=lm)
@@ -206,11 +185,6 @@ def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
         "".join(f"\n{label}. {COLOURS['ABCD'.index(shown)]} 0" for label, shown in zip("ABCD", order, strict=True))
         for order in orders
     ]
-    results = run(folder, "colours_leakage_perm_q", lm=(pairs := FakeLM(by_hash)))
-    assert len(pairs.asked) == 3 * 12
-    row = results["results"]["colours_leakage_perm_q"]
-    assert row["null_rate,pair_published"] == pytest.approx(1 / 12)
-    assert row["null_rate,pair_direction"] == pytest.approx(1 / 24)
 
 
 def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -> None:
@@ -272,8 +246,7 @@ def test_a_users_file_that_the_task_cannot_render_is_audited_as_plain_questions_
     folder, task, mine, caplog
 ) -> None:
     task("colours", {"text": '"{{stem}}"'}, [{"stem": row["question"]} | row for row in ROWS])
-    with caplog.at_level(logging.WARNING):
-        found = asked(folder, "colours_leakage_perm", mine(MINE))
+    found = asked(folder, "colours_leakage_perm", mine(MINE))
     assert found[0] == ("Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
     assert "colours cannot render the rows of data_files=" in caplog.text
     assert "'stem' is undefined" in caplog.text
@@ -286,10 +259,7 @@ def test_a_users_file_of_other_fields_is_refused_with_those_that_it_has_and_thos
     with pytest.raises(RefusedAudit) as refused:
         run(folder, "colours_leakage_perm", data_files=mine({"frage": "Welche?", "wahl": ["a", "b"]}))
     reason = str(refused.value)
-    assert (
-        "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours cannot read them as questions"
-        in reason
-    )
+    assert "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours cannot read them as" in reason
     assert "own rows have ['question', 'choices', 'answer']; rename the fields to those" in reason
 
 
@@ -347,33 +317,24 @@ def test_options_that_are_the_tasks_own_words_are_refused_and_the_benchmarks_own
     assert refusal(wrong, in_data={"Wrong", "Not wrong", "Which?"}) is None
     assert refusal([question("Wrong", "Not wrong"), question("Right", "Not wrong")]) is None
     unknown = ("not said", "nobody knows", "who knows")
-    reason = refusal([question("Ann", *unknown), question("Bob", *unknown)])
-    assert (
-        reason
-        == "3 of 4 options are words of the task, the same for every question: not said, nobody knows, who knows"
-    )
+    reason = refusal([question("Ann", *unknown), question("Bob", *unknown)]) or ""
+    assert reason.startswith("3 of 4 options are words of the task, the same for every question: not said, nobody")
 
 
 def test_with_two_options_the_pooled_test_is_shown_instead_of_a_rate(folder, task, caplog) -> None:
     pairs = [row | {"choices": row["choices"][:2], "answer": i % 2} for i, row in enumerate(ROWS)]
     task("pairs", TEXTS, pairs)
-    with caplog.at_level(logging.WARNING):
-        results = run(folder, "pairs_leakage_perm", lm=FakeLM(fond_of(*map(published, pairs))))
+    results = run(folder, "pairs_leakage_perm", lm=FakeLM(fond_of(*map(published, pairs))))
     row = results["results"]["pairs_leakage_perm"]
     assert row["flagged_rate,max_order"] == "2 options: no rate"
     assert results["leakage_details"]["pairs_leakage_perm"]["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
     assert row["skipped,outlier"] == 3
     assert "2 options: no rate" in make_table(results)
     assert "3 of 3 questions meet the criterion, 2 would by chance" in caplog.text
-    assert json.loads(json.dumps(float(row["skipped,outlier"]))) == 3
 
 
 def test_answers_that_never_move_are_noted(folder, task, caplog) -> None:
-    task(
-        "colours",
-        LETTERED,
-        [row | {"question": f"{row['question']} {i}", "answer": 2} for i in range(7) for row in ROWS],
-    )
-    with caplog.at_level(logging.WARNING):
-        manager(folder).load(["colours_leakage_perm"])
+    same = [row | {"question": f"{row['question']} {i}", "answer": 2} for i in range(7) for row in ROWS]
+    task("colours", LETTERED, same)
+    manager(folder).load(["colours_leakage_perm"])
     assert "the right option is always the third published one" in caplog.text

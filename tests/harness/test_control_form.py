@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,8 +17,7 @@ from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shard
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.records import OrderAnswers, Question
-from lm_eval_leakage.results import data_verdict as verdict_rows
+from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from tests.fakes import FakeLM, by_hash
@@ -37,6 +35,7 @@ DOCS = [
     }
     for i in range(38)
 ]
+RISING = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}", f"{i + 9}"]} for i, doc in enumerate(DOCS)]
 ORDERS, N_ORDERS, N_COMPARED = "published_orders", 24, 12
 N_CONTROL = len(CONTROL_FORMS) * N_COMPARED
 
@@ -143,18 +142,16 @@ def test_the_control_form_is_not_asked_where_it_is_not_needed_or_not_wanted(ques
 
 @pytest.mark.parametrize("status", ["random", "sealed"])
 def test_documented_orders_that_the_tests_contradict_are_asked_in_the_control_form(questions_file, status) -> None:
-    rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}", f"{i + 9}"]} for i, doc in enumerate(DOCS)]
     lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file([*rising, *DOCS]) | {ORDERS: f"{status}: page 3"})
+    results = evaluate(lm, questions_file([*RISING, *DOCS]) | {ORDERS: f"{status}: page 3"})
     assert len([context for context, _ in lm.asked if is_control(context)]) == len(DOCS) * N_CONTROL
     assert verdict(results)[ORDERS] == "written"
 
 
 def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questions_file) -> None:
     """Their verdict cannot rest on it, so it would be wasted."""
-    rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}", f"{i + 9}"]} for i, doc in enumerate(DOCS)]
     lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file([*rising, *DOCS]))
+    results = evaluate(lm, questions_file([*RISING, *DOCS]))
     control = [continuation for context, continuation in lm.asked if is_control(context)]
     assert len(control) == len(DOCS) * N_CONTROL
     assert all(any(trees[0] in continuation.lower() for trees in TREES) for continuation in control)
@@ -248,13 +245,11 @@ def sentences(caplog) -> dict[str, str]:
 
 
 def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        results = group(FakeLM(with_memory))
+    results = group(FakeLM(with_memory))
     own = results["leakage_details"]["trees_leakage_perm"]["verdict"]["sentence"]
     assert sentences(caplog) == {"trees_leakage_perm": own}
     caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        group(FakeLM(with_memory), "listed")  # has no verdict of its own
+    group(FakeLM(with_memory), "listed")  # has no verdict of its own
     assert set(sentences(caplog)) == {"few_leakage_perm", "more_leakage_perm"}
 
 
@@ -268,30 +263,22 @@ def read(results) -> list[AuditLine]:
 
 @pytest.mark.parametrize("with_reference", [False, True])
 def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
-    questions_file, tmp_path, monkeypatch, with_reference: bool
+    questions_file, tmp_path, with_reference: bool
 ) -> None:
     metadata = questions_file([*DOCS, ONE, ABOVE])
     if with_reference:
         elder = evaluate(FakeLM(fond_of_natural), metadata)
         log(elder, tmp_path / "elder", TASK)
         metadata |= {"reference_log": str(tmp_path / "elder")}
-    given: list[tuple[OrderAnswers, ...]] = []
-    monkeypatch.setattr(
-        verdict_rows, "data_verdict", lambda found: given.append(tuple(found)) or data_verdict(given[-1])
-    )
     results = evaluate(FakeLM(with_memory), metadata)
     logged = [line.orders for line in read(results)]
     assert [one is None for one in logged] == [False] * len(DOCS) + [True, False]
     found = [one for one in logged if one is not None]
     assert [one.guarded for one in found] == [False] * len(DOCS) + [True]
-    assert len(found) == len(given[0])
-    for own, computed in zip(found, given[0], strict=True):
-        assert (own.orders, own.guarded) == (computed.orders, computed.guarded)
-        for part in ("loglikelihoods", "control", "reference"):
-            assert getattr(own, part) == pytest.approx(getattr(computed, part), rel=1e-6)
-        assert (own.compared, own.right) == (computed.compared, computed.right)
-        assert len(own.control) == (0 if with_reference or own.guarded else N_CONTROL)
-        assert len(own.reference) == (len(own.loglikelihoods) if with_reference else 0)
-    again = data_verdict(found)
-    assert (again.word, again.n) == (verdict(results)["word"], verdict(results)["n"])
-    assert again.pvalue == pytest.approx(verdict(results)["pvalue"], rel=0.1)
+    for one in found:
+        assert len(one.control) == (0 if with_reference or one.guarded else N_CONTROL)
+        assert len(one.reference) == (len(one.loglikelihoods) if with_reference else 0)
+    again, told = data_verdict(found), verdict(results)
+    assert (again.word, again.n) == (told["word"], told["n"])
+    assert again.pvalue == pytest.approx(told["pvalue"], rel=0.1)
+    assert again.tested.mean == pytest.approx(told["mean"], rel=1e-4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,19 @@ from lm_eval_leakage.scoring.prefix_tree import TokenCounts, TokenEstimate
 from tests.checking.conftest import GivenTasksOnly, questions, written
 from tests.harness.test_prefix_tree_lm import checkpoint, tokenizer_over_bytes
 from tests.harness.test_task import FIVE, TASK, TWINS
+from tests.written_tasks import write_task
 
 TEMPLATE = "{% for message in messages %}<{{message.role}}>{{message.content}}{% endfor %}<reply>"
-FEW = """task: few
+FEW = "fewshot_split: test\nmetric_list: [{metric: acc}]\n"
+WRITTEN = """task: few
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {file}}}}}
 test_split: test
-fewshot_split: test
-output_type: {output}
+output_type: generate_until
 doc_to_text: "{{{{question}}}}\\nAnswer:"
-doc_to_choice: "{{{{choices}}}}"
-doc_to_target: "{target}"
-metric_list: [{{metric: {metric}}}]
+doc_to_target: "{{{{choices[0]}}}}"
+generation_kwargs: {{max_gen_toks: 50, until: []}}
+metric_list: [{{metric: exact_match}}]
 """
 
 
@@ -67,14 +67,8 @@ def prefixes(texts: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_an_audit_costs_what_a_run_sends(model, chat: bool, questions_file, monkeypatch) -> None:
-    metadata = questions_file(
-        [
-            *questions(4),
-            FIVE | {"answer": 0},
-            TWINS | {"answer": 3},
-            {"question": "One?", "choices": ["a"], "answer": 0},
-        ]
-    )
+    one = {"question": "One?", "choices": ["a"], "answer": 0}
+    metadata = questions_file([*questions(4), FIVE | {"answer": 0}, TWINS | {"answer": 3}, one])
     (found,) = costs([TASK], model, metadata=metadata, apply_chat_template=chat).values()
     texts = sent(model, TASK, monkeypatch, metadata=metadata, apply_chat_template=chat)
     counts = found.tokens.counts
@@ -92,9 +86,7 @@ def test_an_audit_with_a_limit_costs_what_its_drawn_questions_do(model, question
 
 @pytest.mark.parametrize("n_examples", [0, 3])
 def test_a_task_with_examples_costs_what_a_run_sends(model, n_examples: int, tmp_path: Path, monkeypatch) -> None:
-    file = written(tmp_path, questions(12))
-    task = {"file": file, "output": "multiple_choice", "target": "answer", "metric": "acc"}
-    (tmp_path / "few.yaml").write_text(FEW.format(**task))
+    write_task(tmp_path, "few", questions(12), more=FEW)
     (found,) = costs(["few"], model, include_paths=[str(tmp_path)], num_fewshot=n_examples, limit=10).values()
     texts = sent(model, "few", monkeypatch, include=str(tmp_path), num_fewshot=n_examples, limit=10)
     assert found.tokens.counts.n_tree_tokens == len(prefixes(texts))
@@ -102,9 +94,7 @@ def test_a_task_with_examples_costs_what_a_run_sends(model, n_examples: int, tmp
 
 
 def test_a_task_that_generates_is_told_by_what_it_may_write(model, tmp_path: Path) -> None:
-    file = written(tmp_path, questions(3))
-    task = {"file": file, "output": "generate_until", "target": "{{choices[0]}}", "metric": "exact_match"}
-    (tmp_path / "few.yaml").write_text(FEW.format(**task) + "generation_kwargs: {max_gen_toks: 50, until: []}\n")
+    (tmp_path / "few.yaml").write_text(WRITTEN.format(file=written(tmp_path, questions(3))))
     (found,) = costs(["few"], model, include_paths=[str(tmp_path)]).values()
     assert (found.method, found.n_requests, found.n_generated) == ("generate_until", 3, 150)
 
@@ -118,11 +108,6 @@ def test_requests_about_equal_questions_are_counted_once(model, questions_file, 
     assert counts.n_row_tokens == sum(len(text) - 1 for text in texts)
     (without,) = costs([TASK], model, metadata=questions_file(questions(4))).values()
     assert counts == without.tokens.counts
-
-
-def test_an_unknown_task_is_refused_with_the_nearest_name(model) -> None:
-    with pytest.raises(ValueError, match="tasks has 'freshh_leakage_perm', which is not a task"):
-        costs(["freshh_leakage_perm"], model)
 
 
 def test_a_sample_is_close_to_all_questions(model, questions_file) -> None:
@@ -168,9 +153,3 @@ def test_a_task_that_the_model_cannot_answer_is_marked() -> None:
     given = ({"a": size_of(10)}, "chat", Speed(), refusals)
     assert "a cannot run: chat gives no log-likelihoods" in as_markdown(*given)
     assert as_records(*given)[0]["why_not"] == refusals["loglikelihood"]
-
-
-def test_json_has_the_numbers_of_the_table() -> None:
-    (record,) = as_records({"a": size_of(24, 7)}, "vllm-prefix-tree", Speed(100.0), {})
-    assert json.loads(json.dumps(record)) == record
-    assert (record["n_read"], record["seconds"], record["n_tree_tokens"]) == (960, 9.6, 600)

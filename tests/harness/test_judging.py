@@ -7,10 +7,10 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.harness.table import JudgedQuestion
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.questions import guards
+from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.stats.order_scores import OrderScores
 from tests.fakes import FakeLM, by_hash
@@ -26,23 +26,23 @@ def fails_on_dawn(sound):
     return function
 
 
-def test_a_guard_that_fails(questions_file, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.guards_of", fails_on_dawn(guards.guards_of))
+@pytest.mark.parametrize(
+    ("target", "sound", "what"),
+    [
+        ("lm_eval_leakage.harness.tasks.task.guards_of", guards.guards_of, "the search for natural orders"),
+        ("lm_eval_leakage.harness.tasks.judging.shared_texts", shared_texts, "reading its answers"),
+    ],
+)
+def test_a_question_on_which_our_own_code_fails_is_the_only_one_skipped(
+    questions_file, monkeypatch, target, sound, what
+) -> None:
+    monkeypatch.setattr(target, fails_on_dawn(sound))
     results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
     for filter_ in ("max_order", "outlier"):
         good, five = lines(results, filter_)
-        assert good["reason"] is None
-        assert five["reason"] == "the search for natural orders failed on it (ArithmeticError('no dawn here'))"
-        assert five["flagged"] is None
+        assert (good["reason"], five["flagged"]) == (None, None)
+        assert five["reason"] == f"{what} failed on it (ArithmeticError('no dawn here'))"
     assert results["results"][TASK]["skipped,max_order"] == 1
-
-
-def test_answers_that_cannot_be_read(questions_file, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = OptionOrders.gold
-    monkeypatch.setattr(OptionOrders, "gold", lambda self, question: fails_on_dawn(sound.__get__(self))(question))
-    good, five = lines(evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE])), "max_order")
-    assert good["reason"] is None
-    assert five["reason"] == "reading its answers failed on it (ArithmeticError('no dawn here'))"
 
 
 def answered(*rows: list[float]) -> list[Answered]:
@@ -69,7 +69,7 @@ def test_a_device_that_fails_does_not_lose_the_run(monkeypatch: pytest.MonkeyPat
         return on_cpu(rows, device)
 
     monkeypatch.setattr(OrderScores, "from_rows", out_of_memory)
-    (verdict,) = LeakageFilter("max_order", device="meta").judge(answered([-1.0, -2.0]))
+    (verdict,) = LeakageFilter("max_order", device="meta").apply(None, answered([-1.0, -2.0]))
     assert verdict.flagged
     assert "no room beside the model" in caplog.text
 
@@ -80,7 +80,7 @@ def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(OrderScores, "from_rows", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -3.0]))
+        LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-1.0, -3.0]))
 
 
 def test_a_question_on_which_the_statistic_fails_is_the_only_one_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_question_on_which_the_statistic_fails_is_the_only_one_skipped(monkeyp
         return sound(rows, device)
 
     monkeypatch.setattr(OrderScores, "from_rows", fails_on_minus_nine)
-    verdicts = LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
+    verdicts = LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
     assert verdicts[1] == Skipped("MaxOrder failed on it (ArithmeticError('nine'))")
     assert [verdicts[0].flagged, verdicts[2].flagged] == [True, False]
 

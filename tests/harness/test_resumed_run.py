@@ -9,7 +9,7 @@ from pathlib import Path
 from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.server_responses import NoAnswer
-from lm_eval_leakage.harness.saved_run import KeptModels, NamedModel, ResumedRun, step_aside
+from lm_eval_leakage.harness.saved_run import KeptModel, NamedModel, ResumedRun, step_aside
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 
@@ -56,7 +56,7 @@ def test_texts_and_rolling_log_likelihoods_come_back_as_they_were(tmp_path: Path
     assert not (tmp_path / "answers").exists()
 
 
-def test_a_model_is_kept_by_name_and_arguments(monkeypatch) -> None:
+def test_a_model_is_loaded_once_and_a_given_one_never(monkeypatch) -> None:
     built = []
 
     class Counted(FakeLM):
@@ -65,10 +65,7 @@ def test_a_model_is_kept_by_name_and_arguments(monkeypatch) -> None:
             built.append(a)
 
     monkeypatch.setattr("lm_eval.api.registry.model_registry", {"counted": Counted})
-    kept = KeptModels()
-    one, other = (NamedModel("counted", {"a": number}) for number in (1, 2))
-    first = kept.loaded(one)
-    assert kept.loaded(one) is first
-    assert kept.loaded(other) is not first
-    assert built == [1, 2]
-    assert KeptModels(first).loaded(other) is first
+    kept, who = KeptModel(), NamedModel("counted", {"a": 1})
+    first = kept.loaded(who)
+    assert kept.loaded(who) is KeptModel(first).loaded(who) is first
+    assert built == [1]

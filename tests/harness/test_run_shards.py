@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from lm_eval import simple_evaluate
 from lm_eval.api.task import Task
 from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.loggers import EvaluationTracker
@@ -19,23 +18,14 @@ from lm_eval_leakage.logs.run import SHARD, RunShard
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.rows import flat_row
 from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import evaluate, manager
+from tests.written_tasks import LETTERED, write_task
 
-YAML = """
-task: {task}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    train: {folder}/train.jsonl
-    test: {folder}/{task}.jsonl
+SHAPE = """
 training_split: train
-test_split: test
 fewshot_split: {examples}
 fewshot_config: {{sampler: default}}
 num_fewshot: 2
-output_type: multiple_choice
-doc_to_text: "{{{{question}}}}\\nA. {{{{choices[0]}}}}\\nB. {{{{choices[1]}}}}\\nC. {{{{choices[2]}}}}\\nAnswer:"
-doc_to_choice: [A, B, C]
-doc_to_target: "{{{{answer}}}}"
 metric_list:
   - {{metric: acc, aggregation: mean, higher_is_better: true}}
   - {{metric: acc_norm, aggregation: mean, higher_is_better: true}}
@@ -52,7 +42,7 @@ SIZES = {"capitals": 23, "rivers": 10, "train": 9}
 
 def rows(name: str) -> list[dict]:
     return [
-        {"question": f"{name} {i}?", "choices": [f"p{i}", f"q{i}", f"r{i}"], "answer": i % 3}
+        {"question": f"{name} {i}?", "choices": [f"{x}{i}" for x in "pqrs"], "answer": i % 4}
         for i in range(SIZES[name])
     ]
 
@@ -60,10 +50,8 @@ def rows(name: str) -> list[dict]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("tasks")
-    for name in SIZES:
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(name)))
     for task, examples in (("capitals", "train"), ("rivers", "test")):
-        (place / f"{task}.yaml").write_text(YAML.format(task=task, folder=place, examples=examples))
+        write_task(place, task, rows(task), **LETTERED, more=SHAPE.format(examples=examples), train=rows("train"))
     (place / "places.yaml").write_text(GROUP)
     return place
 
@@ -74,15 +62,8 @@ def run(folder: Path):
 
     def evaluated(tasks: list[str], shard: str | None = None, output: Path | None = None, **options) -> dict:
         metadata = {} if shard is None else {SHARD: shard}
-        manager = TaskManager(include_path=str(folder), include_defaults=False, metadata=metadata)
         tracker = EvaluationTracker(output_path=None if output is None else str(output))
-        found = simple_evaluate(
-            FakeLM(by_hash),
-            tasks=tasks,
-            task_manager=manager,
-            evaluation_tracker=tracker,
-            **options,
-        )
+        found = evaluate(FakeLM(by_hash), metadata, tasks, folder, evaluation_tracker=tracker, **options)
         if output is not None:
             samples = found.pop("samples")
             tracker.general_config_tracker.model_name_sanitized = "fake"
@@ -126,8 +107,7 @@ def test_a_shard_is_divided_among_processes_with_the_examples_of_one_process(run
 
 
 def loaded(folder: Path, task: str, shard: str) -> Task:
-    manager = TaskManager(include_path=str(folder), include_defaults=False, metadata={SHARD: shard})
-    return manager.load([task])["tasks"][task]
+    return manager({SHARD: shard}, folder).load([task])["tasks"][task]
 
 
 def test_an_audit_asks_a_shard_of_its_questions(run) -> None:
@@ -144,9 +124,8 @@ def test_a_shard_without_questions_finishes_and_says_so(run, caplog, tasks) -> N
     found = run(tasks, "3/4", limit=3)
     assert {counts["effective"] for counts in found["n-samples"].values()} == {0}
     assert [*chain(*found["samples"].values())] == []
-    assert (
-        sum("shard 3/4 has none of the run's 3 questions; nothing is asked" in text for text in caplog.messages) == 2
-    )
+    told = "shard 3/4 has none of the run's 3 questions; nothing is asked"
+    assert sum(told in text for text in caplog.messages) == 2
     half = run(["places"], "11/12")
     assert [half["n-samples"][task]["effective"] for task in ("capitals", "rivers")] == [1, 0]
 

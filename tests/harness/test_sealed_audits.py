@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import random
 
 import pytest
@@ -12,6 +11,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.preflight import check_before_index
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
 from tests.fakes import by_hash
+from tests.harness.test_preflight import options
 from tests.sealed import NAME, rows, run_sealed, sealed_folder
 
 N = 42  # not a multiple of four
@@ -90,8 +90,7 @@ def test_wordings_without_a_seal_are_refused_with_the_remedy(sealed) -> None:
 
 
 def test_all_blocks_of_four_neighbours_of_the_public_file_are_asked_in_all_orders(sealed, caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        lm, results = run_sealed(sealed, "leakage_shared_likelihood", by_hash)
+    lm, results = run_sealed(sealed, "leakage_shared_likelihood", by_hash)
     samples = results["samples"][f"{NAME}_leakage_shared_likelihood"]
     assert [line["doc"]["members"] for line in samples] == [
         [str(place) for place in range(first, first + 4)] for first in range(0, N - 2, 4)
@@ -117,15 +116,6 @@ def test_the_order_of_the_tasks_rows_does_not_matter_and_a_missing_question_cost
 # ---------------------------------------------------------------------- all at once
 
 
-def test_one_name_runs_all_that_the_seal_allows(sealed) -> None:
-    lm, results = run_sealed(sealed, "leakage_seal", by_hash)
-    names = {f"{NAME}_leakage_{part}" for part in ("wording", "perm", "shared_likelihood")}
-    assert set(results["samples"]) == names
-    assert len(lm.asked) == N * 4 + (N - 1) * 24 + N // 4 * 24
-    group = results["groups"][f"{NAME}_leakage_seal"]
-    assert {"wording_pvalue,wording_rank", "evidence,max_order", "permutation_pvalue,shared_likelihood"} <= set(group)
-
-
 def test_without_other_wordings_their_audit_is_left_out(tmp_path) -> None:
     folder = sealed_folder(tmp_path, rows(12, wordings=0))
     _, results = run_sealed(folder, "leakage_seal", by_hash)
@@ -140,24 +130,17 @@ def test_audits_of_other_kinds_ignore_the_seal_of_the_run(sealed) -> None:
 # ---------------------------------------------------------------------- before the model is loaded
 
 
-class Options:
-    def __init__(self, task: str, **metadata: object) -> None:
-        self.tasks, self.metadata, self.include_path = [task], metadata, None
-        self.model, self.model_args = "hf", {"pretrained": "org/none"}
-        self.output_path = self.device = None
-
-
 @pytest.mark.parametrize("task", ["mmlu_leakage_seal", "mmlu_leakage_wording", "mmlu_leakage_perm"])
 def test_a_folder_that_is_no_private_folder_is_refused_before_the_model_is_loaded(task, sealed) -> None:
     with pytest.raises(ValueError, match=r"seal is .*public.*: it is a public folder, and the private one is needed"):
-        check_before_index(Options(task, seal=str(sealed.public)))
+        check_before_index(options([task], metadata={"seal": str(sealed.public)}))
     with pytest.raises(ValueError, match="seal is 3; name the private folder"):
-        check_before_index(Options(task, seal=3))
-    check_before_index(Options(task, seal=str(sealed.private)))
+        check_before_index(options([task], metadata={"seal": 3}))
+    check_before_index(options([task], metadata={"seal": str(sealed.private)}))
 
 
 def test_an_audit_that_needs_a_seal_is_refused_before_the_model_is_loaded() -> None:
     for task in ("mmlu_leakage_seal", "mmlu_leakage_wording"):
         with pytest.raises(ValueError, match=f"{task} asks about what only the author .* --metadata seal="):
-            check_before_index(Options(task))
-    check_before_index(Options("mmlu_leakage_perm"))
+            check_before_index(options([task]))
+    check_before_index(options(["mmlu_leakage_perm"]))

@@ -14,8 +14,9 @@ import yaml
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.own_benchmark import lettered_yaml
-from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
+from lm_eval_leakage.harness.sealing import sealing_of
 from tests.fakes import FakeLM, by_hash
+from tests.sealed import NAME, sealed_folder
 
 ROWS = [
     {"question": f" Which is {number}? ", "choices": [f"{number}{letter}" for letter in "wxyz"], "answer": 1}
@@ -30,7 +31,7 @@ class Refused:
 
 sys.meta_path.insert(0, Refused())
 from lm_eval.tasks import TaskManager
-task = TaskManager(include_path=sys.argv[1], include_defaults=False).load(["mine"])["tasks"]["mine"]
+task = TaskManager(include_path=sys.argv[1], include_defaults=False).load(["trees"])["tasks"]["trees"]
 print([task.doc_to_text(doc) for doc in task.eval_docs][0])
 """
 
@@ -39,15 +40,12 @@ print([task.doc_to_text(doc) for doc in task.eval_docs][0])
 def public(tmp_path_factory) -> Path:
     """A public folder, moved away from where it was written."""
     folder = tmp_path_factory.mktemp("sealed")
-    file = folder / "mine.jsonl"
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-    write_sealing(sealing_of(str(file), None, "keep", None), folder / "sealed")
-    return Path(shutil.move(folder / "sealed" / "public", folder / "moved"))
+    return Path(shutil.move(sealed_folder(folder, ROWS).public, folder / "moved"))
 
 
 def test_the_task_is_scored_from_any_folder_after_the_public_folder_was_moved(public, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [json.loads(line) for line in (public / "mine.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (public / f"{NAME}.jsonl").read_text().splitlines()]
     right = {row["question"].strip(): "ABCD"[row["answer"]] for row in rows}
 
     def knows(context: str, continuation: str) -> float:
@@ -56,11 +54,11 @@ def test_the_task_is_scored_from_any_folder_after_the_public_folder_was_moved(pu
         return -float(continuation.strip() != right[context.split("\n")[0]])
 
     manager = TaskManager(include_path=str(public), include_defaults=False)
-    results = lm_eval.simple_evaluate(FakeLM(knows), tasks=["mine"], task_manager=manager, bootstrap_iters=0)
-    assert results["results"]["mine"]["acc,none"] == 1.0
-    assert [sample["doc"] for sample in sorted(results["samples"]["mine"], key=lambda one: one["doc_id"])] == rows
+    results = lm_eval.simple_evaluate(FakeLM(knows), tasks=[NAME], task_manager=manager, bootstrap_iters=0)
+    assert results["results"][NAME]["acc,none"] == 1.0
+    assert [sample["doc"] for sample in sorted(results["samples"][NAME], key=lambda one: one["doc_id"])] == rows
     letters = "".join(f"\n{letter}. {option}" for letter, option in zip("ABCD", rows[0]["choices"], strict=True))
-    first = next(sample for sample in results["samples"]["mine"] if sample["doc_id"] == 0)
+    first = next(sample for sample in results["samples"][NAME] if sample["doc_id"] == 0)
     assert first["arguments"][0][0] == f"{rows[0]['question'].strip()}{letters}\nAnswer:"
 
 
@@ -80,7 +78,7 @@ def test_the_task_loads_where_this_package_is_not_installed(public: Path, tmp_pa
 
 @pytest.mark.model  # reads the index of lm_eval's tasks
 def test_a_task_of_lm_eval_is_sealed_as_its_audits_read_it(public: Path) -> None:
-    sealing = sealing_of("mine", None, "keep", str(public))
-    assert sealing.seal.name == "mine_sealed"
+    sealing = sealing_of(NAME, None, "keep", str(public))
+    assert sealing.seal.name == f"{NAME}_sealed"
     assert {one.question.strip() for one in sealing.examined.originals} == {row["question"].strip() for row in ROWS}
     assert {one.choices[one.answers[0]][1:] for one in sealing.examined.originals} == {"x"}

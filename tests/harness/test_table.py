@@ -16,7 +16,6 @@ from lm_eval.utils import make_table
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
-from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness import table as rows_of_harness
 from lm_eval_leakage.harness.table import Contribution, add_columns, known_rows, pooled
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
@@ -24,7 +23,7 @@ from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Measurement, Skipped
 from lm_eval_leakage.stats.pooling import mean_row
 from tests.fakes import FakeLM, by_hash, fond_of
-from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
+from tests.harness.test_task import FIVE, GOOD, ONE, evaluate, inline, lines, manager
 from tests.written_tasks import LETTERED, published, write_task
 
 FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, order_z=2.5, margin=2.0, best_order=0, n_orders=6)
@@ -73,15 +72,15 @@ def registered(monkeypatch):
     for known in (statistics, rows_of_harness):
         name = "_objects" if known is statistics else "_known"
         monkeypatch.setattr(known, name, dict(getattr(known, name)))
-    registries = [
-        registry.metric_registry,
-        registry.aggregation_registry,
-        registry.metric_agg_registry,
-        registry.higher_is_better_registry,
-    ]
-    for of_harness in registries:
+    for name in ("metric", "aggregation", "metric_agg", "higher_is_better"):
+        of_harness = getattr(registry, f"{name}_registry")
         monkeypatch.setattr(of_harness, "_objs", dict(of_harness._objs))
     return lambda name, statistic: statistics.register(name)(statistic)
+
+
+def of_task(config: dict):
+    nothing = TaskManager(include_defaults=False)
+    return simple_evaluate(FakeLM(by_hash), tasks=[LeakageTask(config=config)], task_manager=nothing)
 
 
 def evaluated(questions_file, docs: list[dict], *names: str):
@@ -90,8 +89,7 @@ def evaluated(questions_file, docs: list[dict], *names: str):
         "metadata": {"probe": "option_orders"} | questions_file(docs),
     }
     del config["metric_list"]
-    task = LeakageTask(config=config)
-    return simple_evaluate(FakeLM(by_hash), tasks=[task], task_manager=TaskManager(include_defaults=False))
+    return of_task(config)
 
 
 def test_a_new_measurement_prints_the_rows_that_it_declares_without_another_edit(registered, questions_file) -> None:
@@ -118,17 +116,13 @@ def test_the_rows_of_two_statistics_are_shown_only_where_they_have_a_value(regis
 
 def test_a_statistic_without_rows_is_refused_before_the_model_works(registered, questions_file) -> None:
     registered("silent", Silent)
-    with pytest.raises(
-        ValueError, match="the statistic 'silent' declares no rows, so nothing would be printed for it"
-    ):
+    with pytest.raises(ValueError, match="the statistic 'silent' declares no rows, so nothing would be printed"):
         evaluated(questions_file, [GOOD], "silent")
 
 
 def test_a_metric_list_of_the_users_own_is_kept(questions_file) -> None:
     config = inline(questions_file, {"statistic": "max_order"})
-    results = simple_evaluate(
-        FakeLM(by_hash), tasks=[LeakageTask(config=config)], task_manager=TaskManager(include_defaults=False)
-    )
+    results = of_task(config)
     row = results["results"]["inline"]
     assert {name for name in row if "," in name} == {"skipped,own"}
     assert results["higher_is_better"]["inline"] == {"skipped": False}
@@ -141,11 +135,7 @@ def test_a_users_yaml_with_statistics_of_its_own_prints_their_rows(questions_fil
         "        statistic: tail_answered\nmetadata:\n  probe: question_tail\n"
     )
     docs = [GOOD | {"question": "Which of these four is the colour that the sky has by day?"}]
-    results = simple_evaluate(
-        FakeLM(by_hash),
-        tasks=["own"],
-        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False, metadata=questions_file(docs)),
-    )
+    results = evaluate(FakeLM(by_hash), questions_file(docs), ["own"], tmp_path)
     assert {"flagged_rate,tail", "accuracy_whole,tail", "skipped,tail"} <= results["results"]["own"].keys()
 
 
@@ -201,8 +191,7 @@ SEEN = 3
 @pytest.fixture
 def capitals(tmp_path):
     write_task(tmp_path, "capitals", CAPITALS, **LETTERED)
-    extend_harness(TaskManager)
-    return TaskManager(include_path=str(tmp_path), include_defaults=False)
+    return manager(folder=tmp_path)
 
 
 @pytest.fixture
@@ -215,9 +204,7 @@ def model():
 def test_a_task_in_the_same_run_as_its_audit_shows_the_columns_in_its_own_rows(capitals, model) -> None:
     results = simple_evaluate(model=model, tasks=["capitals", "capitals_leakage_perm"], task_manager=capitals)
     row = results["results"]["capitals"]
-    flagged = [
-        sample["flagged"] for sample in results["samples"]["capitals_leakage_perm"] if sample["filter"] == "max_order"
-    ]
+    flagged = [line["flagged"] for line in lines(results, "max_order", "capitals_leakage_perm")]
     assert flagged[:SEEN] == [True] * SEEN
     assert row["flagged_rate,leakage"] == pytest.approx(sum(flagged) / 8)
     right = [sample["acc"] for sample in results["samples"]["capitals"]]
@@ -239,13 +226,3 @@ def test_what_cannot_be_added_ends_no_run(caplog) -> None:
     broken = {"results": 7, "samples": {"t": [{"doc_id": 0, "doc": {}, "acc": 1.0}], "a": [{"ranks_by": ""}]}}
     add_columns(broken, ["a"])
     assert "no leakage columns" in caplog.text
-
-
-def test_what_an_audit_logs_of_a_question_is_flat_for_the_harness_loggers(capitals, model) -> None:
-    results = simple_evaluate(model=model, tasks=["capitals", "capitals_leakage_perm"], task_manager=capitals)
-    of_harness = set(results["samples"]["capitals"][0])
-    for sample in results["samples"]["capitals_leakage_perm"]:
-        own = {key: value for key, value in sample.items() if key not in of_harness}
-        assert {"flagged", "pvalue", "margin" if sample["filter"] == "max_order" else "outlier_score"} <= own.keys()
-        assert all(isinstance(value, (str, int, float, type(None))) for value in own.values())
-    assert all(isinstance(value, (str, int, float)) for value in results["results"]["capitals"].values())

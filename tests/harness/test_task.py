@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -117,23 +116,8 @@ def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questio
     assert [line["guards"] for line in lines(results, "max_order")] == ["templated"]
 
 
-def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None:
-    results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([GOOD, FIVE]))
-    seen, unseen = lines(results, "max_order")
-    assert (seen["flagged"], seen["pvalue"], seen["best_order"], seen["n_orders"]) == (True, 1 / 24, 0, 24)
-    assert seen["margin"] > 8
-    assert seen["reason"] is None
-    assert (unseen["flagged"], unseen["n_orders"]) == (False, 120)
-    outlier, _ = lines(results, "outlier")
-    assert outlier["flagged"]
-    assert outlier["outlier_score"] < -0.2
-    assert 0 < outlier["pvalue"] < 0.01
-    json.dumps(seen)
-
-
 def test_bad_questions_are_skipped_and_each_reason_is_logged_once(questions_file, caplog) -> None:
-    with caplog.at_level(logging.WARNING, logger="lm_eval_leakage"):
-        results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([ONE, GOOD, SAME, EMPTY, ONE]))
+    results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([ONE, GOOD, SAME, EMPTY, ONE]))
     row = results["results"][TASK]
     assert row["skipped,max_order"] == row["skipped,outlier"] == 3  # a copy is counted once
     assert row["flagged_rate,max_order"] == 1

@@ -18,14 +18,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from lm_eval_leakage.harness.seams.patching import (
-    difference_of,
-    found,
-    is_as_known,
-    patched_once,
-    report_missing,
-    seam_of,
-)
+from lm_eval_leakage.harness.seams.patching import found, patched_once
 
 SCORING = "lm_eval.api.model:TemplateLM._loglikelihood_tokens"
 COMPLETIONS = "lm_eval.models.openai_completions"
@@ -34,8 +27,7 @@ COMPLETIONS = "lm_eval.models.openai_completions"
 def refuse_other_scoring(base: type) -> None:
     """Raises UnsupportedHarness, before a model is loaded, if `base`, a model class of lm_eval, is not scored by the
     method that our model overrides."""
-    if is_as_known(SCORING) and (difference := difference_of(base._loglikelihood_tokens, seam_of(SCORING))):  # type: ignore[attr-defined]
-        report_missing(seam_of(SCORING), difference)
+    found(SCORING, base)
 
 
 def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:

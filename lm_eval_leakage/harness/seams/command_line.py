@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lm_eval_leakage.harness.seams.patching import is_as_known, patched_once
+from lm_eval_leakage.harness.seams.patching import found, patched_once
 from lm_eval_leakage.texts import did_you_mean
 
 GET_HASH = "lm_eval.evaluator:get_git_commit_hash"
@@ -56,7 +56,7 @@ class CommandLine:
 
     def __init__(self) -> None:
         cli: Any = None
-        if is_as_known("lm_eval._cli:HarnessCLI.__init__"):
+        if found("lm_eval._cli:HarnessCLI.__init__"):
             cli = import_module("lm_eval._cli").HarnessCLI()
             self.parser, self.subparsers = cli._parser, cli._subparsers
         else:

@@ -30,7 +30,7 @@ from typing import Any
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.files import try_to_write
-from lm_eval_leakage.harness.seams.patching import Refusal, is_as_known, patched_once
+from lm_eval_leakage.harness.seams.patching import Refusal, found, patched_once
 from lm_eval_leakage.texts import brief
 
 ASKED_WITH = ("apply_chat_template", "system_instruction")  # arguments of `simple_evaluate`
@@ -60,20 +60,20 @@ class Evaluation:
 
 def current_evaluation() -> Evaluation | None:
     """The evaluation that is currently calling, directly or indirectly; None if there is none."""
-    found: Mapping[str, Any] | None = None
+    inner: Mapping[str, Any] | None = None
     frame = inspect.currentframe()
     while frame is not None:
         name = frame.f_code.co_name
-        if found is None and name == "evaluate" and {"lm", "eval_tasks"} <= set(frame.f_locals):
-            found = dict(frame.f_locals)
-        elif found is not None and name == "simple_evaluate" and "evaluation_tracker" in frame.f_locals:
-            return _evaluation(found, frame.f_locals)
+        if inner is None and name == "evaluate" and {"lm", "eval_tasks"} <= set(frame.f_locals):
+            inner = dict(frame.f_locals)
+        elif inner is not None and name == "simple_evaluate" and "evaluation_tracker" in frame.f_locals:
+            return _evaluation(inner, frame.f_locals)
         frame = frame.f_back
-    if found is None:
-        is_as_known("lm_eval.evaluator:evaluate")  # raises UnsupportedHarness if the reason is a different lm_eval
+    if inner is None:
+        found("lm_eval.evaluator:evaluate")  # raises UnsupportedHarness if the reason is a different lm_eval
         return None
-    is_as_known("lm_eval.evaluator:simple_evaluate")
-    return _evaluation(found, {})
+    found("lm_eval.evaluator:simple_evaluate")  # warns of it
+    return _evaluation(inner, {})
 
 
 def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluation:
@@ -101,24 +101,25 @@ _of_next: list[Finish] = []
 
 def on_results(finish: Finish) -> None:
     """Registers `finish`, which may modify what `evaluate` is about to return."""
-    patched_once(ASSEMBLED, _finished)
-    if finish not in _registered:
-        _registered.append(finish)
+    _register(finish, _registered)
 
 
 def on_next_results(finish: Finish) -> None:
     """The same for the next results only."""
-    on_results(finish)
-    _of_next.append(finish)
+    _register(finish, _of_next)
+
+
+def _register(finish: Finish, among: list[Finish]) -> None:
+    patched_once(ASSEMBLED, _finished)
+    if finish not in among:
+        among.append(finish)
 
 
 def _finished(original: Callable[..., Any]) -> Callable[..., Any]:
     def _to_eval_results(self: Any, **kwargs: Any) -> Any:
         results = original(self, **kwargs)
-        for finish in [*_registered]:
+        for finish in (*_registered, *_of_next):
             finish(results)
-            if finish in _of_next:
-                _registered.remove(finish)
         _of_next.clear()
         return results
 

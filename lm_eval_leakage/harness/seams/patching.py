@@ -101,7 +101,7 @@ SEAMS = (
     Seam(
         "lm_eval.tasks.manager:TaskManager.__init__",
         "leakage tasks are found only with `--include_path $(lm-eval-leakage plugin path)`",
-        parameters=("include_path", "include_defaults", "metadata"),
+        parameters=("verbosity", "include_path", "include_defaults", "metadata"),
     ),
     Seam(
         "lm_eval.tasks.manager:TaskManager.match_tasks",
@@ -231,26 +231,21 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
     return True
 
 
-def is_as_known(target: str) -> bool:
-    """Whether an object of lm_eval is as the table says; if not, logs or raises as in `patched_once`."""
-    return found(target) is not None
-
-
 def found(target: str, owner: Any = None) -> Any:
     """The object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
         there = getattr(_owner_of(target) if owner is None else owner, seam.attribute)
-        difference = difference_of(there, seam)
+        difference = _difference_of(there, seam)
     except (ImportError, AttributeError) as error:
         there, difference = None, str(error)
     if difference:
-        report_missing(seam, difference)
+        _report_missing(seam, difference)
         return None
     return there
 
 
-def report_missing(seam: Seam, difference: str) -> None:
+def _report_missing(seam: Seam, difference: str) -> None:
     """Logs what the user loses; raises UnsupportedHarness if leakage tasks need what is missing."""
     try:
         installed = version("lm_eval")
@@ -278,7 +273,7 @@ def _owner_of(target: str) -> Any:
     return owner
 
 
-def difference_of(there: Any, seam: Seam) -> str:
+def _difference_of(there: Any, seam: Seam) -> str:
     """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
     unwrapped first."""
     there = there.fget if isinstance(there, property) else inspect.unwrap(there)

@@ -7,7 +7,6 @@ Imported while lm_eval is only half loaded, so it imports no other part of it at
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -113,20 +112,20 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
             )
 
     def search_our_folder(original: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(original)
-        if "include_path" not in signature.parameters:  # a wrapper by another package, with *args and **kwargs
-            signature = inspect.signature(_known_arguments)
-
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            call = signature.bind(self, *args, **kwargs)
-            call.apply_defaults()
-            asked = call.arguments["include_path"]
-            given = asked if isinstance(asked, (list, tuple)) else [asked] if asked else []
+        def __init__(  # noqa: N807
+            self: Any,
+            verbosity: Any = None,
+            include_path: Any = None,
+            include_defaults: bool = True,
+            metadata: Any = None,
+            **further: Any,
+        ) -> None:
+            given = include_path if isinstance(include_path, (list, tuple)) else [include_path] if include_path else []
             discovers = hasattr(sys.modules.get(task_manager_class.__module__), DISCOVERY)
-            ours = [task_configs_path()] if call.arguments["include_defaults"] and not discovers else []
-            call.arguments["include_path"] = [*ours, *given] or None
-            original(*call.args, **call.kwargs)
-            self.include_path = asked
+            ours = [task_configs_path()] if include_defaults and not discovers else []
+            told = {"verbosity": verbosity, "include_defaults": include_defaults, "metadata": metadata, **further}
+            original(self, include_path=[*ours, *given] or None, **told)
+            self.include_path = include_path
             know_once(self)
 
         return __init__
@@ -152,16 +151,6 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
     patched_once(f"{TASK_MANAGER}.match_tasks", match_audits, task_manager_class)
     if hasattr(task_manager_class, "_load_spec"):
         patched_once(f"{TASK_MANAGER}._load_spec", load_audits, task_manager_class)
-
-
-def _known_arguments(
-    self: Any,
-    verbosity: str | None = None,
-    include_path: Any = None,
-    include_defaults: bool = True,
-    metadata: Any = None,
-) -> None:
-    """The parameters of `TaskManager` in lm_eval 0.4.13."""
 
 
 def check_options(check: Callable[[Any], None]) -> None:

@@ -1,6 +1,6 @@
 """Reads YAML files of tasks with lm_eval's private loader.
 
-Patches lm_eval's Jinja environment while rows are read, so that a template is compiled once instead of per row.
+Patches lm_eval's Jinja environment once rows are read, so that a template is compiled once instead of per row.
 
 A task's `doc_to_text` compiles its template at every call; a cache in lm_eval's `apply_template` would replace this.
 
@@ -25,7 +25,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -52,30 +51,19 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
 
 
-@contextmanager
-def templates_compiled_once() -> Iterator[None]:
-    """Caches compiled templates; the harness compiles one per row, which takes longer than the rest of reading it."""
-    env = _environment()
-    if env is None or "from_string" in vars(env):  # not found, or already patched by a caller
-        yield
-        return
-    env.from_string = _compiled
-    try:
-        yield
-    finally:
-        del env.from_string
-
-
 @cache
-def _environment() -> Any:
-    """lm_eval's Jinja environment; None if it has none."""
-    return found("lm_eval.utils:env")
+def compile_templates_once() -> None:
+    """From now on, a template is compiled once; the harness compiles it per row, which takes longer than the rest of
+    reading it."""
+    env = found("lm_eval.utils:env")
+    if env is None:
+        return
+    original, compiled = env.from_string, lru_cache(maxsize=64)(env.from_string)
 
+    def from_string(template: str, *more: Any, **named: Any) -> Any:
+        return original(template, *more, **named) if more or named else compiled(template)
 
-@lru_cache(maxsize=64)
-def _compiled(template: str, *args: Any, **kwargs: Any) -> Any:
-    env = _environment()
-    return type(env).from_string(env, template, *args, **kwargs)
+    env.from_string = from_string
 
 
 SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
@@ -96,6 +84,7 @@ def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
 
 AUDITED_KEPT = 8
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
+Overrides = Mapping[str, Any]
 
 
 def kind_of(entry: Entry) -> str:
@@ -104,22 +93,25 @@ def kind_of(entry: Entry) -> str:
 
 
 class Factory(TaskFactory):  # type: ignore[misc]
-    """Builds tasks by `make`, which gets lm_eval's own way to build an entry, the entry, overrides and metadata.
+    """Builds tasks by `make`, which gets the factory, an entry and overrides.
 
+    metadata: of the run
     audited: what a name denotes that is audited, built once for several audits of it
     """
 
-    def __init__(self, metadata: Mapping[str, Any] | None, make: Callable[..., Any]) -> None:
+    def __init__(self, metadata: Mapping[str, Any] | None, make: Callable[[Factory, Entry, Overrides], Any]) -> None:
         super().__init__(meta=metadata)
-        self.make, self._registry = make, dict[str, Entry]()
-        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self._of_harness(self._registry[name]))
+        self.make, self.metadata = make, self._meta
+        self.registry: Any = {}  # the index of the task manager
+        self.audited = lru_cache(AUDITED_KEPT)(lambda name: self.of_harness(self.registry[name], {}))
 
-    def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
-        self._registry = registry
-        return self.make(self._of_harness, self.audited, entry, overrides or {}, self._meta)
+    def build(self, entry: Entry, *, overrides: Overrides | None = None, registry: dict[str, Entry]) -> Any:
+        self.registry = registry
+        return self.make(self, entry, overrides or {})
 
-    def _of_harness(self, entry: Entry, overrides: Mapping[str, Any] | None = None) -> Any:
-        return super().build(entry, overrides=overrides, registry=self._registry)
+    def of_harness(self, entry: Entry, overrides: Overrides) -> Any:
+        """As lm_eval builds it."""
+        return super().build(entry, overrides=overrides, registry=self.registry)
 
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:

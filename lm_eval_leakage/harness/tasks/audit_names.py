@@ -9,52 +9,43 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams.registries import find_tasks
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit, split_name, suffixes
 from lm_eval_leakage.texts import did_you_mean, nearest_names
 
+if TYPE_CHECKING:
+    from lm_eval_leakage.harness.seams.tasks import Factory
+
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 SINGLE = ("TASK", "PY_TASK")  # names of kinds; the others are GROUP and TAG
-
-
-@dataclass
-class AuditEntry:
-    """The entry of an audit of another entry's task, group or tag, with the attributes of lm_eval's own entries."""
-
-    name: str
-    base: Entry
-    suffix: str
-    kind: Any
-    yaml_path: Path | None
-    cfg: None = None
-    tags: frozenset[str] = frozenset()
 
 
 class AuditIndex(dict[str, Entry]):
     """The harness's index, which also finds the audits of everything that it lists, without listing them: 14,000 tasks
     with 13 audits each would be 180,000 entries, and `ls` would show them all."""
 
-    def __missing__(self, name: str) -> AuditEntry:
-        found = self._base_of(name)
+    def __missing__(self, name: str) -> Entry:
+        found = self.base_of(name)
         if found is None:
             raise KeyError(name)
-        base, suffix = found
-        return AuditEntry(name, base, suffix, type(base.kind).PY_TASK, base.yaml_path)
+        base, _ = found
+        return replace(base, name=name, kind=type(base.kind).PY_TASK, cfg=None, tags=frozenset())
 
-    def _base_of(self, name: object) -> tuple[Entry, str] | None:
-        """The entry that an audit's name refers to: a task of the harness, or the data in one of our own YAMLs, which
-        are in the index under the name of their first audit."""
-        parts = split_name(name) if isinstance(name, str) else None
+    def base_of(self, name: object) -> tuple[Entry, str] | None:
+        """The entry that is audited under a name that is not listed, and the audit's suffix: a task of the harness, or
+        the data in one of our own YAMLs, which are in the index under the name of their first audit."""
+        is_listed = super().__contains__(name)
+        parts = split_name(name) if isinstance(name, str) and not is_listed else None
         if parts is None or split_name(parts[0]) is not None:  # an audit cannot be audited
             return None
         base, suffix = parts
@@ -62,7 +53,7 @@ class AuditIndex(dict[str, Entry]):
         return (self[known[0]], suffix) if known else None
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or self._base_of(name) is not None
+        return super().__contains__(name) or self.base_of(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 (dict.get ignores __missing__)
@@ -92,23 +83,15 @@ def find_audits(task_manager_class: type) -> None:
     find_tasks(task_manager_class, know_audits)
 
 
-Build = Callable[..., Any]
-
-
-def _made(
-    of_harness: Build, audited: Build, entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
-) -> Any:
-    """What a name denotes, as the harness builds it or as an audit of that; with `shard` in the metadata, a part.
-
-    of_harness: builds an entry of the harness; audited: the same by name, once for several audits
-    """
+def _made(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
+    """What a name denotes, as the harness builds it or as an audit of that; with `shard` in the metadata, a part."""
     from lm_eval.api.group import Group
 
     from lm_eval_leakage.harness.seams.tasks import ask_shard
     from lm_eval_leakage.logs.run import shard_in
 
-    shard = shard_in(given)
-    built = _whole(of_harness, audited, entry, overrides, given)
+    shard = shard_in(factory.metadata)
+    built = _whole(factory, entry, overrides)
     if shard is not None:
         tasks = built.get_all_tasks() if isinstance(built, Group) else built if isinstance(built, list) else [built]
         for task in tasks:
@@ -116,17 +99,17 @@ def _made(
     return built
 
 
-def _whole(
-    of_harness: Build, audited: Build, entry: Entry, overrides: Mapping[str, Any], given: Mapping[str, Any]
-) -> Any:
+def _whole(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
+    given = factory.metadata
     if split_name(entry.name) is not None:
         from lm_eval_leakage.harness.seams.patching import hide_tracebacks
         from lm_eval_leakage.harness.tasks.metadata import warn_of_misspelled_keys
 
         hide_tracebacks()  # first, since the rest may raise UnsupportedHarness
         warn_of_misspelled_keys(frozenset(given))
-    if not isinstance(entry, AuditEntry):
-        built = of_harness(entry, overrides)
+    audited = factory.registry.base_of(entry.name)
+    if audited is None:
+        built = factory.of_harness(entry, overrides)
         if "data_files" in given:
             from lm_eval_leakage.harness.tasks.audit import refuse_one_file_for_audits
 
@@ -135,9 +118,10 @@ def _whole(
     from lm_eval_leakage.harness.tasks.audit import audit_of_yaml, build_audits
 
     metadata = {**given, **(overrides.get("metadata") or {})}
-    if split_name(entry.base.name) is not None:
-        return audit_of_yaml(entry.base.yaml_path, entry.name, entry.suffix, metadata)
-    return build_audits(audited(entry.base.name), entry.suffix, metadata)
+    base, suffix = audited
+    if split_name(base.name) is not None:
+        return audit_of_yaml(base.yaml_path, entry.name, suffix, metadata)
+    return build_audits(factory.audited(base.name), suffix, metadata)
 
 
 # ---------------------------------------------------------------------- misspelled names

@@ -20,7 +20,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.detectors import Probe
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
+from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.prompt_parser import texts_in
@@ -102,6 +102,7 @@ ENOUGH = 20  # this many equal answers are no coincidence
 
 def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
     """A function that reads a row of `task` as a question."""
+    compile_templates_once()
     config = task.config
     has_functions = any(map(callable, (config.process_docs, config.doc_to_text, config.doc_to_choice)))
     shuffled = has_functions and draws_at_random(task)
@@ -109,13 +110,12 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
 
     def read(doc: Doc) -> Question:
         try:
-            with templates_compiled_once():
-                rendered = Rendered(
-                    prompt=task.doc_to_text(doc),
-                    choices=task.doc_to_choice(doc) if offers_choices else None,
-                    target=task.doc_to_target(doc),
-                    shuffled=shuffled,
-                )
+            rendered = Rendered(
+                prompt=task.doc_to_text(doc),
+                choices=task.doc_to_choice(doc) if offers_choices else None,
+                target=task.doc_to_target(doc),
+                shuffled=shuffled,
+            )
         except Exception as error:  # a task's templates and functions may raise anything
             raise UntestableQuestion(f"the task cannot render this row ({brief(error)})") from error
         return read_question(doc, rendered)

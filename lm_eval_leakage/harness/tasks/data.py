@@ -256,18 +256,23 @@ def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
     return docs
 
 
-AuditedRows = tuple[Sequence[Mapping[str, Any]], Callable[[Doc], Question], Collection[str]]
+OWN_DOCS = "docs_to_audit"  # attribute of a task
 
 
-def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRows:
-    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; what reads one
-    as a question; and texts of a row before the task processed it. A file's rows are read in `base`'s own prompt if it
-    can render them, else as plain questions, with a warning; raises RefusedAudit if neither is possible."""
+def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Collection[str]]:
+    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and texts of a
+    row before the task processed it. A task's own are read once for all of its audits. A file's rows are read in
+    `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if neither
+    is possible."""
     if "data_files" not in metadata:
-        return base.eval_docs, reader_of(base), texts_before(base)
+        kept = vars(base)
+        if OWN_DOCS not in kept:
+            kept[OWN_DOCS] = docs_of(base.eval_docs, reader_of(base)), texts_before(base)
+        own: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
+        return own
     given = read_questions(metadata["data_files"])
-    found = rows_of_file(base, given, str(metadata["data_files"]))
-    if found[1] is question_from_doc:
+    rows, read, in_data = rows_of_file(base, given, str(metadata["data_files"]))
+    if read is question_from_doc:
         logger.warning(
             "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, "
             "not in its prompt",
@@ -275,20 +280,10 @@ def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> Aud
             metadata["data_files"],
             why_unreadable(given, reader_of(base)),
         )
-    return found
+    return docs_of(rows, read), in_data
 
 
-OWN_DOCS = "docs_to_audit"  # attribute of a task
-
-
-def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Collection[str]]:
-    """The same rows, and the texts; a task's own are read once for all of its audits."""
-    kept = {} if "data_files" in metadata else vars(base)
-    if OWN_DOCS not in kept:
-        rows, read, in_data = rows_to_audit(base, metadata)
-        kept[OWN_DOCS] = docs_of(rows, read), in_data
-    found: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
-    return found
+AuditedRows = tuple[Sequence[Mapping[str, Any]], Callable[[Doc], Question], Collection[str]]
 
 
 def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:

@@ -8,16 +8,15 @@ from typing import Any
 
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.harness.models.request_tokens import n_generated, tokens_of
 from lm_eval_leakage.harness.seams.tasks import kind_of
 from lm_eval_leakage.harness.tasks.audit import Config, audit_task, of_shards, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
-from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, Rows
+from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, Rows, docs_of, read_questions
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.questions.fields import Doc
+from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.records import Question
 
 SPLIT = "test"
@@ -66,24 +65,20 @@ def questions_of(
 
     metadata: as in `--metadata`; `data_files` names a file whose questions are read instead of the task's own
     """
-    return [question for audit in _audits(benchmark, include_path, metadata) for question in audit.benchmark()]
+    readings = (doc.reading for doc in rows_of(benchmark, include_path, metadata))
+    return [reading for reading in readings if isinstance(reading, Question)]
 
 
-def rows_of(benchmark: str, include_path: str | None = None) -> list[ReadDoc]:
+def rows_of(
+    benchmark: str, include_path: str | None = None, metadata: Mapping[str, object] = NO_METADATA
+) -> list[ReadDoc]:
     """The rows of the same, those that are no questions among them."""
-    return [doc for audit in _audits(benchmark, include_path, NO_METADATA) for doc in audit.eval_docs]
-
-
-def _audits(benchmark: str, include_path: str | None, metadata: Mapping[str, object]) -> list[LeakageTask]:
-    find_audits(TaskManager)
     if benchmark.endswith(ENDINGS):
         if "data_files" in metadata:
             given = metadata["data_files"]
             raise ValueError(f"benchmark is the file {benchmark!r} and data_files is {given!r}; give only one of them")
-        ours = TaskManager(
-            include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": benchmark}
-        )
-        return _loaded(ours, f"fresh_{FIRST_AUDIT}")
+        return docs_of(read_questions(benchmark), question_from_doc)
+    find_audits(TaskManager)
     manager, audit = TaskManager(include_path=include_path, metadata=dict(metadata)), f"{benchmark}_{FIRST_AUDIT}"
     if audit not in manager.task_index:
         raise ValueError(
@@ -93,12 +88,8 @@ def _audits(benchmark: str, include_path: str | None, metadata: Mapping[str, obj
     known = manager.task_index.get(benchmark)
     if known is not None and kind_of(known) == "TASK":
         (task,) = manager.load([benchmark])["tasks"].values()
-        return [audit_task(task, FIRST_AUDIT, metadata)]
-    return _loaded(manager, audit)
-
-
-def _loaded(manager: TaskManager, audit: str) -> list[LeakageTask]:
-    return [task for task in manager.load([audit])["tasks"].values() if isinstance(task, LeakageTask)]
+        return audit_task(task, FIRST_AUDIT, metadata).eval_docs
+    return [doc for audit in manager.load([audit])["tasks"].values() for doc in audit.eval_docs]
 
 
 def n_tokens_asked(audit: LeakageTask) -> int:

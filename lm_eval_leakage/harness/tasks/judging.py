@@ -198,7 +198,7 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
             verdict, calibrated = found if asked.skipped is None else asked.skipped, None
             if task.calibrator is not None and not isinstance(verdict, Skipped) and one.answered is not None:
                 calibrated = task.calibrator.judge(verdict, detector, one.answered.question, bool(one.guards))
-            judged = JudgedQuestion(
+            asked.judged[pipeline] = JudgedQuestion(
                 verdict,
                 detector,
                 one.guards,
@@ -208,7 +208,6 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
                 key=one.key,
                 number=asked.metadata[1] or 0,
             )
-            asked.judged[pipeline] = judged.with_contributions(task.rows)
         _report(task, pipeline, [asked.judged[pipeline].verdict for asked in questions])
         for one in prepared:
             one.orders = None  # the verdict on the data set is computed from them once, not for each statistic
@@ -318,9 +317,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             raise ValueError(
                 "the filter `leakage` works only in tasks of the class LeakageTask, which pass it the questions"
             )
-        return self.judge([doc for doc in docs if isinstance(doc, Answered)])
-
-    def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
+        answered = [doc for doc in docs if isinstance(doc, Answered)]
         refused = [_not_finite(question.answers) for question in answered]
         sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))

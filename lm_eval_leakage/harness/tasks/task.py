@@ -66,7 +66,6 @@ Row = TypeVar("Row")
 logger = logging.getLogger(__name__)
 limit_logger = logging.getLogger("lm_eval.leakage_limit")  # a logger of the harness, so that messages are shown
 
-SEED = 0  # lm_eval's own `--seed`, and that of `check`
 DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
 NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
 
@@ -113,7 +112,7 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
     """The places of `n` questions, drawn with the run's seed from all rows: the same for every audit of a benchmark.
     If tasks of the run that are no audits ask at least as many of them, from those, so that accuracy and audit are of
     the same questions. Says which questions are asked, and how many of them have an accuracy in the same run."""
-    run = Evaluation(None, seed=SEED) if evaluation is None else evaluation
+    run = evaluation or Evaluation(None)
     asked = set()
     for other in run.tasks.values():
         if not isinstance(other, LeakageTask):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import logging
 import subprocess
+import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,11 @@ from lm_eval.api.task import Task
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
-from lm_eval_leakage.harness.seams import tasks as jinja_templates
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, command_line
 from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
-from lm_eval_leakage.harness.seams.tasks import ask_shard, task_settings
+from lm_eval_leakage.harness.seams.tasks import ask_shard, compile_templates_once, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
@@ -89,7 +89,7 @@ def test_a_task_manager_with_other_parameters_is_left_unchanged_with_a_warning(c
     assert Manager.__init__ is before
     (sentence,) = caplog.messages
     assert sentence.startswith("leakage tasks are found only with `--include_path")
-    assert "has no parameter include_path, include_defaults, metadata" in sentence
+    assert "has no parameter verbosity, include_path, include_defaults, metadata" in sentence
 
 
 def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> None:
@@ -102,54 +102,29 @@ def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> No
 
 
 @pytest.mark.parametrize(
-    ("target", "use", "said"),
+    ("target", "use"),
     [
-        (
-            "lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks",
-            lambda: check_options(pytest.fail),
-            "mistakes in a run's options are noticed only after the model is loaded",
-        ),
-        (
-            "lm_eval.evaluator.get_git_commit_hash",
-            ask_git_only_in_repositories,
-            "`fatal: not a git repository` is printed",
-        ),
+        ("lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks", lambda: check_options(pytest.fail)),
+        ("lm_eval.evaluator:get_git_commit_hash", ask_git_only_in_repositories),
+        ("lm_eval.models.huggingface:HFLM._model_call", lambda: hf_model.offer_method(None, "token_scores", len)),
+        ("lm_eval.tasks._yaml_loader:load_yaml", lambda: task_settings(task_configs_path() / "_leakage_perm_yaml")),
+        ("lm_eval.evaluator_utils:EvalAcc._to_eval_results", lambda: on_results(lambda results: None)),
     ],
 )
-def test_without_what_is_patched_there_is_a_warning_of_what_is_lost(target, use, said, caplog, monkeypatch) -> None:
-    monkeypatch.delattr(target)
-    use()
-    (sentence,) = caplog.messages
-    assert sentence.startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("target", "use", "said"),
-    [
-        (
-            "lm_eval.tasks._yaml_loader.load_yaml",
-            lambda: task_settings(task_configs_path() / "_leakage_perm_yaml"),
-            "YAML files of tasks cannot be read, so no audit can be made: the lm_eval",
-        ),
-        (
-            "lm_eval.evaluator_utils.EvalAcc._to_eval_results",
-            lambda: on_results(lambda results: None),
-            "the results of leakage tasks cannot be post-processed",
-        ),
-    ],
-)
-def test_without_what_audits_need_they_are_refused_in_a_sentence(target, use, said, monkeypatch) -> None:
-    monkeypatch.delattr(target)
-    with pytest.raises(UnsupportedHarness, match=said):
-        use()
+def test_what_is_lost_or_refused_without_it_is_said_where_it_is_used(target, use, caplog, monkeypatch) -> None:
+    monkeypatch.delattr(target.replace(":", "."))
+    seam = patching.seam_of(target)
+    with pytest.raises(UnsupportedHarness, match=seam.without) if seam.refuses else nullcontext():
+        assert not use()
+    assert [text.startswith(seam.without) for text in caplog.messages] == [True] * (not seam.refuses)
 
 
 def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
     class Manager(FakeManager):
         pass
 
-    monkeypatch.delitem(__import__("sys").modules, "lm_eval_leakage.harness.seams.tasks")
-    monkeypatch.setitem(__import__("sys").modules, "lm_eval.tasks._factory", None)
+    monkeypatch.delitem(sys.modules, "lm_eval_leakage.harness.seams.tasks")
+    monkeypatch.setitem(sys.modules, "lm_eval.tasks._factory", None)
     find_audits(Manager)
     assert Manager().searched == [task_configs_path()]
     (sentence,) = caplog.messages
@@ -189,34 +164,26 @@ def test_without_the_iterator_of_documents_a_shard_is_refused_in_a_sentence(name
         config=SimpleNamespace(metadata=None), doc_iterator=lambda rank, limit, world_size, samples: iter(())
     )
     setattr(task, name, partial(getattr(Task, name), task))
-    with pytest.raises(
-        UnsupportedHarness, match=f"a shard of a run .* cannot be asked.*{name} has no parameter limit"
-    ):
+    with pytest.raises(UnsupportedHarness, match=f"a shard of a run .* be asked.*{name} has no parameter limit"):
         ask_shard(task, RunShard(0, 2))
 
 
 def test_without_the_template_environment_rows_are_read_more_slowly(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.utils.env")
-    jinja_templates._environment.cache_clear()
-    try:
-        with jinja_templates.templates_compiled_once():
-            pass
-    finally:
-        jinja_templates._environment.cache_clear()
+    compile_templates_once.cache_clear()
+    for _ in range(2):
+        compile_templates_once()
+    compile_templates_once.cache_clear()
     (sentence,) = caplog.messages  # and not for every row
     assert sentence.startswith("rows of tasks are read more slowly")
 
 
-def test_templates_are_compiled_once_also_within_each_other() -> None:
+def test_templates_are_compiled_once() -> None:
     from lm_eval.utils import env
 
-    with jinja_templates.templates_compiled_once():
-        template = env.from_string("{{a}}")
-        with jinja_templates.templates_compiled_once():
-            assert env.from_string("{{a}}") is template
-        assert env.from_string("{{a}}") is template
-    assert env.from_string("{{a}}") is not template
-    assert "from_string" not in vars(env)
+    compile_templates_once()
+    assert env.from_string("{{a}}") is env.from_string("{{a}}") is not env.from_string("{{b}}")
+    assert env.from_string("{{a}}", globals={"a": 1}).render() == "1"
 
 
 @pytest.mark.parametrize("change", ["gone", "another"])
@@ -244,15 +211,6 @@ def test_with_another_command_line_of_the_harness_our_own_commands_remain(change
     assert capsys.readouterr().out == "mmlu\n"
     (sentence,) = caplog.messages
     assert sentence.startswith("`lm-eval-leakage` has its own commands only")
-
-
-def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypatch) -> None:
-    monkeypatch.delattr("lm_eval.models.huggingface.HFLM._model_call")
-    model = SimpleNamespace()
-    assert not hf_model.offer_method(model, "token_scores", lambda lm, requests: [])
-    assert not hasattr(model, "token_scores")
-    assert caplog.records[0].levelno == logging.WARNING
-    assert caplog.messages[0].startswith("`hf` gives no next-token distribution")
 
 
 def test_git_is_asked_for_the_commit_in_repositories_only(tmp_path, capfd, monkeypatch) -> None:
