@@ -10,7 +10,10 @@ with control forms, that of finding half of 200; and the mean log-likelihood per
 standard deviations of that of questions never inserted. Then, over all layouts, in how many questions the published
 order is the first, second, ... by score: `SEEN_IN_LAYOUTS` of the package. At last, how well scores of the 24 orders
 in one layout rank single questions, those inserted once or three times against those never inserted: AUROC, and the
-true positive rate at a false positive rate of 5 % (docs/validity_ranking.md).
+true positive rate at a false positive rate of 5 % (docs/validity_ranking.md). And with which probability at half of
+.01 texts are found beside those of 60 questions never inserted, where half of 200 were inserted (and none), the
+reference being the model before: by the text as the benchmark shows it, and by that and the row of
+JSON; a table for each training.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, averaged, standard_scores
+from lm_eval_leakage.stats.unseen_texts import ScoredText, more_predictable, text_scores
 
 N_ASKED, SHARE, SHARE_WRITTEN, DRAWS, LEVEL = 200, 0.1, 0.5, 4_000, 0.01
+N_UNSEEN, TEXT_DRAWS = 60, 400
 BEYOND = 2.326  # standard deviations, at LEVEL
 ASKED = {"one": LAYOUTS[:1], "two": LAYOUT_SETS[MIXED], "four": LAYOUT_SETS[EVERY]}
 N_ORDERS = {"one": 24, "two": 12, "four": 15}
@@ -121,6 +126,8 @@ def table(folder: Path) -> None:
                 ranks = (values[found["dose"] == times] > values[found["dose"] == times][:, :1]).sum(axis=1)
                 print(how, kind, times, tuple(np.bincount(ranks, minlength=values.shape[1]).tolist()))
     ranking(found)
+    for part in parts:
+        texts(part, dict(np.load(folder / "doses_clean.npz")), questions[: len(part["dose"])])
 
 
 def ranking(found: Mapping[str, np.ndarray]) -> None:
@@ -141,6 +148,30 @@ def ranking(found: Mapping[str, np.ndarray]) -> None:
                 for name, own in scores.items()
             )
             print(f"| {times} | {layout} | {' | '.join(cells)} |")
+
+
+def texts(found: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], questions: Sequence[Question]) -> None:
+    rng, shown = np.random.default_rng(0), [" ".join([one.stem, *one.options]) for one in questions]
+    lengths = np.array([[len("".join([one.stem, *one.options]))] for one in questions])
+    own, reference = (each["whole"].astype(float) / lengths for each in (found, clean))
+    never = np.flatnonzero(found["dose"] == 0)
+    for times, layout in ((0, "none"), *((times, layout) for times in SEEN_TIMES for layout in COPIES)):
+        seen = np.flatnonzero((found["dose"] == times) & ((found["layout"] == layout) | (times == 0)))
+        rates = []
+        for n_layouts in (1, 2):
+            scored = [
+                ScoredText(text, tuple(a[:n_layouts]), tuple(b[:n_layouts]))
+                for text, a, b in zip(shown, own, reference, strict=True)
+            ]
+            pvalues = []
+            for _ in range(TEXT_DRAWS):
+                others = rng.permutation(never)
+                n_seen = round(SHARE_WRITTEN * N_ASKED) if times else 0
+                asked = [*rng.choice(seen, n_seen), *others[N_UNSEEN : N_UNSEEN + N_ASKED - n_seen]]
+                values = text_scores([scored[place] for place in (*asked, *others[:N_UNSEEN])])
+                pvalues.append(more_predictable(values[:N_ASKED], values[N_ASKED:]).pvalue)
+            rates.append(f"{np.mean(np.array(pvalues) <= LEVEL / 2):.3f}")
+        print(f"| texts | {times} | {layout} | {' | '.join(rates)} |")
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats import unseen_texts
-from lm_eval_leakage.stats.unseen_texts import more_predictable, told_apart
+from lm_eval_leakage.stats.unseen_texts import ScoredText, more_predictable, text_scores, told_apart
 
 SUBJECTS = (
     *("abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge", "college_biology"),
@@ -46,7 +46,7 @@ N_OF_SUBJECT, N_OF_OTHER, LONGEST = 40, 100, 250  # longest: characters of a que
 N_ASKED, N_UNSEEN, N_SEEN_OF_LAYOUT, N_TYPED = 200, 60, 40, 120
 TOLERANCES, LEVEL, LEVEL_OF_TWO, DRAWS = (0.0, 0.1, 0.2, 0.3), 0.01, 0.005, 200
 CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)  # of the Dirichlet distribution of two mixtures' subjects; the last is alike
-Scores = Mapping[str, np.ndarray]  # by how they are compared
+Scores = Mapping[str, Sequence[ScoredText]]  # of all questions, by the reference
 
 
 def drawn(task: str, n: int) -> list[Question]:
@@ -65,20 +65,29 @@ def typed(question: Question, rng: random.Random) -> Question:
 
 
 def scored(file: Path, model: str, questions: Sequence[Question]) -> np.ndarray:
-    """Log-likelihood of each question's published text, nats per character."""
+    """Log-likelihood of each question's published text, as it is audited and as a row of JSON, nats per character."""
     if not file.exists():
-        texts = [PublishedText().requests(one)[0].continuation for one in questions]
+        texts = [request.continuation for one in questions for request in PublishedText().requests(one)]
         asked = [Instance("token_scores", {}, (text,), number) for number, text in enumerate(texts)]
         found = token_scores_of_hf(load_model("hf", f"pretrained={model},dtype=float32,batch_size=8"), asked)
-        np.save(file, [sum(one.loglikelihoods) / len(text) for one, text in zip(found, texts, strict=True)])
+        lengths = np.array([[len("".join([one.stem, *one.options]))] for one in questions])
+        np.save(file, np.reshape([sum(one.loglikelihoods) for one in found], (-1, 2)) / lengths)
     scores: np.ndarray = np.load(file)
     return scores
 
 
-def pvalue(asked: np.ndarray, unseen: np.ndarray, tolerance: float) -> float:
-    """With another tolerance than the package's."""
-    shift = (unseen_texts.TEXT_TOLERANCE - tolerance) * unseen.std(ddof=1)
-    return more_predictable(asked + shift, unseen).pvalue
+def beside(questions: Sequence[Question], own: np.ndarray, reference: np.ndarray) -> list[ScoredText]:
+    texts = [" ".join([one.stem, *one.options]) for one in questions]
+    return [ScoredText(*one) for one in zip(texts, map(tuple, own), map(tuple, reference), strict=True)]
+
+
+def pvalues(texts: Sequence[ScoredText], asked: Sequence[int], unseen: Sequence[int]) -> list[float]:
+    """By tolerance."""
+    values = text_scores([texts[place] for place in (*asked, *unseen)])
+    own, others = values[: len(asked)], values[len(asked) :]
+    deviation = others.std(ddof=1)
+    shifts = [(unseen_texts.TEXT_TOLERANCE - tolerance) * deviation for tolerance in TOLERANCES]
+    return [more_predictable(own + shift, others).pvalue for shift in shifts]
 
 
 def row(*cells: object) -> None:
@@ -96,7 +105,7 @@ class Clean:
         groups = [(self.words[a].tolist(), self.words[u].tolist()) for a, u in pairs]
         apart = np.array([bool(told_apart(*own)) for own in groups])
         for score, own in self.scores.items():
-            found = np.array([[pvalue(own[a], own[u], t) <= LEVEL for t in TOLERANCES] for a, u in pairs])
+            found = np.array([pvalues(own, a, u) for a, u in pairs]) <= LEVEL
             rates = [" ".join(f"{n}" for n in some.sum(axis=0)) for some in (found, found[~apart])]
             row(name, score, len(pairs), apart.sum(), *rates)
 
@@ -126,14 +135,16 @@ def power(scores: Scores, layout: np.ndarray, is_subject: np.ndarray, rng: np.ra
         cells = []
         for copied in COPIES:
             seen = np.flatnonzero(layout == copied)
-            effect = (own[seen].mean() - own[unseen].mean()) / own[unseen].std()
+            values = text_scores([own[place] for place in (*seen, *unseen)])
+            effect = (values[: len(seen)].mean() - values[len(seen) :].mean()) / values[len(seen) :].std()
             found = []
             for _ in range(DRAWS):
                 others = rng.permutation(unseen)
                 asked = np.concatenate([rng.choice(seen, N_ASKED // 2), others[: N_ASKED // 2]])
                 known = others[N_ASKED // 2 :][:N_UNSEEN]
-                found.append([pvalue(own[asked], own[known], t) <= LEVEL_OF_TWO for t in TOLERANCES])
-            cells.append(f"{effect:.2f}; {' '.join(f'{rate:.2f}' for rate in np.mean(found, axis=0))}")
+                found.append(pvalues(own, asked, known))
+            rates = np.mean(np.array(found) <= LEVEL_OF_TWO, axis=0)
+            cells.append(f"{effect:.2f}; {' '.join(f'{rate:.2f}' for rate in rates)}")
         row(name, *cells)
 
 
@@ -161,9 +172,13 @@ def main() -> None:
     texts = [COPIES[layout[place]](questions[place]) for place in seen] + random.Random(6).sample(lines, len(seen))
     (copy,) = train(Path(asked.model), asked.folder / "copy", texts, Recipe(), [1]).values()
     found = scored(asked.folder / "copy.npy", str(copy), questions)
-    scores = {"none": found, "the model before": found - scored(asked.folder / "clean.npy", asked.model, questions)}
+    references = {
+        "none": np.zeros_like(found),
+        "the model before": scored(asked.folder / "clean.npy", asked.model, questions),
+    }
     if asked.reference:
-        scores["another model"] = found - scored(asked.folder / "other.npy", asked.reference, questions)
+        references["another model"] = scored(asked.folder / "other.npy", asked.reference, questions)
+    scores = {name: beside(questions, found, reference) for name, reference in references.items()}
 
     row("reference", *(f"{copied}: effect; half of {N_ASKED} found" for copied in COPIES))
     power(scores, layout, np.char.startswith(pool, "mmlu_"), rng)
