@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.harness.models.safe_cuts import safe_cut
-from tests.harness.test_tokenising import LETTERED, PIECES, assert_joined_as_whole
+from lm_eval_leakage.harness.models.tokenising import encoded_by_lines, tokens_in
+from tests.harness.test_tokenising import LETTERED, PIECES
 
 pytestmark = pytest.mark.model
 
@@ -17,7 +18,13 @@ def test_joined_tokens_of_a_real_tokenizer_are_those_of_the_whole_text(model: Pa
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    assert safe_cut(tokenizer)
-    texts = ["\n".join(["Which of these?", *order]) for order in itertools.permutations(LETTERED, 3)]
+    cut = safe_cut(tokenizer)
+    assert cut
+    texts = ["".join(["Which of these?\n", *order]) for order in itertools.permutations(LETTERED, 3)]
     texts += [f"{before}the Earth{between}{after} is" for before, between, after in itertools.permutations(PIECES, 3)]
-    assert_joined_as_whole(tokenizer, texts[:: max(1, len(texts) // 6000)])
+    for special in (None, False):
+        asked = {} if special is None else {"add_special_tokens": special}
+        found = encoded_by_lines(tokenizer, cut, [*dict.fromkeys(texts[:: max(1, len(texts) // 6000)])], special)
+        assert len(found) > 1000
+        for text, tokens in found.items():
+            assert tokens_in(tokens).tolist() == tokenizer.encode(text, **asked), text

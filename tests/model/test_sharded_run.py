@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,8 @@ import pytest
 
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 from tests.harness.test_prefix_tree_lm import checkpoint
-from tests.harness.test_run_shards import SIZES, YAML, rows
+from tests.harness.test_run_shards import SHAPE, rows
+from tests.written_tasks import LETTERED, write_task
 
 pytestmark = pytest.mark.model
 N_SHARDS = 2
@@ -24,9 +24,9 @@ Typed = Callable[..., tuple[int, str, str]]
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`whole` and `shards`, each with what it took several processes to do."""
     place = tmp_path_factory.mktemp("tasks")
-    for name in SIZES:
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(name)))
-    (place / "capitals.yaml").write_text(YAML.format(task="capitals", folder=place, examples="train"))
+    write_task(
+        place, "capitals", rows("capitals"), **LETTERED, more=SHAPE.format(examples="train"), train=rows("train")
+    )
     model = checkpoint(place / "tiny", hidden_size=32, intermediate_size=64)
     options = ["--model", "hf", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
     options += ["--include_path", str(place), "--tasks", "capitals,capitals_leakage_perm", "--limit", "3"]

@@ -38,6 +38,7 @@ from lm_eval_leakage.scoring.prefix_tree import (
 
 NAMED_BY = ("tokenizer", "pretrained", "model")  # arguments of models, the first one given is taken
 OF_A_TOKENIZER = ("tokenizer_config.json", "tokenizer.json")
+UNLIMITED, DEFAULT_WINDOW = 10**9, 2048  # tokens
 
 
 class TokenizerOnly(HFLM):  # type: ignore[misc]
@@ -60,19 +61,30 @@ class TokenizerOnly(HFLM):  # type: ignore[misc]
         bos = {} if self.add_bos_token is None else {"add_bos_token": self.add_bos_token}
         fast = arguments.get("use_fast_tokenizer", True)
         self.tokenizer = AutoTokenizer.from_pretrained(name, use_fast=fast, **loading, **bos)
-        self._max_length, self._model = int(arguments.get("max_length") or 0), _configured(name, loading)
+        self.window = int(arguments.get("max_length") or _window(_config(name, loading), self.tokenizer))
         self.custom_prefix_token_id = arguments.get("prefix_token_id")
         self.backend, self.enable_thinking = "causal", arguments.get("enable_thinking")
         self.chat_template_args = dict(arguments.get("chat_template_args") or {})
 
+    @property
+    def max_length(self) -> int:
+        return self.window
 
-def _configured(name: str, loading: Mapping[str, Any]) -> Any:
-    """In the place of the model its configuration, which tells the window; an empty one where there is only a
-    tokenizer."""
+
+def _window(config: Any, tokenizer: Any) -> int:
+    """The longest text, in tokens, as `hf` finds it; lm_eval 0.4.12 has no function for it."""
+    config = getattr(config, "text_config", None) or config
+    told = [getattr(config, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
+    limit = tokenizer.model_max_length
+    return next((window for window in told if window), limit if limit < UNLIMITED else DEFAULT_WINDOW)
+
+
+def _config(name: str, loading: Mapping[str, Any]) -> Any:
+    """The model's configuration, which tells the window; an empty one where there is only a tokenizer."""
     try:
-        return SimpleNamespace(config=AutoConfig.from_pretrained(name, **loading))
+        return AutoConfig.from_pretrained(name, **loading)
     except (OSError, ValueError):
-        return SimpleNamespace(config=SimpleNamespace())
+        return SimpleNamespace()
 
 
 def tokenizer_on_disk(arguments: Mapping[str, Any]) -> TokenizerOnly | None:
