@@ -35,11 +35,10 @@ from lm_eval_leakage.stats.inflation import highest
 
 NO_COMMAND = "No command would change that for this model and task."
 OTHER_REFERENCE = {"reference": "pretrained=OTHER_MODEL"}
-# docs/validity.md: the least and the most favourable of six layouts, SmolLM2-135M
+# docs/validity.md: the least and the most favourable of six layouts and of two references, SmolLM2-135M
 UNSEEN_WOULD_FIND = (
     "With 60 questions of the same kind that the model cannot have seen (--unseen FILE) and a reference (--reference) "
-    "its texts are tested, too: where the reference is the model before it was trained further, half of 200 questions "
-    "seen once were found with probability 0.8 to 1 in measurements."
+    "its texts are tested, too: half of 200 questions seen once were found with probability 0.7 to 1 in measurements."
 )
 FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
