@@ -213,11 +213,13 @@ def test_texts_are_not_tested_where_a_log_has_lost_lines(tmp_path: Path) -> None
     """What is left may be any part."""
     folders = [tmp_path / name for name in ("runs", "unseen", "reference")]
     rng = random.Random(0)
+
+    def of_text() -> dict[str, float]:
+        return {"mean_loglikelihood": rng.gauss(-3, 1), "json_loglikelihood": rng.gauss(-30, 9)}
+
     for folder, model, docs in zip(folders, ("m", "m", "other"), (ASKED, UNSEEN, POOL), strict=True):
         lines = [
-            audited(
-                doc, False, doc_id=place, detector="token_evidence", mean_loglikelihood=rng.gauss(-3, 1), n_tokens=9
-            )
+            audited(doc, False, doc_id=place, detector="token_evidence", n_tokens=9, **of_text())
             for place, doc in enumerate(docs)
         ]
         write_run(folder, model, {"quiz_leakage_tokens": lines})
