@@ -118,9 +118,10 @@ def _register(finish: Finish, among: list[Finish]) -> None:
 def _finished(original: Callable[..., Any]) -> Callable[..., Any]:
     def _to_eval_results(self: Any, **kwargs: Any) -> Any:
         results = original(self, **kwargs)
-        for finish in (*_registered, *_of_next):
-            finish(results)
+        once = [*_of_next]
         _of_next.clear()
+        for finish in (*_registered, *once):
+            finish(results)
         return results
 
     return _to_eval_results

@@ -10,6 +10,7 @@ import pytest
 from lm_eval.evaluator import evaluate as evaluate_of_the_harness
 from lm_eval.loggers import EvaluationTracker
 
+from lm_eval_leakage.harness.seams import evaluation
 from lm_eval_leakage.harness.seams.evaluation import NotSaved, remember_audits
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.table import finish, known_rows
@@ -136,3 +137,14 @@ def test_an_output_path_that_cannot_be_written_ends_the_run_before_the_model_wor
     with pytest.raises(Refusal, match="output_path is .*, where nothing can be written"):
         evaluate(lm, questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path / name)))
     assert not lm.asked
+
+
+def test_what_was_for_the_next_results_alone_is_over_even_if_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_registered", "_of_next"):
+        monkeypatch.setattr(evaluation, name, [])
+    assembled = evaluation._finished(lambda self: {})
+    evaluation.on_results(lambda results: results.update(always=True))
+    evaluation.on_next_results(lambda results: results.pop("missing"))
+    with pytest.raises(KeyError, match="missing"):
+        assembled(None)
+    assert assembled(None) == {"always": True}
