@@ -7,17 +7,21 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
+from lm_eval_leakage.stats import unseen_texts
 from lm_eval_leakage.stats.unseen_texts import (
     APART_AT,
     FEWEST_TEXTS,
+    PERMUTATIONS,
+    RIDGE,
     TEXT_TOLERANCE,
     ScoredText,
     TextTest,
     classified,
     more_predictable,
+    predicted_by_others,
     text_scores,
     text_test,
     told_apart,
@@ -45,7 +49,7 @@ def scored(words: list[str], gains: np.ndarray, rng: np.random.Generator) -> lis
 
 def made(n: int = 100, n_unseen: int = 60, others: slice = slice(None)) -> TextTest:
     """Of texts that were read as rows of JSON, beside unseen ones."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     asked = scored(texts(n, rng), np.array([0.0, 0.2]), rng)
     return text_test(asked, scored(texts(n_unseen, rng, others), np.zeros(2), rng))
 
@@ -133,9 +137,35 @@ def test_questions_of_one_pool_are_told_apart_as_often_as_stated() -> None:
 
 def test_a_classifier_tells_topics_apart_and_a_few_other_questions_not() -> None:
     rng = np.random.default_rng(3)
-    assert classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))) < 1e-6
+    assert classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))) == 1 / (1 + PERMUTATIONS)
     mixed = texts(40, rng, slice(0, 150)) + texts(3, rng, slice(150, None))
     assert classified(mixed, texts(40, rng, slice(0, 150))) > APART_AT
+
+
+def test_what_others_say_of_a_row_is_a_ridge_regression_without_it() -> None:
+    rng = np.random.default_rng(6)
+    features, labels = rng.normal(size=(12, 5)), rng.integers(0, 2, (12, 3)).astype(float)
+    others = [[at for at in range(12) if at != left_out] for left_out in range(12)]
+    expected = [
+        Ridge(RIDGE).fit(features[rest], labels[rest]).predict(features[[left_out]])[0]
+        for left_out, rest in enumerate(others)
+    ]
+    assert predicted_by_others(features @ features.T, labels) == pytest.approx(np.array(expected))
+
+
+def test_of_many_texts_a_draw_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    monkeypatch.setattr(unseen_texts, "MOST_CLASSIFIED", 30)
+    asked, unseen = texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))
+    shapes = []
+
+    def nothing(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        shapes.append(similar.shape)
+        return np.zeros_like(labels)
+
+    monkeypatch.setattr(unseen_texts, "predicted_by_others", nothing)
+    assert classified(asked, unseen) == 1.0
+    assert shapes == [(60, 60)]
 
 
 @pytest.mark.parametrize(
