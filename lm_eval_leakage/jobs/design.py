@@ -71,7 +71,7 @@ class AuditDesign:
         return EVIDENCE_LEVEL * share_alone(1) / (1 if self._plan.is_here else MANY_TOGETHER)
 
     @property
-    def _n_layouts(self) -> int:
+    def n_layouts(self) -> int:
         return max(len(task.probe.asked_layouts) for task in self._leaves.values())
 
     @cached_property
@@ -85,7 +85,7 @@ class AuditDesign:
         if not self._known:
             return None
         n_orders = median_low(map(self._n_orders, self._known))
-        n = usually_needed(self.basis, n_orders, self._plan.detect, self._level, n_layouts=self._n_layouts)
+        n = usually_needed(self.basis, n_orders, self._plan.detect, self._level, n_layouts=self.n_layouts)
         return None if n is None else rounded_up(n * len(self._sampled) / len(self._known))
 
     def _n_orders(self, row: PlacedRow) -> int:
@@ -95,7 +95,7 @@ class AuditDesign:
         try:
             question = audit.question(doc)
             if self.basis == BY_ORDERS:
-                return len(audit.probe.requests(question)) // self._n_layouts
+                return len(audit.probe.requests(question)) // self.n_layouts
             is_open = self._plan.unseen or audit.orders.status != PATTERNED_ORDERS
             return len(audit.probe.compared(question)) if is_open and not audit.guards(doc) else 0
         except UntestableQuestion:
@@ -126,8 +126,8 @@ class AuditDesign:
         n_there = len(self._rows) * len(self._known) // len(self._sampled)
         n = max(1, min(int((self._plan.budget or 0) / cost), n_there))
         told = (self.basis, n_orders)
-        share = dict(usually_found(*told, n, self._level, n_layouts=self._n_layouts))[DETECT_TIMES]
-        n_for_all = usually_needed(*told, 1.0, self._level, n_layouts=self._n_layouts)
+        share = dict(usually_found(*told, n, self._level, n_layouts=self.n_layouts))[DETECT_TIMES]
+        n_for_all = usually_needed(*told, 1.0, self._level, n_layouts=self.n_layouts)
         return Within(n_orders, n, share, cost * (n_for_all or math.inf))
 
     def _cost(self, row: PlacedRow, n_orders: int) -> int:

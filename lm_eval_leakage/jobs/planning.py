@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
+from lm_eval_leakage.detectors.option_orders import EVERY
 from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
@@ -65,6 +66,7 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
+HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
 
@@ -455,20 +457,34 @@ class _PlannedTask:
         self.planner, self.plan, self.model, self.name = planner, planner.plan, model, name
         self.who, self.given = self.plan.model(model).who, planner.given(model)
         orders, folder = self.plan.orders, self.plan.reference
-        self.of_orders: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
+        self.documented: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
+        self.of_orders: dict[str, Any] = {}  # likewise, and of that of the unseen questions
         self.base = self._loaded(name)
         if not isinstance(self.base, str):
             self.given = self.given.known_in(self.base)
-        self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.of_orders)
+        self.orders = self._audit_of_orders()
+        if self.is_exact and self.plan.budget is None and not self.plan.metadata.keys() & HOW_ORDERS_ARE_ASKED:
+            self.orders = self._audit_of_orders(layouts=EVERY)
         if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
             raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")
         self.design = None if isinstance(self.orders, str) else AuditDesign(self.orders, self.plan)
         self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
         self.chosen = self._chosen()
         if self.plan.budget is not None and self.design is not None:
-            self.of_orders["orders"] = self.design.within.n_orders
-            self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", self.of_orders)
+            self.orders = self._audit_of_orders(orders=self.design.within.n_orders)
         self._sizes: dict[tuple[str, str], RunSize] = {}  # by model and kind; of all shards
+
+    def _audit_of_orders(self, **settings: object) -> LoadedTask | str:
+        self.of_orders |= settings
+        return self._loaded(f"{self.name}_{FIRST_AUDIT}", self.documented | self.of_orders)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its published orders are known to be drawn: their test is exact in any layout, and one layout alone
+        misses leakage in others. What is natural in written orders was measured in one (docs/validity.md)."""
+        return not isinstance(self.orders, str) and all(
+            task.orders.status in EXACT for task in self.orders.leaves.values()
+        )
 
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
@@ -539,7 +555,7 @@ class _PlannedTask:
             return None
         if isinstance(self.orders, str):
             return self._step(unit, n, NOT_POSSIBLE, self.orders)
-        if all(task.orders.status in EXACT for task in self.orders.leaves.values()):
+        if self.is_exact:
             return self._step(unit, n, NOT_NEEDED, "the published orders were drawn at random")
         if self.references is None:
             return None
@@ -552,11 +568,11 @@ class _PlannedTask:
         """What the model is asked, or why it cannot be."""
         if unit.room == RUNS and unit.n_shards == 1 and unit.kind in (RUN, FIRST_AUDIT):
             return self.base if unit.kind == RUN else self.orders
-        asked: dict[str, object] = {**unit.metadata}
+        asked: dict[str, object] = {**unit.metadata, **(self.of_orders if unit.suffix == FIRST_AUDIT else {})}
         if unit.room == UNSEEN:
             asked["data_files"] = str(self.plan.unseen)
         elif unit.suffix == FIRST_AUDIT:
-            asked |= self.of_orders | ({"control_form": False} if unit.room == REFERENCE else {})
+            asked |= self.documented | ({"control_form": False} if unit.room == REFERENCE else {})
         loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)
         if isinstance(loaded, str) or unit.room != UNSEEN or unit.suffix not in (TOKENS, CONFUSION):
             return loaded
@@ -616,13 +632,14 @@ class _PlannedTask:
         copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
         if self.plan.budget is not None and self.design is not None:
             copies = str(self.design.within)
+        asked = f"in {count(self.design.n_layouts)} layouts" if self.design and self.design.n_layouts > 1 else ""
         what = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
         power = f"probably enough to find {what}"
         if n_enough is None:
             power = f"no number of questions is enough to find {what}"
         elif n < n_enough:
             power = f"about {counted(n_enough)} are needed to find {what}"
-        return "; ".join(filter(None, (copies, power)))
+        return "; ".join(filter(None, (copies, asked, power)))
 
     def _loaded(
         self, name: str, metadata: Mapping[str, object] | None = None, model_args: Mapping[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from lm_eval_leakage.detectors.option_orders import AUDITED, IN_EVERY_LAYOUT
 from lm_eval_leakage.jobs.outcome import _calibrations
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.records import TokenScores
 from tests.checking.conftest import NamedFake, checked, normal, questions, statuses, written
+from tests.fakes import by_hash
 from tests.results.harness_files import audited, write_run
 from tests.written_tasks import write_task
 
@@ -22,6 +25,7 @@ DOCS = questions(40)
 
 
 REFERENCE = "reference: option orders"
+ONE_LAYOUT = {"layouts": AUDITED}
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +74,33 @@ def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
     given = {"tasks": str(file), "reference": "pretrained=other", "dry_run": True}
     assert statuses(checked(tmp_path, **given))[REFERENCE] == TO_RUN  # passing tests proves no draw
     assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == NOT_NEEDED
+
+
+def test_drawn_orders_are_asked_in_every_layout_unless_others_are_given(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    """A model that has read the benchmark as rows of JSON."""
+    rows = {json.dumps({name: doc[name] for name in ("question", "choices")})[: -len('"]}')] for doc in questions(60)}
+    fakes.score = staticmethod(lambda *texts: by_hash(*texts) + 6.0 * ("".join(texts) in rows))
+    given = {"tasks": str(written(tmp_path, questions(60), "drawn.jsonl")), "orders": "random: its README"}
+    assert checked(tmp_path, **given).verdicts[0].verdict == "strong evidence"
+    assert checked(tmp_path, out="one", **given, metadata=ONE_LAYOUT).verdicts[0].verdict == "none found"
+    asked = [text for text in fakes.asked if text[0].startswith("{")]
+    assert len(asked) == 60 * IN_EVERY_LAYOUT
+    assert checked(tmp_path, **given, budget=240, dry_run=True).plan.steps[0].n_requests <= 240
+    plans = (
+        checked(tmp_path, **given | {"orders": "written: its README"}, metadata=more, dry_run=True)
+        for more in ({}, ONE_LAYOUT)
+    )
+    assert len({plan.plan.steps[1].n_requests for plan in plans}) == 1
+
+
+def test_unseen_questions_are_asked_in_the_layouts_of_the_benchmark(tmp_path: Path) -> None:
+    unseen = written(tmp_path, questions(40, seed=5), "unseen.jsonl")
+    outcome = checked(tmp_path, orders="random: its README", unseen=unseen)
+    assert outcome.problems == ()
+    (file,) = (tmp_path / "out" / "calibrations").glob("*.json")
+    assert "max_order:layouts=every" in json.loads(file.read_text())["detectors"]
 
 
 def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
