@@ -5,8 +5,8 @@ python benchmarks/looks.py [--runs 50000] [--sizes 100 300 1000] [--seed 0]
 Scores of 24 orders (of 6 against a control form, the one that finds less, whose scores have a correlation of .4) are
 drawn from a normal distribution; seen questions have their published order as `SEEN_RANKS` says. A row has the share
 of runs with evidence, at each look and at any: each look tested at .01 anew; at the level of the look, as `check` does
-it; by an e-value of 100; and in two stages, as `check` draws many questions: strong evidence by the first size, or
-evidence by the last one. Against a control form, what is natural differs between runs as `USUAL_SPREAD` says.
+it; by an e-value of 100; and in two stages, as `check` draws many questions: evidence at a tenth of the level by the
+first size, or evidence by the last one. Against a control form, what is natural differs between runs as `USUAL_SPREAD` says.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from lm_eval_leakage.results.data_verdict import RANKED_BY, TOLERANCES
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, EVIDENCE_LEVEL, STRONG_LEVEL
-from lm_eval_leakage.stats.looks import Look, numbered_alone
+from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, EVIDENCE_LEVEL
+from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, numbered_alone
 from lm_eval_leakage.stats.order_power import SEEN_RANKS
 from lm_eval_leakage.stats.order_sum import SHARES, USUAL_SPREAD, base_of, standard_scores
 from lm_eval_leakage.stats.pooling import Floats
@@ -79,8 +79,8 @@ class Nested:
         sums, evalues = self._drawn((1 - share) * self.unseen + share * ranks / ranks.sum(), self.runs)
         n_as_large = [len(self.clean) - np.searchsorted(self.clean[:, k], sums[:, k]) for k in range(len(self.ends))]
         pvalues = (1 + np.array(n_as_large).T) / (1 + len(self.clean))
-        level = self.levels[0] * (1 - STRONG_LEVEL / EVIDENCE_LEVEL)
-        stages = np.column_stack([pvalues[:, 0] <= level * STRONG_LEVEL / EVIDENCE_LEVEL, pvalues[:, -1] <= level])
+        first, whole = self.levels[0] * FIRST_STAGE, self.levels[0] * (1 - FIRST_STAGE)
+        stages = np.column_stack([pvalues[:, 0] <= first, pvalues[:, -1] <= whole])
         return [pvalues <= EVIDENCE_LEVEL, pvalues <= self.levels, evalues >= math.log(1 / EVIDENCE_LEVEL), stages]
 
     def _drawn(self, probabilities: Floats, runs: int) -> tuple[Floats, Floats]:

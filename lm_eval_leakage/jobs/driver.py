@@ -51,12 +51,11 @@ from lm_eval_leakage.jobs.manifest import (
     with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
-from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
+from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, read_looks
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
 from lm_eval_leakage.results.formatting import about, count, duration, whole_percent
-from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -308,7 +307,7 @@ class _Session:
         return planner.table(planned, self.prepared.impossible), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
-        """The tasks for which the first of two stages finds strong evidence, or excludes what has to be excluded; None
+        """The tasks for which the first of two stages finds clear evidence, or excludes what has to be excluded; None
         if there is no first stage to be done. What it finds otherwise is not told, and its answers are used by the
         second stage."""
         prepared, folder = self.prepared, self.folder
@@ -321,11 +320,11 @@ class _Session:
         self.up_to_date(units, early)
         if left := folder.left(units):
             aim = f"the exclusion of {whole_percent(prepared.plan.detect)} seen {DETECT_TIMES} times"
-            self.say(f"\nfirst stage, {FEWEST_DRAWN} questions: strong evidence ends it, or {aim}")
+            self.say(f"\nfirst stage, {FEWEST_DRAWN} questions: clear evidence ends it, or {aim}")
             self.carry_out(self.inline(early, left), left, Progress(units, left))
         found = conclude(prepared.plan, prepared, folder, {}, keep=False)
         rows = [row for annotation in found.annotations for row in annotation.rows]
-        decided = {row.task for row in rows if row.verdict.word in (STRONG_EVIDENCE, NONE_FOUND)}
+        decided = {row.task for row in rows if ends_first_stage(row.verdict)}
         undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
         set_apart(folder, prepared.plan, undecided, undecided)
         return frozenset(staged & decided)

@@ -5,7 +5,7 @@ Verdicts are told at the level of their look. Who asks 100 questions, then 300, 
 alarm, so the looks at one benchmark by one model share one error, as those of a seal do (`stats.looks`): each has a
 level of its own, and the p-value is adjusted for it before those that are shown together are adjusted by Holm's
 method. The same questions asked again are the same look, at its own level. A first stage of fewer questions is no
-look: it ends with strong evidence, whose level is taken off the look's (Haybittle and Peto), or with an upper bound of
+look: it ends with evidence at a tenth of the look's level, which is taken off the whole's, or with an upper bound of
 the share of seen questions that excludes what has to be excluded; all such bounds of a benchmark share one error, too.
 A model is known by what its answers depend on, a benchmark by a digest of all its rows; runs that do not say which
 model they are of have looks of their own.
@@ -56,14 +56,14 @@ from lm_eval_leakage.results.verdict_words import (
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
     NO_VERDICT,
+    NONE_FOUND,
     STRONG_EVIDENCE,
-    STRONG_LEVEL,
     WORDS,
     DataVerdict,
     not_judged,
 )
 from lm_eval_leakage.results.verdicts import Calibrating
-from lm_eval_leakage.stats.looks import Look, as_record, look_of, numbered_alone
+from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, as_record, look_of, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.texts import as_json, visible
 
@@ -174,8 +174,13 @@ def _at_look(row: Row, planned: CheckedModel, looks: dict[str, Look]) -> Row:
     last = max(own, key=lambda look: look.number)
     spent = last.share / last.alpha
     if any(planned.covers(task, row) for task in planned.staged):
-        spent *= 1 - STRONG_LEVEL / EVIDENCE_LEVEL
+        spent *= 1 - FIRST_STAGE
     return replace(row, verdict=replace(row.verdict, look=last.number, spent=spent))
+
+
+def ends_first_stage(verdict: DataVerdict) -> bool:
+    """Where fewer questions are asked first: whether they are enough."""
+    return verdict.word == NONE_FOUND or verdict.deciding_pvalue <= EVIDENCE_LEVEL * FIRST_STAGE / (1 - FIRST_STAGE)
 
 
 HTML_HEADS = ("model", "task", "verdict", "why", "figures")

@@ -29,6 +29,7 @@ from lm_eval_leakage.stats.pooling import NAN
 
 USUAL_ALPHA = 0.01  # a false claim harms somebody; one in 100 benchmarks may make any at all, in its whole life
 MOST_PLACES = 100_000_000  # questions of a file
+FIRST_STAGE = 0.1  # of a look's error, what a first stage of fewer questions may spend
 STRONGER = 100  # times below the level, evidence is strong, as 0.0001 is to 0.01 in a single verdict
 
 

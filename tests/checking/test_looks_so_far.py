@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, read_looks
+from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, ends_first_stage, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.result_types import Provenance
-from lm_eval_leakage.results.verdict_words import EVIDENCE, EVIDENCE_LEVEL, INCONCLUSIVE, STRONG_EVIDENCE, STRONG_LEVEL
+from lm_eval_leakage.results.verdict_words import EVIDENCE, INCONCLUSIVE, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict
@@ -113,16 +114,16 @@ def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
 
 
 def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path: Path) -> None:
-    """Bonferroni: strong evidence at the first stage, or evidence by all questions."""
+    """Bonferroni: evidence at a tenth of the level by the first stage, or evidence by all questions."""
     plan = replace(planned("mmlu"), staged=frozenset({"mmlu"}))
     (one,) = looked(tmp_path, plan, row(verdict=verdict(0.2), provenance=TOLD))
-    first_stage = one.level * STRONG_LEVEL / EVIDENCE_LEVEL
-    assert one.level < 0.01 * SPENT[1]
-    assert 0.99 * 0.01 * SPENT[1] < one.level + first_stage <= 0.01 * SPENT[1]
-    (strong,) = looked(tmp_path, plan, row(verdict=verdict(0.99 * first_stage), provenance=TOLD))
-    assert strong.word == STRONG_EVIDENCE
-    (other,) = looked(tmp_path, plan, row(verdict=verdict(1.01 * first_stage), provenance=TOLD))
-    assert other.word == EVIDENCE
+    assert not ends_first_stage(one)
+    first_stage = 0.01 * SPENT[1] - one.level
+    assert first_stage == pytest.approx(0.1 * 0.01 * SPENT[1])
+    for share, word in ((0.99, EVIDENCE), (1.01, EVIDENCE), (0.01, STRONG_EVIDENCE)):
+        (found,) = looked(tmp_path, plan, row(verdict=verdict(share * first_stage), provenance=TOLD))
+        assert (found.word, ends_first_stage(found)) == (word, share < 1)
+    assert not ends_first_stage(replace(one, tested=replace(one.tested, pvalue=math.nan)))
 
 
 def test_looks_and_verdicts_that_are_shown_together_are_both_adjusted_for(tmp_path: Path) -> None:

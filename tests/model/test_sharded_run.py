@@ -1,4 +1,5 @@
-"""One run as several processes of the real command line."""
+"""One run as several processes of the real command line; that their rows are those of one process is tested in
+`tests/harness/test_run_shards.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Typed = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`whole` and `shards`, each with what it took several processes to do."""
+    """The folder of what several processes did."""
     place = tmp_path_factory.mktemp("tasks")
     write_task(
         place, "capitals", rows("capitals"), **LETTERED, more=SHAPE.format(examples="train"), train=rows("train")
@@ -31,12 +32,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ["--model", "hf", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
     options += ["--include_path", str(place), "--tasks", "capitals,capitals_leakage_perm", "--limit", "3"]
     options += ["--log_samples"]
-    done("run", *options, "--output_path", str(place / "whole"))
     for index in range(N_SHARDS):
         shard = f"shard={index}/{N_SHARDS}"
-        printed = done("run", *options, "--output_path", str(place / "shards"), "--metadata", shard)
+        printed = done("run", *options, "--output_path", str(place / "out"), "--metadata", shard)
         assert f"this run is shard {index}/2: its tables are of {4 - 2 * index} of 6 questions" in printed
-    return place
+    return place / "out"
 
 
 def done(*arguments: str) -> str:
@@ -47,14 +47,13 @@ def done(*arguments: str) -> str:
     return ended.stdout + ended.stderr
 
 
-def test_the_rows_of_processes_that_did_a_shard_each_are_those_of_one_process(runs: Path, typed: Typed) -> None:  # noqa: F811
-    told = [typed("annotate", runs / name, "--dry_run", "--format", "json") for name in ("whole", "shards")]
-    assert told[0] == told[1]
-    assert (told[0][0], '"n_joined": 3' in told[0][1]) == (0, True)
+def test_shards_are_a_whole_run_together(runs: Path, typed: Typed) -> None:  # noqa: F811
+    code, out, _ = typed("annotate", runs, "--dry_run", "--format", "json")
+    assert (code, '"n_joined": 3' in out) == (0, True)
 
 
 def test_an_incomplete_set_is_named_and_not_judged(runs: Path, typed: Typed) -> None:  # noqa: F811
-    (first, _) = sorted((runs / "shards").rglob("results_*.json"))
+    (first, _) = sorted(runs.rglob("results_*.json"))
     code, _, err = typed("annotate", first, "--dry_run", "--fail-on", "verdict>=evidence")
     assert code == 2
     assert "capitals: shard 1/2 is missing: 2 of 3 questions are here" in err

@@ -28,8 +28,8 @@ LONG = "organisation/" + "a-very-long-name-" * 4
 def two_models() -> list[Annotation]:
     """Every part of a page, twice: verdicts of each kind, groups, choice confusion, other detectors, problems."""
     orders = OrderAnswers((), "written", control=(-10.0, *[-9.0] * 3, *[-12.0] * 20))
-    found = [audited(i, rank=1 + i % 4, margin=3.0 - i % 4, orders=orders) for i in range(48)]
-    found += [audited(i, rank=1 + i % 4, benchmark="t1") for i in range(48, 96)]
+    found = [audited(i, rank=1 + i % 4, margin=3.0 - i % 4, orders=orders) for i in range(12)]
+    found += [audited(i, rank=1 + i % 4, benchmark="t1") for i in range(12, 24)]
     arms = {"accuracy_original": Estimate(0.4, 0.02, 0.36, 0.44), "accuracy_generalized": HALF}
     other = DetectorValue("published_rotation", "flagged_rate", 9, HALF, 0.25, 0.5)
     rows = [row(f"t{i}", verdict=verdict, **arms) for i, verdict in enumerate(OF_WORD.values())]
