@@ -6,7 +6,8 @@ Scores of 24 orders (of 6 against a control form, the one that finds less, whose
 drawn from a normal distribution; seen questions have their published order as `SEEN_RANKS` says. A row has the share
 of runs with evidence, at each look and at any: each look tested at .01 anew; at the level of the look, as `check` does
 it; by an e-value of 100; and in two stages, as `check` draws many questions: evidence at a tenth of the level by the
-first size, or evidence by the last one. Against a control form, what is natural differs between runs as `USUAL_SPREAD` says.
+first size, or evidence by the last one. Against a control form, what is natural differs between runs as `USUAL_SPREAD`
+says.
 """
 
 from __future__ import annotations
