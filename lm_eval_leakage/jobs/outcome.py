@@ -155,14 +155,15 @@ def _asked(planned: CheckedModel) -> Iterator[tuple[str, Look]]:
 
 
 def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> str:
-    """Of which questions were tested, and by what: with another reference, or other unseen questions, their p-value is
-    another one."""
+    """Of which questions were tested, and by what: with another reference, other unseen questions or in other layouts,
+    their p-value is another one."""
     basis, texts = verdict.basis, verdict.texts
     unseen = "" if texts is None else f"{texts.n_unseen} {texts.mean:.4g}"
     digest = blake2b(f"{basis}{unseen}".encode(), digest_size=8)
     asked = {one.doc_hash: one.orders for one in questions if one.orders is not None}
     for name, orders in sorted(asked.items()):
-        digest.update(json.dumps([name, orders.reference if basis == BY_REFERENCE else ()]).encode())
+        reference = orders.reference if basis == BY_REFERENCE else ()
+        digest.update(json.dumps([name, reference, *orders.layouts]).encode())
     return digest.hexdigest()
 
 

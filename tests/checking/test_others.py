@@ -85,6 +85,7 @@ def test_drawn_orders_are_asked_in_every_layout_unless_others_are_given(
     given = {"tasks": str(written(tmp_path, questions(60), "drawn.jsonl")), "orders": "random: its README"}
     assert checked(tmp_path, **given).verdicts[0].verdict == "strong evidence"
     assert checked(tmp_path, out="one", **given, metadata=ONE_LAYOUT).verdicts[0].verdict == "none found"
+    assert checked(tmp_path, **given, metadata=ONE_LAYOUT).verdicts[0].look == 2
     asked = [text for text in fakes.asked if text[0].startswith("{")]
     assert len(asked) == 60 * IN_EVERY_LAYOUT
     assert checked(tmp_path, **given, budget=240, dry_run=True).plan.steps[0].n_requests <= 240

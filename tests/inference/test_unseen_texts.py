@@ -139,7 +139,9 @@ def test_a_classifier_tells_topics_apart_and_a_few_other_questions_not() -> None
     rng = np.random.default_rng(3)
     assert classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))) == 1 / (1 + PERMUTATIONS)
     mixed = texts(40, rng, slice(0, 150)) + texts(3, rng, slice(150, None))
-    assert classified(mixed, texts(40, rng, slice(0, 150))) > APART_AT
+    others = texts(40, rng, slice(0, 150))
+    assert classified(mixed, others) > APART_AT
+    assert classified(mixed[::-1], others[::-1]) == classified(mixed, others)
 
 
 def test_what_others_say_of_a_row_is_a_ridge_regression_without_it() -> None:
