@@ -80,12 +80,16 @@ class AuditDesign:
         return [row for row in self._sampled if self._n_orders(row) > 1]
 
     @cached_property
+    def n_orders(self) -> int:
+        """Of a usual question that counts in a verdict; 0 if none does."""
+        return median_low(map(self._n_orders, self._known)) if self._known else 0
+
+    @cached_property
     def n_enough(self) -> int | None:
         """How many questions probably find what is to be found; None if no number does, as where none counts."""
         if not self._known:
             return None
-        n_orders = median_low(map(self._n_orders, self._known))
-        n = usually_needed(self.basis, n_orders, self._plan.detect, self._level, n_layouts=self.n_layouts)
+        n = usually_needed(self.basis, self.n_orders, self._plan.detect, self._level, n_layouts=self.n_layouts)
         return None if n is None else rounded_up(n * len(self._sampled) / len(self._known))
 
     def _n_orders(self, row: PlacedRow) -> int:
@@ -109,8 +113,7 @@ class AuditDesign:
         budget = self._plan.budget or 0
         if not self._known:
             raise ValueError("none of its questions counts in a verdict, so that a budget would be spent for nothing")
-        most = median_low(map(self._n_orders, self._known))  # such as 2 with two options
-        numbers = sorted({min(n, most) for n in ORDERS_WITHIN})
+        numbers = sorted({min(n, self.n_orders) for n in ORDERS_WITHIN})  # such as 2 with two options
         costs = {n: sum(self._cost(row, n) for row in self._known) / len(self._known) for n in numbers}
         able = [self._finding(n, cost) for n, cost in costs.items() if budget >= FEWEST_JUDGED * cost]
         if not able:

@@ -278,7 +278,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
-        seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
+        seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
         return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
@@ -376,7 +376,7 @@ def _too_little(verdict: DataVerdict) -> str:
         if told == wanted:
             told, wanted = percent(share, 1), percent(verdict.detect, 1)
         told = f"up to {told} of the questions"
-    seen = f"been seen {DETECT_TIMES} times{_layouts_of_seen(verdict).rstrip(',')}"
+    seen = f"been seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
     return f"{told} may have {seen}, and the aim was to exclude {wanted}"
 
 
@@ -437,7 +437,7 @@ def in_families(n_units: int) -> str:
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
     """In which the questions were seen of which a sentence says how many they may be."""
-    return ", each in one of six layouts," if verdict.layouts else " as the audit shows them"
+    return ", each in one of six layouts" if verdict.layouts else " as the audit shows them"
 
 
 CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"

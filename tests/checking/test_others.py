@@ -96,6 +96,16 @@ def test_drawn_orders_are_asked_in_every_layout_unless_others_are_given(
     assert len({plan.plan.steps[1].n_requests for plan in plans}) == 1
 
 
+def test_two_options_in_drawn_orders_are_asked_in_one_layout(tmp_path: Path) -> None:
+    """Each layout prefers one or the other, so that several would leave ties."""
+    file = written(tmp_path, questions(60, n_options=2), "two.jsonl")
+    plans = (
+        checked(tmp_path, tasks=str(file), orders="random: its README", metadata=more, dry_run=True)
+        for more in ({}, ONE_LAYOUT)
+    )
+    assert {plan.plan.steps[1].n_requests for plan in plans} == {60 * 2}
+
+
 def test_unseen_questions_are_asked_in_the_layouts_of_the_benchmark(tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(40, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, orders="random: its README", unseen=unseen)

@@ -31,6 +31,8 @@ from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.unseen_texts import TextTest
 from tests.report.made import UNDECIDED, row, verdict
 
+LAYOUTS_OF_SEEN = ", each in one of six layouts"
+
 
 def short_sentence(found: DataVerdict) -> str:
     return in_words(found, short=True)
@@ -226,3 +228,17 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None
     assert f"Its accuracy is 0.50 ± 0.05; {least}." in bounded.citation.replace("\u00a0", " ")
     for other in (verdict(0.003, at_most=found.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
         assert figures(told_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith("Accuracy 0.50 ± 0.05.")
+
+
+@pytest.mark.parametrize(
+    ("layouts", "how"), [((), " as the audit shows them"), (("audited", "json"), LAYOUTS_OF_SEEN)]
+)
+def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[str, ...], how: str) -> None:
+    told = verdict(0.2, at_most=((1, 0.4), (3, 0.2)), layouts=layouts)
+    assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in told.reason
+    little = replace(told, at_most=((3, 0.4),))
+    assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in little.reason
+    assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in in_words(
+        little, short=True
+    ).replace("\xa0", " ")
+    assert f"At most 20 % of the questions were seen 3 times{how}, " in in_words(told, short=True).replace("\xa0", " ")
