@@ -336,8 +336,9 @@ def scores_in_words(verdict: DataVerdict) -> str:
     begins = f"p ≤ {pvalue(verdict.level)}"
     if not math.isnan(verdict.threshold):
         begins += f", which is a difference of about {number(verdict.threshold, 2)} from each control form"
+    over = f" over {len(verdict.layouts)} layouts" if verdict.layouts else ""
     return (
-        f"Mean score of the published orders, in standard deviations, where 0 is that of a drawn order: {told}; "
+        f"Mean score of the published orders{over}, in standard deviations, where 0 is that of a drawn order: {told}; "
         f"evidence begins at {begins}."
     )
 

@@ -25,6 +25,7 @@ from lm_eval_leakage.results.verdict_words import (
     DataVerdict,
     in_words,
     not_judged,
+    scores_in_words,
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
@@ -242,3 +243,6 @@ def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[st
         little, short=True
     ).replace("\xa0", " ")
     assert f"At most 20 % of the questions were seen 3 times{how}, " in in_words(told, short=True).replace("\xa0", " ")
+    over = " over 2 layouts" if layouts else ""
+    scored = scores_in_words(replace(told, scores=(0.1, 0.2, 0.3)))
+    assert scored.startswith(f"Mean score of the published orders{over}, in standard deviations")
