@@ -53,9 +53,9 @@ from lm_eval_leakage.jobs.manifest import (
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, read_looks
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
-from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
-from lm_eval_leakage.results.formatting import about, count, duration, whole_percent
+from lm_eval_leakage.results.formatting import about, count, counted, duration, whole_percent
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -252,7 +252,7 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     if (decided := session.decided_early(planned)) is not None:
         shown, planned = session.planned(units, decided)
         if decided:
-            say(f"decided by {FEWEST_DRAWN} questions: {', '.join(sorted(decided))}\n\n{shown.as_text}")
+            say(f"decided by {_sizes(planned, decided)}\n\n{shown.as_text}")
     remarks = session.up_to_date(units, planned)
     left = folder.left(units)
     chosen = session.inline(planned, left) if plan.is_here else _engine(plan, session, len(units), len(left))
@@ -270,6 +270,12 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
         folder.tidy()
     failed = {attempt.unit: attempt for attempt in progress.failed}
     return replace(conclude(plan, prepared, folder, failed, remarks), plan=shown)
+
+
+def _sizes(planned: Planned, tasks: Collection[str]) -> str:
+    """How many questions of each task have their orders asked: "200 questions of arc_easy, 400 questions of mmlu"."""
+    sizes = {unit.task: step.n_questions for unit, step in planned.items() if unit.kind == FIRST_AUDIT}
+    return ", ".join(f"{counted(sizes[task], 'question')} of {task}" for task in sorted(tasks))
 
 
 def _engine(plan: Plan, session: _Session, n_units: int, n_left: int) -> CampaignEngine:
@@ -320,7 +326,7 @@ class _Session:
         self.up_to_date(units, early)
         if left := folder.left(units):
             aim = f"the exclusion of {whole_percent(prepared.plan.detect)} seen {DETECT_TIMES} times"
-            self.say(f"\nfirst stage, {FEWEST_DRAWN} questions: clear evidence ends it, or {aim}")
+            self.say(f"\nfirst stage, {_sizes(early, staged)}: clear evidence ends it, or {aim}")
             self.carry_out(self.inline(early, left), left, Progress(units, left))
         found = conclude(prepared.plan, prepared, folder, {}, keep=False)
         rows = [row for annotation in found.annotations for row in annotation.rows]

@@ -39,7 +39,7 @@ from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
-from lm_eval_leakage.results.formatting import DASH, about, count, counted, whole_percent
+from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
@@ -65,7 +65,8 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
-STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages, of which the first has `FEWEST_DRAWN`
+STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages
+FIRST_PART = 1 / 3  # of them in the first stage, at least `FEWEST_DRAWN`: about three in four clean models take no more
 HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
@@ -514,8 +515,9 @@ class _PlannedTask:
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         n = self.plan.questions
         if n == ENOUGH:
-            is_early = self.name in self.planner.early
-            n = FEWEST_DRAWN if is_early else max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
+            n = max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
+            if self.name in self.planner.early:
+                n = max(FEWEST_DRAWN, rounded_up(min(n, self.n_questions) * FIRST_PART))
         return drawn_once(rows, None if n is None else int(n), self.plan.seed)
 
     @property

@@ -48,13 +48,14 @@ def test_what_is_found_or_excluded_at_once_is_asked_no_further_and_the_rest_of_t
     told: list[str] = []
     found = checked(tmp_path, say=told.append, detect=0.25, seed=1)
     assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (word, 200, FEWEST_DRAWN)
-    assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions: quiz") for line in told)
+    assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions of quiz\n") for line in told)
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
     n_asked = len(fakes.asked)
     assert (checked(tmp_path, detect=0.25, seed=1).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
     assert verify(found.folder).found == ()
-    stricter = checked(tmp_path, detect=0.18, seed=1)  # which the first stage cannot exclude
-    assert (questions_asked(stricter) > FEWEST_DRAWN) != is_seen
+    stricter = checked(tmp_path, detect=0.18, seed=1)  # of which a first stage is a third, that cannot exclude it
+    assert FEWEST_DRAWN < questions_asked(stricter)
+    assert (questions_asked(stricter) > STAGED_FROM) != is_seen
 
 
 def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_again(
