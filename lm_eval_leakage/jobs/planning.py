@@ -66,7 +66,7 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages
-FIRST_PART = 1 / 3  # of them in the first stage, at least `FEWEST_DRAWN`: about three in four clean models take no more
+FIRST_PART = 1 / 3  # of them in the first stage, at least `FEWEST_DRAWN`: enough for about three in four clean models
 HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
