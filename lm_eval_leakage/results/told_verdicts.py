@@ -166,7 +166,8 @@ def worth(row: Row) -> str:
     if clean := columns.ACCURACY_CLEAN.of(row):
         added = columns.INFLATION.of(row)
         ends = f"{number(clean.low, 2)} to {number(clean.high, 2)}"
-        return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {number(added.value, 2)}"
+        adds = number(added.value, 2) if round(added.value, 2) > 0 else "nothing measurable"
+        return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {adds}"
     share = _seen_at_most(row.verdict)
     least = row.accuracy.value - highest(row.accuracy.value, share)
     if not least > 0:

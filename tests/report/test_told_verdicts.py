@@ -223,6 +223,9 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None
     found = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
     estimated = told_verdict(row(verdict=found))
     assert "Accuracy 0.50 ± 0.05; about 0.40 (0.30 to 0.50) without leakage, which adds 0.10." in figures(estimated)
+    for none in (0.004, -0.2):
+        estimated = told_verdict(row(verdict=found, inflation=Estimate(none, 0.05, none - 0.1, none + 0.1)))
+        assert "without leakage, which adds nothing measurable." in figures(estimated)
     bounded = told_verdict(row(verdict=found, **NOT_ESTIMATED))
     least = "at least 0.33 without leakage if no more than 25 % of the questions were seen"
     assert figures(bounded).endswith(f"Accuracy 0.50 ± 0.05; {least}.")
