@@ -149,6 +149,16 @@ def test_after_a_kill_values_are_those_of_an_undisturbed_run(
     assert len(named.made[-1].asked) == N_REQUESTS - n_before // 50 * 50
 
 
+def test_what_was_asked_about_fewer_questions_is_not_asked_again(named, questions_file, tmp_path, monkeypatch) -> None:
+    """Although nearly everything that is computed together lacks an answer."""
+    monkeypatch.setattr("lm_eval.api.registry.get_model", lambda name: Rounding)
+    docs = [doc | {"question": f"{number}: {doc['question']}"} for number in range(3) for doc in DOCS]
+    for some in (docs[::3], docs):
+        run(questions_file(some), tmp_path / "out")
+    first, then = (made.asked for made in named.made[-2:])
+    assert len(first) + len(then) == len({*first, *then}) == len(docs) / len(DOCS) * N_REQUESTS
+
+
 def test_with_a_file_as_output_path_answers_are_saved_next_to_it(named, questions_file, tmp_path) -> None:
     run(questions_file([GOOD]), tmp_path / "results.json")
     assert list((tmp_path / "leakage_answers").glob("*.sqlite"))

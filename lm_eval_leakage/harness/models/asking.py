@@ -188,6 +188,7 @@ def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]
 
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
 FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
+INTERRUPTED = 2  # portions that a killed run may have left half answered: one, and what was not stored of another
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 STAND_INS: Mapping[str, tuple[Any, ...]] = {  # dummy requests for a rank that has none of its own
     "loglikelihood": ("Skipped", " question"),
@@ -262,7 +263,8 @@ class BackendAnswers:
 
     def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
         """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
-        what it computes together, all of that is asked again of which an answer is missing."""
+        what it computes together, all of that is asked again of which an answer is missing. Not where that is so of
+        more than an interruption leaves: fewer questions were asked before, as in a first stage."""
         missing = [key for key in self._asked if key not in found]
         together = getattr(self.model, "computed_together", None)
         if not missing or together is None or not self._is_alone or self.method != "loglikelihood":
@@ -270,6 +272,8 @@ class BackendAnswers:
         keys = [*self._asked]
         portions = [keys[some] for some in together([*self._asked.values()])]
         portions = [portion for portion in portions if not found.keys() >= set(portion)]
+        if sum(not found.keys().isdisjoint(portion) for portion in portions) > INTERRUPTED:
+            return missing, False
         whole = [*chain.from_iterable(portions)]
         return whole, [whole[some] for some in together(self._requests(whole))] == portions
 
