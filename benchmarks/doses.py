@@ -33,7 +33,7 @@ from lm_eval_leakage.questions.rendering import LAYOUTS
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS, SEEN_TIMES
-from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, averaged, standard_scores
+from lm_eval_leakage.stats.order_sum import averaged, standard_scores, usual_spread
 from lm_eval_leakage.stats.unseen_texts import ScoredText, more_predictable, text_scores
 
 N_ASKED, SHARE, SHARE_WRITTEN, DRAWS, LEVEL = 200, 0.1, 0.5, 4_000, 0.01
@@ -79,7 +79,9 @@ def power(scores: np.ndarray, seen: Sequence[int], rng: np.random.Generator) -> 
     return float((drawn + _unseen(weights, N_ASKED - n_seen, rng).sum(axis=1) > critical).mean())
 
 
-def power_with_controls(by_form: Sequence[np.ndarray], seen: Sequence[int], rng: np.random.Generator) -> float:
+def power_with_controls(
+    by_form: Sequence[np.ndarray], seen: Sequence[int], spread: float, rng: np.random.Generator
+) -> float:
     """Of the sums of both differences, with what may be natural."""
     n_seen = round(SHARE_WRITTEN * N_ASKED)
     taken = rng.choice(seen, size=(DRAWS, n_seen))
@@ -87,7 +89,7 @@ def power_with_controls(by_form: Sequence[np.ndarray], seen: Sequence[int], rng:
     others = rng.integers(len(by_form[0]), size=size), rng.integers(by_form[0].shape[1], size=size)
     is_found = np.ones(DRAWS, dtype=bool)
     for scores in by_form:
-        critical = BEYOND * math.hypot(math.sqrt(N_ASKED * scores.var()), N_ASKED * USUAL_SPREAD)
+        critical = BEYOND * math.hypot(math.sqrt(N_ASKED * scores.var()), N_ASKED * spread)
         is_found &= scores[taken, 0].sum(axis=1) + scores[others].sum(axis=1) > critical
     return float(is_found.mean())
 
@@ -116,8 +118,10 @@ def table(folder: Path) -> None:
             own = np.flatnonzero((found["dose"] == dose) & ((found["layout"] == layout) | (layout == "all")))
             means = [told(by["orders"][own, 0]) for by in scores.values()]
             drawn = ", ".join(f"{power(by['orders'], own, rng):.2f}" for by in scores.values())
-            forms = ([by[form] for form in CONTROL_FORMS] for by in scores.values())
-            written = ", ".join(f"{power_with_controls(by, own, rng):.2f}" for by in forms)
+            forms = (
+                ([by[form] for form in CONTROL_FORMS], usual_spread(len(ASKED[how]))) for how, by in scores.items()
+            )
+            written = ", ".join(f"{power_with_controls(by, own, spread, rng):.2f}" for by, spread in forms)
             of_text = told((text[own] - never.mean()) / never.std(ddof=1))
             print(f"| {dose} | {layout} | {len(own)} | {' | '.join([*means, drawn, written, of_text])} |")
     for how, by_kind in scores.items():

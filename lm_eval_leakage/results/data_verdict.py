@@ -72,7 +72,6 @@ from lm_eval_leakage.stats.order_power import (
     seen_at_most,
 )
 from lm_eval_leakage.stats.order_sum import (
-    USUAL_SPREAD,
     NaturalPart,
     OrderRatio,
     Weigh,
@@ -82,6 +81,7 @@ from lm_eval_leakage.stats.order_sum import (
     order_ratio,
     order_sum,
     standard_scores,
+    usual_spread,
 )
 from lm_eval_leakage.stats.pooling import Floats, Verdicts
 from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, best_bound, hits_of
@@ -205,7 +205,7 @@ def _tested(
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == BY_CONTROL:
         is_usual = all(one.answers.orders != PATTERNED_ORDERS for one in scored)
-        naturals = expected(natural, len(kinds), is_usual=is_usual)
+        naturals = expected(natural, len(kinds), usual_spread(n_layouts), is_usual=is_usual)
     priors = None if equally else [one.prior for one in scored]
     tests, powers = [], []
     for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):
@@ -268,7 +268,7 @@ def _usual_powers(basis: str, n_orders: int, n: int, n_layouts: int) -> list[Ord
     drawn = rng.normal(size=(n, n_orders))
     size = 1.0 if basis == BY_ORDERS else USUAL_DEVIATION
     scores = [size * (own - own.mean()) / own.std() for own in drawn]
-    spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
+    spread = usual_spread(n_layouts) if basis == BY_CONTROL else 0.0
     return [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, n_layouts=n_layouts) for kind in kinds]
 
 

@@ -16,7 +16,7 @@ s / variance of the question's scores), so that the mean score of published orde
 differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the sum of n
 scores then has n x spread as a further standard deviation, which no number of questions makes smaller. On clean
 benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and their spread
-beyond sampling error is `USUAL_SPREAD` at most. Questions of the same kind that the model cannot have seen measure it
+beyond sampling error is `usual_spread` at most. Questions of the same kind that the model cannot have seen measure it
 for one benchmark and one model; both are averaged with the inverse squares of their errors as weights, as for a normal
 distribution. Where a benchmark is unlike those that were tried, the unseen questions alone count. Where not every
 order was as likely to be published (a builder may like one place for the right option), a question's prior has their
@@ -49,7 +49,7 @@ from scipy.special import logsumexp, softmax
 
 from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail, smallest
 
-USUAL_SPREAD = 0.05  # standard deviations of a question's scores
+USUAL_SPREAD, SPREAD_IN_SEVERAL = 0.05, 0.06  # standard deviations of a question's scores, in one layout or several
 CONTRADICTION = 3.0  # standard errors between unseen questions and the usual spread, from which a benchmark is unlike
 
 
@@ -65,20 +65,27 @@ class NaturalPart:
     errors: tuple[float, ...]
 
 
-def expected(natural: NaturalPart | None, n_forms: int, *, is_usual: bool = True) -> list[tuple[float, float]]:
+def usual_spread(n_layouts: int) -> float:
+    """Of clean benchmarks whose orders are asked in so many layouts. Several share what is natural, and less of what
+    is by chance, so that a natural preference is larger in the standard deviations of their combination."""
+    return USUAL_SPREAD if n_layouts == 1 else SPREAD_IN_SEVERAL
+
+
+def expected(natural: NaturalPart | None, n_forms: int, spread: float, *, is_usual: bool) -> list[tuple[float, float]]:
     """Mean, at least 0, and standard deviation by each control form.
 
-    is_usual: whether the benchmark is like those from which `USUAL_SPREAD` comes
+    spread: of benchmarks in general; is_usual: whether this one is like those from which it comes
     """
     if natural is None:
-        return [(0.0, USUAL_SPREAD)] * n_forms
-    return [_updated(mean, error, is_usual) for mean, error in zip(natural.means, natural.errors, strict=True)]
+        return [(0.0, spread)] * n_forms
+    found = zip(natural.means, natural.errors, strict=True)
+    return [_updated(mean, error, spread, is_usual) for mean, error in found]
 
 
-def _updated(mean: float, error: float, is_usual: bool) -> tuple[float, float]:
-    if not is_usual or abs(mean) > CONTRADICTION * math.hypot(error, USUAL_SPREAD):
+def _updated(mean: float, error: float, spread: float, is_usual: bool) -> tuple[float, float]:
+    if not is_usual or abs(mean) > CONTRADICTION * math.hypot(error, spread):
         return max(0.0, mean), error
-    usual, own = USUAL_SPREAD**-2, error**-2
+    usual, own = spread**-2, error**-2
     return max(0.0, mean * own / (usual + own)), (usual + own) ** -0.5
 
 

@@ -623,6 +623,13 @@ def test_what_is_usual_and_what_unseen_questions_show_are_weighed_by_their_error
     assert data_verdict(asked, unseen).natural == pytest.approx(natural)
 
 
+def test_more_may_be_natural_in_several_layouts() -> None:
+    asked = in_forms(40, 1, 0, 0)
+    in_several = [replace(one, layouts=("audited", "json")) for one in asked]
+    assert (data_verdict(asked).natural, data_verdict(in_several).natural) == ((0.0, 0.05), (0.0, 0.06))
+    assert [data_verdict(own).power[0].deviation for own in (asked, in_several)] == pytest.approx([2.0, 2.4])
+
+
 # ---------------------------------------------------------------------- texts beside those of unseen questions
 
 
