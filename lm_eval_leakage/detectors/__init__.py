@@ -52,6 +52,10 @@ class Probe(ABC):
         the other."""
         return (AUDITED,)
 
+    def in_brief(self) -> Probe:
+        """The probe for questions that count in no verdict."""
+        return self
+
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
         """The probe with access to all questions of the benchmark, for probes that need other questions too."""
         return self

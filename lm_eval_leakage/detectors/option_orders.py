@@ -16,7 +16,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import factorial, prod
 from typing import TYPE_CHECKING, ClassVar
@@ -39,6 +39,7 @@ LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, CSV_ROW), EVERY: LAYOUTS}
 IN_EVERY_LAYOUT = 15  # orders: four times as many are 2.5 times the 24 of one layout
 CONTROL_CONTEXT = "Question:"
 MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
+USUAL_ORDERS = {AUDITED: 1.0, MIXED: MOST_COMPARED, EVERY: IN_EVERY_LAYOUT}  # a share or a count
 FOUR_OPTIONS_ORDERS = 24
 PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
 
@@ -96,6 +97,9 @@ class OptionOrders(Probe):
     @property
     def asked_layouts(self) -> tuple[str, ...]:
         return LAYOUT_SETS[self.layouts]
+
+    def in_brief(self) -> OptionOrders:
+        return replace(self, layouts=AUDITED, orders=self.orders or USUAL_ORDERS[self.layouts])
 
     @property
     def asks_orders(self) -> bool:
@@ -156,10 +160,9 @@ class OptionOrders(Probe):
         return list(_every_order(pattern, moved, len(options)))
 
     def _wanted(self, n_distinct: int) -> int:
-        usual = {AUDITED: n_distinct, MIXED: MOST_COMPARED, EVERY: IN_EVERY_LAYOUT}
-        wanted: int | float = usual[self.layouts]
-        if self.orders is not None:
-            wanted = 0.5 if isinstance(self.orders, str) else self.orders
+        wanted = USUAL_ORDERS[self.layouts] if self.orders is None else self.orders
+        if isinstance(wanted, str):
+            wanted = 0.5
         if isinstance(wanted, float):
             wanted = max(2, round(wanted * n_distinct))
         return min(wanted, n_distinct, self.max_orders)

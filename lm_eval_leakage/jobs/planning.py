@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
-from lm_eval_leakage.detectors.option_orders import EVERY
+from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS
 from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
@@ -35,7 +35,7 @@ from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
-from lm_eval_leakage.questions.rendering import whole_text
+from lm_eval_leakage.questions.rendering import AUDITED, whole_text
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
@@ -66,7 +66,7 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 N_QUESTIONS = 300  # where no number is enough
 FEWEST_DRAWN = 200  # where fewer would be enough for a verdict: an accuracy needs more
 STAGED_FROM = 2 * FEWEST_DRAWN  # questions; so many are drawn in two stages
-FIRST_PART = 1 / 3  # of them in the first stage, at least `FEWEST_DRAWN`: enough for about three in four clean models
+FIRST_PART = 0.28  # of them in the first stage, at least `FEWEST_DRAWN`: enough for about two in three clean models
 HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
 
@@ -116,6 +116,12 @@ class PresentRuns:
     runs: tuple[PresentRun, ...] = ()
     others: tuple[str, ...] = ()
     n_unknown: int = 0
+
+    @property
+    def layouts(self) -> str:
+        """In which the newest audit of option orders asked them: a reference is only compared in the same."""
+        names = [name for run in self.runs for name in sorted(run.detectors.get(FIRST_AUDIT, ()))]
+        return next((own for own in LAYOUT_SETS if f"layouts={own}" in names[-1]), AUDITED) if names else EVERY
 
     def known_in(self, loaded: LoadedTask) -> PresentRuns:
         """With what other tools asked as questions of this task. Not of a group, whose members these do not name."""
@@ -463,35 +469,38 @@ class _PlannedTask:
         self.base = self._loaded(name)
         if not isinstance(self.base, str):
             self.given = self.given.known_in(self.base)
-        self.orders = self._audit_of_orders()
+        self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
+        self.orders, self.design = self._asked_in(self._layouts)
         if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
             raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")
-        self.design = self._designed()
-        if self.design is not None and self.is_exact and self.design.n_orders > 2 and self._may_choose_layouts:
-            self.orders = self._audit_of_orders(layouts=EVERY)
-            self.design = self._designed()
-        self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
+        if self._layouts and self.design is not None and self.design.n_orders <= 2:
+            self.orders, self.design = self._asked_in({})
         self.chosen = self._chosen()
         if self.plan.budget is not None and self.design is not None:
-            self.orders = self._audit_of_orders(orders=self.design.within.n_orders)
+            self.of_orders = {"orders": self.design.within.n_orders}
+            self.orders = self._audit_of_orders()
         self._sizes: dict[tuple[str, str], RunSize] = {}  # by model and kind; of all shards
 
-    def _audit_of_orders(self, **settings: object) -> LoadedTask | str:
-        self.of_orders |= settings
+    def _audit_of_orders(self) -> LoadedTask | str:
         return self._loaded(f"{self.name}_{FIRST_AUDIT}", self.documented | self.of_orders)
 
-    def _designed(self) -> AuditDesign | None:
-        return None if isinstance(self.orders, str) else AuditDesign(self.orders, self.plan)
+    def _asked_in(self, layouts: dict[str, Any]) -> tuple[LoadedTask | str, AuditDesign | None]:
+        self.of_orders = layouts
+        orders = self._audit_of_orders()
+        return orders, None if isinstance(orders, str) else AuditDesign(orders, self.plan)
 
     @property
-    def _may_choose_layouts(self) -> bool:
-        return self.plan.budget is None and not self.plan.metadata.keys() & HOW_ORDERS_ARE_ASKED
+    def _layouts(self) -> dict[str, Any]:
+        """One alone misses leakage in others. Two options have one: each layout prefers one or the other, so that
+        several leave ties."""
+        if self.plan.budget is not None or self.plan.metadata.keys() & HOW_ORDERS_ARE_ASKED:
+            return {}
+        own = EVERY if self.references is None else self.references.layouts
+        return {} if own == AUDITED else {"layouts": own}
 
     @property
     def is_exact(self) -> bool:
-        """Whether its published orders are known to be drawn: their test is exact in any layout, and one layout alone
-        misses leakage in others, unless two options, of which each layout prefers one or the other, leave a tie. What
-        is natural in written orders was measured in one layout (docs/validity.md)."""
+        """Whether its published orders are known to be drawn."""
         return not isinstance(self.orders, str) and all(
             task.orders.status in EXACT for task in self.orders.leaves.values()
         )

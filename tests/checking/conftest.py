@@ -116,8 +116,8 @@ def draw(text: str) -> float:
 
 
 class OptionOrders:
-    """A model that prefers orders of options: some by nature, in any form of the question, and the published ones of
-    the questions that it has seen.
+    """A model that prefers orders of options: some by nature, in any form and layout, and the published ones of the
+    questions that it has seen.
 
     seen: questions with a memory of their published order
     memory: how much more it likes that order, in standard deviations of its natural preferences, in the published
@@ -133,8 +133,7 @@ class OptionOrders:
 
     def __call__(self, context: str, continuation: str) -> float:
         in_words = continuation.startswith(" first ")
-        found = continuation[7:].split(", then ") if in_words else re.findall(r"(?m)^[A-Z]\. (.*)$", continuation)
-        options = tuple(option.lower() for option in found)
+        options = tuple(option.lower() for option in options_in(continuation))
         if not options:
             return by_hash(context, continuation)  # a letter, or something else than an order
         natural = normal("|".join(options)) + self.tidy * (list(options) == sorted(options, key=len))
@@ -142,6 +141,17 @@ class OptionOrders:
         is_control = in_words or continuation.isupper()
         is_known = self.published.get(frozenset(options)) == options
         return natural + own + self.memory[is_control] * is_known - 50.0
+
+
+def options_in(block: str) -> list[str]:
+    """Of a block in any layout, or of a line in words; none of anything else. The options have no commas."""
+    if block.startswith(" first "):
+        return block.removeprefix(" first ").split(", then ")
+    if block.startswith('"'):
+        return block[1:].split('", "')
+    if block.startswith(","):
+        return block[1:].split(",")
+    return re.split(r" \([A-Z]\) ", block)[1:] or re.findall(r"(?m)^[A-Z]\. (.*)$", block)
 
 
 def normal(text: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.detectors.option_orders import AUDITED, IN_EVERY_LAYOUT
+from lm_eval_leakage.detectors.option_orders import AUDITED, EVERY, IN_EVERY_LAYOUT, MOST_COMPARED
 from lm_eval_leakage.jobs.outcome import _calibrations
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.records import TokenScores
@@ -69,6 +69,17 @@ def test_a_folder_of_audits_of_another_model_is_a_reference(
     assert outcome.others == ()
 
 
+def test_the_model_is_asked_in_the_layouts_in_which_a_folder_has_the_reference(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    for name, layouts, asks_json in ((AUDITED, ONE_LAYOUT, False), (EVERY, {}, True)):
+        checked(tmp_path, model_args="pretrained=other", output_path=tmp_path / name, metadata=layouts)
+        fakes.asked.clear()
+        outcome = checked(tmp_path, reference=tmp_path / name / "runs", output_path=tmp_path / "out" / name)
+        assert outcome.verdicts[0].basis == "reference"
+        assert any(context.startswith("{") for context, *_ in fakes.asked) == asks_json
+
+
 def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
     file = written(tmp_path, questions(420), "many.jsonl")
     given = {"tasks": str(file), "reference": "pretrained=other", "dry_run": True}
@@ -76,27 +87,24 @@ def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
     assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == NOT_NEEDED
 
 
-def test_drawn_orders_are_asked_in_every_layout_unless_others_are_given(
-    fakes: type[NamedFake], tmp_path: Path
+@pytest.mark.parametrize("status", ["random", "written"])
+def test_orders_are_asked_in_every_layout_unless_others_are_given(
+    fakes: type[NamedFake], tmp_path: Path, status: str
 ) -> None:
     """A model that has read the benchmark as rows of JSON."""
     rows = {json.dumps({name: doc[name] for name in ("question", "choices")})[: -len('"]}')] for doc in questions(60)}
     fakes.score = staticmethod(lambda *texts: by_hash(*texts) + 6.0 * ("".join(texts) in rows))
-    given = {"tasks": str(written(tmp_path, questions(60), "drawn.jsonl")), "orders": "random: its README"}
+    given = {"tasks": str(written(tmp_path, questions(60), "drawn.jsonl")), "orders": f"{status}: its README"}
     assert checked(tmp_path, **given).verdicts[0].verdict == "strong evidence"
     assert checked(tmp_path, out="one", **given, metadata=ONE_LAYOUT).verdicts[0].verdict == "none found"
     assert checked(tmp_path, **given, metadata=ONE_LAYOUT).verdicts[0].look == 2
     asked = [text for text in fakes.asked if text[0].startswith("{")]
-    assert len(asked) == 60 * IN_EVERY_LAYOUT
+    n_counted = {"random": 60, "written": 59}[status]  # one has a natural order
+    assert len(asked) == n_counted * (IN_EVERY_LAYOUT + MOST_COMPARED * (status == "written"))
     assert checked(tmp_path, **given, budget=240, dry_run=True).plan.steps[0].n_requests <= 240
-    plans = (
-        checked(tmp_path, **given | {"orders": "written: its README"}, metadata=more, dry_run=True)
-        for more in ({}, ONE_LAYOUT)
-    )
-    assert len({plan.plan.steps[1].n_requests for plan in plans}) == 1
 
 
-def test_two_options_in_drawn_orders_are_asked_in_one_layout(tmp_path: Path) -> None:
+def test_two_options_are_asked_in_one_layout(tmp_path: Path) -> None:
     """Each layout prefers one or the other, so that several would leave ties."""
     file = written(tmp_path, questions(60, n_options=2), "two.jsonl")
     plans = (

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.outcome import VERDICTS, CheckedTask, CheckOutcome, read_looks
-from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, STAGED_FROM
+from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
 from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
 N = 1000
+ONE_LAYOUT = {"layouts": "audited"}
 
 
 @pytest.fixture
@@ -46,16 +47,16 @@ def test_what_is_found_or_excluded_at_once_is_asked_no_further_and_the_rest_of_t
 ) -> None:
     fakes.score = staticmethod(OptionOrders(clean if is_seen else [], (2.2, 0.6)))
     told: list[str] = []
-    found = checked(tmp_path, say=told.append, detect=0.25, seed=1)
+    given = {"seed": 1, "metadata": ONE_LAYOUT}
+    found = checked(tmp_path, say=told.append, detect=0.25, **given)
     assert (verdict(found).verdict, verdict(found).n, questions_asked(found)) == (word, 200, FEWEST_DRAWN)
     assert any(line.startswith(f"decided by {FEWEST_DRAWN} questions of quiz\n") for line in told)
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
     n_asked = len(fakes.asked)
-    assert (checked(tmp_path, detect=0.25, seed=1).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
+    assert (checked(tmp_path, detect=0.25, **given).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
     assert verify(found.folder).found == ()
-    stricter = checked(tmp_path, detect=0.18, seed=1)  # of which a first stage is a third, that cannot exclude it
-    assert questions_asked(stricter) > FEWEST_DRAWN
-    assert (questions_asked(stricter) > STAGED_FROM) != is_seen
+    stricter = checked(tmp_path, detect=0.18, **given)  # which the first stage cannot exclude
+    assert questions_asked(stricter) == N * (FIRST_PART if is_seen else 1)
 
 
 def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_again(

@@ -235,7 +235,7 @@ def test_what_is_inconclusive_ends_with_how_many_questions_would_do_and_the_comm
 ) -> None:
     fakes.score = staticmethod(OptionOrders())
     file = written(tmp_path, questions(60))
-    found = checked(tmp_path, file, questions=50, detect="30%")
+    found = checked(tmp_path, file, questions=50, detect="30%", metadata={"layouts": "audited"})
     (one,) = found.verdicts
     assert one.verdict == "inconclusive"
     command = f"`lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions "

@@ -13,10 +13,11 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval_leakage.detectors.option_orders import EVERY, IN_EVERY_LAYOUT, LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.rendering import LAYOUTS
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import data_verdict
 from tests.fakes import FakeLM, by_hash
-from tests.harness.test_control_form import DOCS, N_COMPARED, ORDERS, lines, verdict
+from tests.harness.test_control_form import DOCS, N_COMPARED, ORDERS, RISING, lines, verdict
 from tests.harness.test_task import TASK, evaluate
 
 N_LAYOUTS = len(LAYOUT_SETS[MIXED])
@@ -60,6 +61,21 @@ def test_each_of_fifteen_orders_is_asked_in_each_layout_and_the_control_of_twelv
     line = lines(results, "max_order")[0]
     assert (line["n_orders"], line["layouts"]) == (IN_EVERY_LAYOUT, "audited json csv inline")
     assert line["detector"] == "max_order:layouts=every"
+
+
+def test_a_question_that_counts_in_no_verdict_is_asked_in_one_layout(questions_file) -> None:
+    """A natural order is no evidence, unless the orders were drawn."""
+    results = evaluate(FakeLM(by_hash), questions_file([*RISING, *DOCS]) | IN_EVERY)
+    for line in lines(results, "max_order"):
+        asked = (len(line["resps"]), line["n_orders"], line.get("layouts"))
+        n_layouts = len(LAYOUT_SETS[EVERY])
+        in_every = IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts), IN_EVERY_LAYOUT, " ".join(LAYOUTS)
+        assert asked == ((IN_EVERY_LAYOUT, IN_EVERY_LAYOUT, None) if line["guards"] else in_every)
+        read = read_line(line, TASK)
+        assert (read.reason, len(read.orders.loglikelihoods)) == (None, line["n_orders"])
+    assert (verdict(results)["n"], verdict(results)["n_asked"]) == (len(DOCS), 2 * len(DOCS))
+    drawn = evaluate(FakeLM(by_hash), questions_file([RISING[0], *DOCS]) | IN_EVERY | {ORDERS: "random: page 3"})
+    assert {line["layouts"] for line in lines(drawn, "max_order")} == {" ".join(LAYOUTS)}
 
 
 @pytest.mark.parametrize(("rows", "layouts"), [(JSON_ROWS, IN_EVERY), (CSV_ROWS, IN_EVERY), (CSV_ROWS, IN_MIXED)])

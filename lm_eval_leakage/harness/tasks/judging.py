@@ -235,7 +235,7 @@ def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
 
 
 def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
-    question, probe = task.question(asked.doc), task.pooled_probe
+    question, probe = task.question(asked.doc), task.probe_for(bool(found.guards))
     n_asked, n_layouts = len(asked.requests), len(probe.asked_layouts)
     n_orders, responses = n_asked // n_layouts, asked.responses
     everything = tuple(response[0] for response in responses if isinstance(response, tuple))

@@ -343,9 +343,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             refuse_undrawn(self.orders)
         if self.seal is not None:
             refuse_untestable(self.probe, self.seal, question)
-        requests = self.pooled_probe.requests(question)
-        asks_control = self.asks_control and not self._may_have_natural_order(doc)
-        control = self.pooled_probe.control(question) if asks_control else ()
+        guarded = self.probe.asks_orders and self._may_have_natural_order(doc)
+        probe = self.probe_for(guarded)
+        requests = probe.requests(question)
+        control = probe.control(question) if self.asks_control and not guarded else ()
         texts = framed_texts([*requests, *control], framed)
         if too_long := longer_than_window(self.lm, texts):
             raise LongerThanWindow(too_long)
@@ -363,6 +364,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         judged = results[0]
         assert isinstance(judged, JudgedQuestion), "a filter must return a verdict as the first response"
         return {name: judged.contribution_to(row) for name, row in self.rows.items()}
+
+    def probe_for(self, guarded: bool) -> Probe:
+        """Questions with a guard count in a verdict only where the orders were drawn."""
+        counts = not (guarded and self.probe.asks_orders) or self.orders.status in EXACT
+        return self.pooled_probe if counts else self.pooled_probe.in_brief()
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """The guards of the question in `doc`; raises UntestableQuestion if there is none."""
