@@ -67,7 +67,8 @@ class NaturalPart:
 
 def usual_spread(n_layouts: int) -> float:
     """Of clean benchmarks whose orders are asked in so many layouts. Several share what is natural, and less of what
-    is by chance, so that a natural preference is larger in the standard deviations of their combination."""
+    is by chance, so that a natural preference is larger in the standard deviations of their combination. Measured on
+    ten clean sets: docs/validity.md."""
     return USUAL_SPREAD if n_layouts == 1 else SPREAD_IN_SEVERAL
 
 

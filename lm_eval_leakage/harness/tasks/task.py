@@ -366,7 +366,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return {name: judged.contribution_to(row) for name, row in self.rows.items()}
 
     def probe_for(self, guarded: bool) -> Probe:
-        """Questions with a guard count in a verdict only where the orders were drawn."""
+        """With which a question is asked: briefly if it has a guard, since it then counts in no verdict, unless the
+        orders were drawn."""
         counts = not (guarded and self.probe.asks_orders) or self.orders.status in EXACT
         return self.pooled_probe if counts else self.pooled_probe.in_brief()
 
