@@ -146,7 +146,6 @@ class Progress:
 
 
 SILENT = 60.0  # seconds without news after which a driver that should be running is taken for killed
-SINCE_KILLED = "killed"
 WORKING_SHOWN, FAILURES_SHOWN = 20, 20
 
 
@@ -159,11 +158,11 @@ def status_as_text(folder: CampaignFolder) -> str:
 
 
 def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
-    units, state = status["units"], status["state"]
+    units, is_running = status["units"], status["state"] == RUNNING
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(status["time"])).total_seconds()
-    told = f"{state} on {status['host']} (process {status['pid']}), {duration(age)} ago"
-    if state == RUNNING and (age > SILENT or not _may_live(status)):
-        state = SINCE_KILLED
+    told = f"{status['state']} on {status['host']} (process {status['pid']}), {duration(age)} ago"
+    if is_running and (age > SILENT or not _may_live(status)):
+        is_running = False
         told = f"last heard of {duration(age)} ago on {status['host']}, and killed since; the same command goes on"
     yield f"{folder.path}: {told}"
     yield f"engine: {status['engine']}"
@@ -174,9 +173,9 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
     left = status["seconds_left"]
     yield (
         f"speed: {status['units_per_hour']:g} units per hour, {about(round(status['tokens_per_second']))} tokens per "
-        f"second{f', about {duration(left)} left' if left and state == RUNNING else ''}"
+        f"second{f', about {duration(left)} left' if left and is_running else ''}"
     )
-    for one in status["in_progress"][:WORKING_SHOWN] if state == RUNNING else ():
+    for one in status["in_progress"][:WORKING_SHOWN] if is_running else ():
         yield f"in progress: {one['unit']} for {duration(one['seconds'] + age)} ({one['worker']})"
     for one in status["failures"][:FAILURES_SHOWN]:
         yield f"failed: {one['unit']}: {one['error']} (log: {folder.log_of(Unit.of_id(one['unit']))})"

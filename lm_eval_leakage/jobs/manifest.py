@@ -15,13 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
-from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, UNSEEN, Plan, Unit
+from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import DATA, IDENTITY, identity_differences
@@ -55,7 +56,6 @@ UNKNOWN = "no file says which model answered"
 OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
 OF_DATA = ("dataset_path", "dataset_name")
 GONE = ""  # instead of a digest
-LONGEST_PATH = 1000  # characters; longer texts of a YAML file are no paths
 Digests = Mapping[str, str]  # by path
 Identity = Mapping[str, str]
 
@@ -75,9 +75,7 @@ def versions() -> dict[str, str]:
 def differences(before: Plan, now: Plan) -> list[str]:
     """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
     and it may change how units are run: that leaves valid what is done."""
-    old, new = (
-        {**plan.model_dump(mode="json"), "questions": plan.questions or ALL_QUESTIONS} for plan in (before, now)
-    )
+    old, new = (plan.model_dump(mode="json") for plan in (before, now))
     told = [
         f"{name} was {value!r} and is {new[name]!r}"
         for name, value in old.items()
@@ -143,18 +141,12 @@ def _named(told: Any, folder: Path) -> Iterator[Path]:
     """Files that texts name, and the modules of functions, which are named as FOLDER/module.function."""
     if isinstance(told, str):
         module = f"{told.rpartition('.')[0]}.py"
-        places = [folder / told, Path(told), folder / module] if len(told) < LONGEST_PATH else []
-        yield from (place.absolute() for place in places if _is_file(place))
+        places = (folder / told, Path(told), folder / module)
+        # unlike `Path.is_file`, false for a text that cannot be a path
+        yield from (place.absolute() for place in places if isfile(place))  # noqa: PTH113
     elif isinstance(told, Mapping | list | tuple):
         for one in told.values() if isinstance(told, Mapping) else told:
             yield from _named(one, folder)
-
-
-def _is_file(place: Path) -> bool:
-    try:
-        return place.is_file()
-    except (OSError, ValueError):  # a text that cannot be a path
-        return False
 
 
 def changed_files(before: Digests) -> list[str]:

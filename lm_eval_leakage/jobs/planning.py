@@ -498,13 +498,6 @@ class _PlannedTask:
         own = EVERY if self.references is None else self.references.layouts
         return {} if own == AUDITED else {"layouts": own}
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether its published orders are known to be drawn."""
-        return not isinstance(self.orders, str) and all(
-            task.orders.status in EXACT for task in self.orders.leaves.values()
-        )
-
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
         base = [] if isinstance(self.base, str) else self.base.rows
@@ -522,12 +515,12 @@ class _PlannedTask:
         return self._drawn(population)
 
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        n = self.plan.questions
-        if n == ENOUGH:
+        n = self.plan.questions if isinstance(self.plan.questions, int) else None
+        if self.plan.questions == ENOUGH:
             n = max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
             if self.name in self.planner.early:
                 n = max(FEWEST_DRAWN, rounded_up(min(n, self.n_questions) * FIRST_PART))
-        return drawn_once(rows, None if n is None else int(n), self.plan.seed)
+        return drawn_once(rows, n, self.plan.seed)
 
     @property
     def is_staged(self) -> bool:
@@ -575,7 +568,7 @@ class _PlannedTask:
             return None
         if isinstance(self.orders, str):
             return self._step(unit, n, NOT_POSSIBLE, self.orders)
-        if self.is_exact:
+        if self.design is not None and self.design.is_exact:
             return self._step(unit, n, NOT_NEEDED, "the published orders were drawn at random")
         if self.references is None:
             return None

@@ -13,8 +13,9 @@ import pytest
 from lm_eval_leakage.jobs import slurm_engine
 from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit, check_plan, units_of
+from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
 from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
+from tests.campaign.campaigns import small_plan
 
 Work = Callable[["PaperJobs", SlurmJob], object]
 
@@ -68,9 +69,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
 
 
 def plan(output: Path, **more: object) -> Plan:
-    models = [{"name": name, "model_args": "pretrained=m"} for name in ("a", "b")]
-    told = {"models": models, "tasks": ["quiz", "trivia"], "shards": 2, "audits": ["leakage_perm"]}
-    return check_plan(told | {"output_path": output} | more)
+    told = {"models": [{"name": "a"}, {"name": "b"}], "tasks": ["quiz", "trivia"], "shards": 2}
+    return small_plan(**(told | {"output_path": output} | more))
 
 
 def carried_out(jobs: type[PaperJobs], told: Plan) -> list[Attempt]:
