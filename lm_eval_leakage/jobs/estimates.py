@@ -92,8 +92,7 @@ def check_early(plan: Plan) -> None:
         check_engine(plan.engine, plan.address)
     for module in plan.imports:
         _import(module)
-    told = [(one.model, one.model_args) for one in plan.models]
-    told += [(plan.models[0].model, plan.reference)] if isinstance(plan.reference, Mapping) else []
+    told = [(one.model, one.model_args) for one in plan.asked_models]
     files = [task for task in plan.tasks if is_file_of_questions(task)]
     preflight(
         [task for task in plan.tasks if task not in files],

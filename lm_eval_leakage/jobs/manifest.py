@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from os.path import isfile
@@ -216,12 +216,13 @@ def set_apart(
     """
     manifest = folder.manifest()
     present = {one.key: one.who.identity for one in plan.asked_models}
-    earlier = [unit for unit in map(Unit.of_id, manifest.get("units") or ()) if unit.model in present]
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
-    every = dict.fromkeys([*units, *earlier])
-    changed = with_changed_files(folder, plan, every)
     place = folder.path / REPLACED / now().replace(":", "-")
+    attested: dict[str, Any] = dict(manifest.get("units") or {})
+    apart: list[dict[str, Any]] = [*manifest.get(REPLACED, [])]
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
+    every = dict.fromkeys([*units, *(unit for unit in map(Unit.of_id, attested) if unit.model in present)])
+    changed = with_changed_files(folder, plan, every)
     for unit in every:
         if unit in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
@@ -233,44 +234,21 @@ def set_apart(
         elif why and why != UNKNOWN:
             why = f"another model answered: {why}"
         if why := why or (stale or {}).get(unit, ""):
-            published(folder.run_of(unit), (place / OUTDATED if unit in changed else place) / unit.room / unit.id)
+            now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
+            published(folder.run_of(unit), now_in)
+            if unit.id in attested:
+                apart.append({"unit": unit.id, **attested[unit.id], "folder": str(now_in.relative_to(folder.path))})
             n_apart[unit.model, why] += 1
     told: dict[str, Identity] = dict(manifest.get("models") or {})
     kept = {name: told[name] for name, own in present.items() if name in told and not differs(told[name], own)}
     digests = {task: digests_now(map(Path, own)) for task, own in known.items()}
     newer = {"models": {**told, **present, **kept}, TASK_FILES: digests}
-    folder.write_manifest(_without_missing(manifest, folder, place) | newer)
+    there = {name: own for name, own in attested.items() if folder.done(Unit.of_id(name))}
+    folder.write_manifest({**manifest, "units": there, REPLACED: apart, **newer})
     return [
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
-
-
-def forget(folder: CampaignFolder, units: Sequence[Unit]) -> None:
-    """Removes units and what the manifest says of them."""
-    if not units:
-        return
-    manifest = folder.manifest()
-    for unit in units:
-        atomic_remove(folder.run_of(unit))
-        manifest.get("units", {}).pop(unit.id, None)
-    folder.write_manifest(manifest)
-
-
-def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place: Path) -> dict[str, Any]:
-    """The manifest, where units that are not in their rooms any more are listed apart, with their `place` if they have
-    one."""
-    units, missing = dict[str, Any](), list[dict[str, Any]]()
-    for name, told in (manifest.get("units") or {}).items():
-        unit = Unit.of_id(name)
-        places = (one / unit.room / name for one in (place, place / OUTDATED))
-        if folder.done(unit):
-            units[name] = told
-        else:
-            own = next((one for one in places if one.is_dir()), None)
-            moved = {} if own is None else {"folder": str(own.relative_to(folder.path))}
-            missing.append({"unit": name, **told, **moved})
-    return {**manifest, "units": units, REPLACED: [*manifest.get(REPLACED, []), *missing]}
 
 
 # ---------------------------------------------------------------------- what complete units say of themselves

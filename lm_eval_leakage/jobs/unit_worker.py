@@ -158,7 +158,8 @@ class UnitWorker(ExitStack):
             ):
                 raise
             told = in_one_sentence(error)
-            self._keep_traceback(unit, told)
+            with log_to_add_to(self._folder.log_of(unit)) as log:
+                traceback.print_exc(file=log)
         else:
             self._not_loaded.clear()
             return None, step
@@ -168,13 +169,6 @@ class UnitWorker(ExitStack):
         self._kept = None
         self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
         return told, None
-
-    def _keep_traceback(self, unit: Unit, told: str) -> None:
-        if self._screen is None:
-            logger.error("%s", told, exc_info=True)
-        else:
-            with log_to_add_to(self._folder.log_of(unit)) as log:
-                traceback.print_exc(file=log)
 
     def _evaluated(self, unit: Unit, heard: _Heard) -> PlannedStep:
         step, work = self._planned(unit), self._folder.begun(unit)
