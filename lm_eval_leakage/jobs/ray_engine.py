@@ -269,5 +269,5 @@ class RayEngine(Crew[RayWorker]):
                 n_gpus,
             )
         for model in self.plan.models:
-            if reason := self._why_no_place(model.name):
+            if reason := self._why_no_place(model.key):
                 logger.warning(reason)

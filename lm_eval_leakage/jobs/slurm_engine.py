@@ -239,12 +239,12 @@ class SlurmEngine:
         free = self.folder.left(unit for unit in units if unit not in held)
         left, new = UnitQueue(free, self._plan, self._made).waiting, list[SlurmJob]()
         most = self._plan.workers or (1 if self._is_local else NO_LIMIT)
-        for model in self._plan.models:
-            own = [unit for unit in left if unit.model == model.name]
-            n_own = sum(job.model == model.name for job in self.live)
+        for model in self._plan.asked_models:
+            own = [unit for unit in left if unit.model == model.key]
+            n_own = sum(job.model == model.key for job in self.live)
             n_wanted = min(model.workers or self._plan.shards, most) - n_own
             for hand in dealt(own, n_wanted)[: most - len(self.live) - len(new)]:
-                worker = f"{model.name}-{uuid4().hex[:8]}"
+                worker = f"{model.key}-{uuid4().hex[:8]}"
                 new.append(SlurmJob(self.folder.path.absolute(), worker, hand, self._cluster))
         if new:
             self.submit(new)

@@ -92,6 +92,12 @@ def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path) -
     assert jobs.at_once == [3, 2]
 
 
+def test_a_model_without_a_name_and_the_reference_have_jobs_too(jobs, tmp_path: Path) -> None:
+    told = plan(tmp_path, models=[{"model_args": "pretrained=m"}], engine="slurm", reference="pretrained=r")
+    assert {attempt.unit for attempt in carried_out(jobs, told)} == {*units_of(told)}
+    assert {job.model for job in jobs.dealt} == {"m", "r"}
+
+
 def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:
     def dies(own: PaperJobs, job: SlurmJob) -> None:
         if len(own.dealt) > 1:
