@@ -38,7 +38,7 @@ from lm_eval_leakage.jobs.estimates import (
     tokens_of_units,
     tokens_planned,
 )
-from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
+from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
     HOW_MODELS,
@@ -372,7 +372,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     """
     manifest = folder.manifest()
     if not manifest and any(room.exists() for room in folder.rooms):
-        raise ValueError(f"{folder.path} has runs that an earlier version made; give another output_path")
+        raise ValueError(f"{folder.path} has runs and no {MANIFEST}; give another output_path")
     if manifest and not plan.is_here and manifest.get("asked") == as_settings(plan):
         return CheckedPlan.of(folder)
     say("reading the tasks ...")

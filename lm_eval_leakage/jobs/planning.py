@@ -187,11 +187,6 @@ def present_runs(
     return PresentRuns(_present(same, problems, needs_control), tuple(told), len(unknown))
 
 
-def models_among(places: Iterable[Path]) -> list[str]:
-    """The models whose runs are in these folders."""
-    return list(dict.fromkeys(run.model for run in _runs(places, [])))
-
-
 def present_references(folder: Path, who: NamedModel) -> PresentRuns:
     """The audits of all models in a folder but this one."""
     problems: list[Problem] = []
@@ -422,7 +417,8 @@ class Planner:
         """
         model, place = self.plan.models[0], self.plan.tasks.index
         steps = [
-            PlannedStep(unit.task, in_words(unit.kind), 0, 0, 0, NOT_POSSIBLE, why) for unit, why in left_out.items()
+            PlannedStep(unit.task, IN_WORDS.get(unit.kind, unit.kind), status=NOT_POSSIBLE, note=why)
+            for unit, why in left_out.items()
         ]
         in_rooms = sorted(planned, key=lambda unit: ROOMS.index(unit.room))
         steps += [replace(planned[unit], job=None) for unit in in_rooms]
@@ -448,7 +444,7 @@ def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
                 f"runs has only runs of another model that is called {who.name!r}, too: {given.others[0]}; leave it "
                 "out to run this model"
             )
-        names = ", ".join(map(repr, models_among(plan.runs)))
+        names = ", ".join(dict.fromkeys(repr(run.model) for run in _runs(plan.runs, [])))
         if not names:
             raise ValueError("runs has no complete run of any model; name the --output_path of a run")
         raise ValueError(
@@ -547,7 +543,7 @@ class _PlannedTask:
         return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged)
 
     def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
-        words = [in_words(unit.suffix)]
+        words = [IN_WORDS.get(unit.suffix, unit.suffix)]
         if unit.room == UNSEEN:
             words.insert(0, UNSEEN_RUN)
         if unit.room == REFERENCE or unit.model != self.model:
@@ -693,7 +689,3 @@ def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
     tasks = () if isinstance(loaded, str) else loaded.leaves.values()
     questions = (one for task in tasks for one in task.benchmark())
     return next((one for one in questions if suffix == TOKENS or one.answer is not None), None)
-
-
-def in_words(kind: str) -> str:
-    return IN_WORDS.get(kind, kind)

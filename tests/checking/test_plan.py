@@ -138,6 +138,13 @@ REFUSED_HERE: list[tuple[dict[str, Any], str]] = [
     ({"question": 3}, "check has 'question', which is not a setting; did you mean questions"),
     ({"quiet": "perhaps"}, "quiet is 'perhaps'; give true or false"),
     ({"engine": ["ray"]}, "engine is ['ray']; give a text"),
+    ({"budget": 9, "questions": 40}, "budget is 9 requests, for which questions and their orders are chosen, and no"),
+    (
+        {"budget": 9, "metadata": "orders=6"},
+        "budget is 9 requests, for which questions and their orders are chosen, and nothing else is asked; leave out "
+        "the orders in metadata, or the budget",
+    ),
+    ({"budget": "0"}, "budget is '0'; give a whole number from 1"),
     ({"models": [{"name": "a"}]}, "check has models and model; give it to each of the models"),
     (
         {"engine": "ray", "model_args": "tensor_parallel_size=2"},
