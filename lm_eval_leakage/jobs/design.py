@@ -59,11 +59,12 @@ class AuditDesign:
         self._leaves, self._plan = orders.leaves, plan
         self._rows = orders.rows
         self._sampled = drawn(self._rows, ROWS_MEASURED, 0)
-        self._is_exact = all(task.orders.status in EXACT for task in orders.leaves.values())
+        # whether its published orders are known to be drawn
+        self.is_exact = all(task.orders.status in EXACT for task in orders.leaves.values())
 
     @property
     def basis(self) -> str:
-        return BY_ORDERS if self._is_exact else BY_CONTROL if self._plan.reference is None else BY_REFERENCE
+        return BY_ORDERS if self.is_exact else BY_CONTROL if self._plan.reference is None else BY_REFERENCE
 
     @property
     def _level(self) -> float:
@@ -138,7 +139,7 @@ class AuditDesign:
         audit = self._leaves[row.task]
         question = audit.question(audit.eval_docs[row.index])
         probe = replace(audit.probe, orders=n_orders)
-        return len(probe.requests(question)) + (0 if self._is_exact else len(probe.control(question)))
+        return len(probe.requests(question)) + (0 if self.is_exact else len(probe.control(question)))
 
     def affordable(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         """Those of the benchmark's rows that count, drawn at random until the budget is spent; in their order."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from lm_eval_leakage.files import atomic_write, published, sole_use
+from lm_eval_leakage.files import atomic_remove, atomic_write, published, sole_use
 from lm_eval_leakage.harness.backends import named_as_loaded
 from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
@@ -38,14 +38,13 @@ from lm_eval_leakage.jobs.estimates import (
     tokens_of_units,
     tokens_planned,
 )
-from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
+from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     HOW_FILES,
     HOW_MODELS,
     MANIFEST_VERSION,
     TASK_FILES,
     differences,
-    forget,
     set_apart,
     with_changed_files,
     with_units,
@@ -65,7 +64,7 @@ FAILURES_LISTED = 100  # in the status file
 
 
 class Progress:
-    """For several threads.
+    """Changed by one thread, and read by another that writes the status file.
 
     units: all that can be done; left: those that are not done when the session begins
     """
@@ -73,7 +72,7 @@ class Progress:
     def __init__(
         self, units: Sequence[Unit], left: Collection[Unit], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._mutex, self._clock, self._begun = threading.Lock(), clock, clock()
+        self._clock, self._begun = clock, clock()
         self.n_units = len(units)
         self.n_done_before = self.n_units - len(left)
         self._n_done = self._n_requests = self._n_tokens = 0
@@ -81,19 +80,17 @@ class Progress:
         self._failed: dict[Unit, Attempt] = {}
 
     def begun(self, unit: Unit, worker: str) -> None:
-        with self._mutex:
-            self._working[unit] = (worker, self._clock())
+        self._working[unit] = (worker, self._clock())
 
     def ended(self, attempt: Attempt) -> None:
-        with self._mutex:
-            self._working.pop(attempt.unit, None)
-            self._n_requests += attempt.n_requests
-            self._n_tokens += attempt.n_tokens
-            if attempt.ok:
-                self._failed.pop(attempt.unit, None)
-                self._n_done += 1
-            else:
-                self._failed[attempt.unit] = attempt
+        self._working.pop(attempt.unit, None)
+        self._n_requests += attempt.n_requests
+        self._n_tokens += attempt.n_tokens
+        if attempt.ok:
+            self._failed.pop(attempt.unit, None)
+            self._n_done += 1
+        else:
+            self._failed[attempt.unit] = attempt
 
     # ------------------------------------------------------------------ what is told
 
@@ -104,8 +101,7 @@ class Progress:
     @property
     def failed(self) -> list[Attempt]:
         """The last attempt of each unit whose last attempt failed."""
-        with self._mutex:
-            return list(self._failed.values())
+        return list(self._failed.values())
 
     @property
     def seconds(self) -> float:
@@ -122,11 +118,10 @@ class Progress:
 
     def as_status(self) -> dict[str, Any]:
         left, failed = self.seconds_left, self.failed
-        with self._mutex:
-            working = [
-                {"unit": unit.id, "worker": worker, "seconds": round(self._clock() - since, 1)}
-                for unit, (worker, since) in self._working.items()
-            ]
+        working = [
+            {"unit": unit.id, "worker": worker, "seconds": round(self._clock() - since, 1)}
+            for unit, (worker, since) in list(self._working.items())
+        ]
         return {
             "units": {
                 "all": self.n_units,
@@ -146,7 +141,6 @@ class Progress:
 
 
 SILENT = 60.0  # seconds without news after which a driver that should be running is taken for killed
-SINCE_KILLED = "killed"
 WORKING_SHOWN, FAILURES_SHOWN = 20, 20
 
 
@@ -159,11 +153,13 @@ def status_as_text(folder: CampaignFolder) -> str:
 
 
 def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
-    units, state = status["units"], status["state"]
+    units, is_running = status["units"], status["state"] == RUNNING
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(status["time"])).total_seconds()
-    told = f"{state} on {status['host']} (process {status['pid']}), {duration(age)} ago"
-    if state == RUNNING and (age > SILENT or not _may_live(status)):
-        state = SINCE_KILLED
+    told = f"{status['state']} on {status['host']} (process {status['pid']}), {duration(age)} ago"
+    # on another machine only its silence tells whether the driver lives
+    is_gone = status["host"] == socket.gethostname() and not psutil.pid_exists(status["pid"])
+    if is_running and (age > SILENT or is_gone):
+        is_running = False
         told = f"last heard of {duration(age)} ago on {status['host']}, and killed since; the same command goes on"
     yield f"{folder.path}: {told}"
     yield f"engine: {status['engine']}"
@@ -174,17 +170,12 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
     left = status["seconds_left"]
     yield (
         f"speed: {status['units_per_hour']:g} units per hour, {about(round(status['tokens_per_second']))} tokens per "
-        f"second{f', about {duration(left)} left' if left and state == RUNNING else ''}"
+        f"second{f', about {duration(left)} left' if left and is_running else ''}"
     )
-    for one in status["in_progress"][:WORKING_SHOWN] if state == RUNNING else ():
+    for one in status["in_progress"][:WORKING_SHOWN] if is_running else ():
         yield f"in progress: {one['unit']} for {duration(one['seconds'] + age)} ({one['worker']})"
     for one in status["failures"][:FAILURES_SHOWN]:
         yield f"failed: {one['unit']}: {one['error']} (log: {folder.log_of(Unit.of_id(one['unit']))})"
-
-
-def _may_live(status: Mapping[str, Any]) -> bool:
-    """Whether the driver may be running; on another machine only its silence tells."""
-    return bool(status["host"] != socket.gethostname() or psutil.pid_exists(status["pid"]))
 
 
 SECONDS_OF_STATUS = 5.0
@@ -344,9 +335,10 @@ class _Session:
         folder = self.folder
         there = {unit: Path(step.note).parents for unit, step in planned.items() if step.status == THERE}
         stale = {unit: EDITED for unit in planned if folder.run_of(unit) not in there.get(unit, ())}
+        for unit in units:  # what was found of given runs, and of what a backend can answer, may have changed
+            if folder.done(unit) and not folder.was_asked(unit):
+                atomic_remove(folder.run_of(unit))
         remarks = set_apart(folder, self.prepared.plan, units, stale)
-        # what was found of given runs, and of what a backend can answer, may have changed
-        forget(folder, [unit for unit in units if folder.done(unit) and not folder.was_asked(unit)])
         for unit, step in planned.items():
             earlier = [place for place in folder.earlier_of(unit) if place in there.get(unit, ())]
             if earlier:
@@ -380,7 +372,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     """
     manifest = folder.manifest()
     if not manifest and any(room.exists() for room in folder.rooms):
-        raise ValueError(f"{folder.path} has runs that an earlier version made; give another output_path")
+        raise ValueError(f"{folder.path} has runs and no {MANIFEST}; give another output_path")
     if manifest and not plan.is_here and manifest.get("asked") == as_settings(plan):
         return CheckedPlan.of(folder)
     say("reading the tasks ...")

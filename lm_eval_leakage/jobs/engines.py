@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Generic, Protocol, TypeVar
 
@@ -16,14 +16,12 @@ from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.plan import Plan, Unit
 
 INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
-GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
-PLACES = {
-    INLINE: "unit_worker:InlineEngine",
-    LOCAL: "local_engine:LocalEngine",
-    RAY: "ray_engine:RayEngine",
-    SLURM: "slurm_engine:SlurmEngine",
-}  # imported when used: made from the plan, the folder and the address
-CLASSES = {name: EntryPoint(name, f"lm_eval_leakage.jobs.{place}", GROUP) for name, place in PLACES.items()}
+CLASSES = {  # by module, which is imported when used; made from the plan, the folder and the address
+    INLINE: ("unit_worker", "InlineEngine"),
+    LOCAL: ("local_engine", "LocalEngine"),
+    RAY: ("ray_engine", "RayEngine"),
+    SLURM: ("slurm_engine", "SlurmEngine"),
+}
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
 MOST_STARTING = 16  # workers of a model
 STARTS = 3  # workers of a model that may fail in a row before they have a unit
@@ -55,15 +53,17 @@ def engine_of(name: str | None, address: str | None, plan: Plan, folder: Campaig
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
     address: of a Ray cluster; `local` for jobs of submitit on this machine
     """
-    engine: CampaignEngine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
+    name = name or usual_engine(address)
+    check_engine(name, address)
+    module, called = CLASSES[name]
+    engine: CampaignEngine = getattr(import_module(f"lm_eval_leakage.jobs.{module}"), called)(plan, folder, address)
     return engine
 
 
-def entry_of(name: str, address: str | None) -> EntryPoint:
-    """Where the engine of this name is; raises ValueError or ImportError for what is known without it."""
-    known = {one.name: one for one in entry_points(group=GROUP)} | CLASSES
-    if name not in known:
-        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(known))}")
+def check_engine(name: str, address: str | None) -> None:
+    """Raises ValueError or ImportError for what is known without the engine."""
+    if name not in CLASSES:
+        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(CLASSES)}")
     if address is not None and name in (INLINE, LOCAL):
         raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
@@ -71,7 +71,6 @@ def entry_of(name: str, address: str | None) -> EntryPoint:
         raise ImportError(
             f"--engine {name} needs {package}, which is not installed; run `pip install 'lm-eval-leakage[{name}]'`"
         )
-    return known[name]
 
 
 def usual_engine(address: str | None) -> str:
@@ -89,18 +88,6 @@ def n_accelerators() -> int:
 
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")
-
-
-# ---------------------------------------------------------------------- time limits
-
-
-def too_long(minutes: float) -> str:
-    return f"it took longer than minutes: {minutes:g} allows; give more, or more shards"
-
-
-def engine_limit(minutes: float | None) -> float:
-    """Seconds after which an engine ends a worker that has not kept the limit itself."""
-    return float("inf") if minutes is None else 60 * minutes + max(30.0, 6 * minutes)
 
 
 # ---------------------------------------------------------------------- workers
@@ -167,13 +154,17 @@ class Crew(ABC, Generic[AWorker]):
                     self.workers.append(self.started(model, f"{self.called}-{self._n_started}"))
                 for worker, told in self.heard():
                     self._hear(worker, told)
-                limit = time.monotonic() - engine_limit(self.plan.minutes)
-                for worker in [*self.workers]:
-                    if worker.unit is not None and worker.since < limit:
-                        self._lose(worker, worker.unit, too_long(self.plan.minutes or 0.0), lost=False)
+                self._end_late()
         finally:
             for worker in self.workers:
                 worker.end()
+
+    def _end_late(self) -> None:
+        minutes = self.plan.minutes or float("inf")
+        for worker in [*self.workers]:
+            if worker.unit is not None and time.monotonic() - worker.since > 60 * minutes:
+                too_long = f"it took longer than minutes: {minutes:g} allows; give more, or more shards"
+                self._lose(worker, worker.unit, too_long, lost=False)
 
     def _wanted(self) -> str | None:
         """The model of which a worker is to be started now. At first one of each model is being started, then as many

@@ -19,10 +19,10 @@ from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_ta
 from lm_eval_leakage.harness.preflight import preflight, why_not
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
-from lm_eval_leakage.jobs.engines import entry_of
+from lm_eval_leakage.jobs.engines import check_engine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import files_of_tasks
-from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, Unit, units_of
+from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
@@ -89,11 +89,10 @@ def check_early(plan: Plan) -> None:
     backends that no audit of the plan fits."""
     check_writable(plan.output_path, folder=True)
     if plan.engine is not None:
-        entry_of(plan.engine, plan.address)
+        check_engine(plan.engine, plan.address)
     for module in plan.imports:
         _import(module)
-    told = [(one.model, one.model_args) for one in plan.models]
-    told += [(plan.models[0].model, plan.reference)] if isinstance(plan.reference, Mapping) else []
+    told = [(one.model, one.model_args) for one in plan.asked_models]
     files = [task for task in plan.tasks if is_file_of_questions(task)]
     preflight(
         [task for task in plan.tasks if task not in files],
@@ -157,7 +156,7 @@ def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
     if limit is not None and n_tokens > limit:
         raise ValueError(
             f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(round(n_tokens))} "
-            f"tokens; raise it, lower questions (now {plan.questions or ALL_QUESTIONS}), or leave out tasks or audits"
+            f"tokens; raise it, lower questions (now {plan.questions}), or leave out tasks or audits"
         )
 
 

@@ -23,8 +23,6 @@ from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json
 
-CHUNK = 2**20  # bytes
-
 
 def digests_of(folder: Path, without: str = "") -> dict[str, str]:
     """BLAKE2b digests (32 bytes, hexadecimal) of all files of a folder but parts of files, by their paths within it.
@@ -40,11 +38,7 @@ def digests_of(folder: Path, without: str = "") -> dict[str, str]:
 
 
 def digest_of(file: Path) -> str:
-    digest = blake2b(digest_size=32)
-    with file.open("rb") as stream:
-        while part := stream.read(CHUNK):
-            digest.update(part)
-    return digest.hexdigest()
+    return blake2b(file.read_bytes(), digest_size=32).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -200,7 +194,15 @@ class CampaignFolder:
         add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", as_json(attempt.as_record))
 
     def attempts(self) -> list[Attempt]:
-        return new_attempts(self.path, {})
+        """Those that workers anywhere have recorded, oldest first; incomplete lines, left by a kill, are passed over.
+        One listing of one folder, however many workers there are."""
+        found = list[Attempt]()
+        for file in (self.path / ATTEMPTS).glob("*.jsonl"):
+            for line in file.read_bytes().splitlines():
+                with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
+                    told = json.loads(line)
+                    found.append(Attempt(**(told | {"unit": Unit.of_id(told["unit"])})))
+        return sorted(found, key=lambda attempt: attempt.time)
 
     # ------------------------------------------------------------------ manifest and status
 
@@ -224,28 +226,6 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def new_attempts(campaign: Path, read: dict[str, int]) -> list[Attempt]:
-    """Those that workers anywhere have recorded since the last call with the same `read`, oldest first; incomplete
-    lines, left by a kill, are passed over. Looks at sizes first: one listing of one folder, however many workers
-    there are.
-
-    read: bytes of each file that were read, up to the end of a line; empty at first; it is brought up to date
-    """
-    found = list[Attempt]()
-    for file in sorted((campaign / ATTEMPTS).glob("*.jsonl")):
-        begun = read.get(file.name, 0)
-        if file.stat().st_size > begun:
-            with file.open("rb") as stream:
-                stream.seek(begun)
-                whole = stream.read().rpartition(b"\n")[0]
-            read[file.name] = begun + len(whole) + bool(whole)
-            for line in whole.splitlines():
-                with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
-                    told = json.loads(line)
-                    found.append(Attempt(**(told | {"unit": Unit.of_id(told["unit"])})))
-    return sorted(found, key=lambda attempt: attempt.time)
 
 
 FURTHER_LOSSES = 4  # attempts beyond `retries` after which a unit is given up though it never failed by itself

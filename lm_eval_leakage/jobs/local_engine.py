@@ -93,7 +93,7 @@ class LocalEngine(Crew[LocalWorker]):
         for model in plan.models:
             if model.gpus > len(self._devices):
                 raise ValueError(
-                    f"models has {model.name!r} with gpus: {model.gpus}, but this machine has {len(self._devices)}; "
+                    f"models has {model.key!r} with gpus: {model.gpus}, but this machine has {len(self._devices)}; "
                     "give gpus: 0 to reserve none, or use another machine or engine"
                 )
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
-from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, UNSEEN, Plan, Unit
+from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import DATA, IDENTITY, identity_differences
@@ -55,7 +56,6 @@ UNKNOWN = "no file says which model answered"
 OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
 OF_DATA = ("dataset_path", "dataset_name")
 GONE = ""  # instead of a digest
-LONGEST_PATH = 1000  # characters; longer texts of a YAML file are no paths
 Digests = Mapping[str, str]  # by path
 Identity = Mapping[str, str]
 
@@ -75,9 +75,7 @@ def versions() -> dict[str, str]:
 def differences(before: Plan, now: Plan) -> list[str]:
     """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
     and it may change how units are run: that leaves valid what is done."""
-    old, new = (
-        {**plan.model_dump(mode="json"), "questions": plan.questions or ALL_QUESTIONS} for plan in (before, now)
-    )
+    old, new = (plan.model_dump(mode="json") for plan in (before, now))
     told = [
         f"{name} was {value!r} and is {new[name]!r}"
         for name, value in old.items()
@@ -143,18 +141,12 @@ def _named(told: Any, folder: Path) -> Iterator[Path]:
     """Files that texts name, and the modules of functions, which are named as FOLDER/module.function."""
     if isinstance(told, str):
         module = f"{told.rpartition('.')[0]}.py"
-        places = [folder / told, Path(told), folder / module] if len(told) < LONGEST_PATH else []
-        yield from (place.absolute() for place in places if _is_file(place))
+        places = (folder / told, Path(told), folder / module)
+        # unlike `Path.is_file`, false for a text that cannot be a path
+        yield from (place.absolute() for place in places if isfile(place))  # noqa: PTH113
     elif isinstance(told, Mapping | list | tuple):
         for one in told.values() if isinstance(told, Mapping) else told:
             yield from _named(one, folder)
-
-
-def _is_file(place: Path) -> bool:
-    try:
-        return place.is_file()
-    except (OSError, ValueError):  # a text that cannot be a path
-        return False
 
 
 def changed_files(before: Digests) -> list[str]:
@@ -224,12 +216,13 @@ def set_apart(
     """
     manifest = folder.manifest()
     present = {one.key: one.who.identity for one in plan.asked_models}
-    earlier = [unit for unit in map(Unit.of_id, manifest.get("units") or ()) if unit.model in present]
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
-    every = dict.fromkeys([*units, *earlier])
-    changed = with_changed_files(folder, plan, every)
     place = folder.path / REPLACED / now().replace(":", "-")
+    attested: dict[str, Any] = dict(manifest.get("units") or {})
+    apart: list[dict[str, Any]] = [*manifest.get(REPLACED, [])]
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
+    every = dict.fromkeys([*units, *(unit for unit in map(Unit.of_id, attested) if unit.model in present)])
+    changed = with_changed_files(folder, plan, every)
     for unit in every:
         if unit in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
@@ -241,44 +234,21 @@ def set_apart(
         elif why and why != UNKNOWN:
             why = f"another model answered: {why}"
         if why := why or (stale or {}).get(unit, ""):
-            published(folder.run_of(unit), (place / OUTDATED if unit in changed else place) / unit.room / unit.id)
+            now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
+            published(folder.run_of(unit), now_in)
+            if unit.id in attested:
+                apart.append({"unit": unit.id, **attested[unit.id], "folder": str(now_in.relative_to(folder.path))})
             n_apart[unit.model, why] += 1
     told: dict[str, Identity] = dict(manifest.get("models") or {})
     kept = {name: told[name] for name, own in present.items() if name in told and not differs(told[name], own)}
     digests = {task: digests_now(map(Path, own)) for task, own in known.items()}
     newer = {"models": {**told, **present, **kept}, TASK_FILES: digests}
-    folder.write_manifest(_without_missing(manifest, folder, place) | newer)
+    there = {name: own for name, own in attested.items() if folder.done(Unit.of_id(name))}
+    folder.write_manifest({**manifest, "units": there, REPLACED: apart, **newer})
     return [
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
-
-
-def forget(folder: CampaignFolder, units: Sequence[Unit]) -> None:
-    """Removes units and what the manifest says of them."""
-    if not units:
-        return
-    manifest = folder.manifest()
-    for unit in units:
-        atomic_remove(folder.run_of(unit))
-        manifest.get("units", {}).pop(unit.id, None)
-    folder.write_manifest(manifest)
-
-
-def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place: Path) -> dict[str, Any]:
-    """The manifest, where units that are not in their rooms any more are listed apart, with their `place` if they have
-    one."""
-    units, missing = dict[str, Any](), list[dict[str, Any]]()
-    for name, told in (manifest.get("units") or {}).items():
-        unit = Unit.of_id(name)
-        places = (one / unit.room / name for one in (place, place / OUTDATED))
-        if folder.done(unit):
-            units[name] = told
-        else:
-            own = next((one for one in places if one.is_dir()), None)
-            moved = {} if own is None else {"folder": str(own.relative_to(folder.path))}
-            missing.append({"unit": name, **told, **moved})
-    return {**manifest, "units": units, REPLACED: [*manifest.get(REPLACED, []), *missing]}
 
 
 # ---------------------------------------------------------------------- what complete units say of themselves

@@ -8,21 +8,24 @@ Units of a plan: what one worker does at a time, one model's run or audit of one
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
     PrivateAttr,
     ValidationError,
     ValidationInfo,
@@ -41,12 +44,15 @@ if TYPE_CHECKING:
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
 TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
 CHECKED_AUDITS = (FIRST_AUDIT, TOKENS, CONFUSION)
-ALL_QUESTIONS, ENOUGH = "all", "enough"
+ALL_QUESTIONS: Final = "all"
+ENOUGH: Final = "enough"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
-BESIDE_ARGUMENTS = ("batch_size", "device")  # settings that lm_eval adds to a model's arguments itself
-SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
+GIVEN_ELSEWHERE = {  # keys that arguments may not have, and why
+    "model_args": (("batch_size", "device"), "which lm_eval takes beside them; give it on its own"),
+    "metadata": (("shard",), "which each unit has for itself; give the number as shards"),
+}
 # instead of `models`
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus")
 OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
@@ -61,193 +67,118 @@ NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
 # ---------------------------------------------------------------------- values
 
 
-class _UnusableError(ValueError):
-    """What is wrong with a value, as the rest of a sentence that begins with the name of its field."""
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
 
 
-def _field(read: Callable[[Any], Any], wanted: str = "") -> BeforeValidator:
-    """A reader of values. What it cannot read, it refuses with a sentence of its own, or one that says what is wanted
-    instead."""
-
-    def validate(value: Any, info: ValidationInfo) -> Any:
-        try:
-            return read(value)
-        except _UnusableError as error:
-            raise ValueError(f"{info.field_name} {error}") from None
-        except (TypeError, ValueError):
-            if not wanted:
-                raise
-            raise ValueError(f"{info.field_name} is {brief(value)}; give {wanted}") from None
-
-    return BeforeValidator(validate)
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, (str, Path)) else value
 
 
-def _usable(value: Any, is_usable: object) -> Any:
-    """The value; raises ValueError if it cannot be used."""
-    if not is_usable:
-        raise ValueError
-    return value
+def _names(value: Any) -> Any:
+    parts = _listed(value)
+    if not isinstance(parts, Sequence):
+        return value
+    return tuple(dict.fromkeys(name.strip() for part in parts for name in str(part).split(",") if name.strip()))
 
 
-def _whole(value: Any) -> int:
-    return int(_usable(value, isinstance(value, (int, str)) and not isinstance(value, bool)))
-
-
-def _whole_number(low: int, high: int | None = None) -> BeforeValidator:
-    def read(value: Any) -> int:
-        number = int(_usable(_whole(value), _whole(value) >= low))
-        if high is not None and number > high:
-            raise _UnusableError(f"is {number:,}; give at most {high:,}, with many questions in each")
-        return number
-
-    return _field(read, f"a whole number from {low}")
-
-
-def _questions(value: Any) -> int | str | None:
-    if value in (None, ALL_QUESTIONS):
-        return None
-    return ENOUGH if value == ENOUGH else int(_usable(_whole(value), _whole(value) > 0))
-
-
-def _share(value: Any) -> float:
-    text = str(value).strip()
-    share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    return float(_usable(share, 0 < share <= 1))
-
-
-def _minutes(value: Any) -> float:
-    return float(_usable(value, not isinstance(value, bool) and 0 < value < math.inf))
-
-
-def _text(value: Any) -> str:
-    return str(_usable(value, isinstance(value, (str, Path)) and str(value)))
-
-
-def _path(value: Any) -> Path:
-    return Path(_text(value)).expanduser()
-
-
-def _listed(value: Any) -> list[str]:
-    parts = [value] if isinstance(value, (str, Path)) else value
-    return list(map(_text, _usable(parts, isinstance(parts, Sequence))))
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for text in _listed(value) for part in text.split(",") if part.strip()))
-
-
-def _folders(value: Any) -> tuple[Path, ...]:
-    found = tuple(map(_path, _listed(value)))
-    for folder in found:
+def _folders(found: tuple[Path, ...]) -> tuple[Path, ...]:
+    for folder in (found := tuple(map(Path.expanduser, found))):
         if not folder.exists():
-            raise _UnusableError(f"is {str(folder)!r}, which does not exist; name the --output_path of a run")
+            raise ValueError(f"is {str(folder)!r}, which does not exist; name the --output_path of a run")
     return found
 
 
-def _arguments(value: Any) -> dict[str, Any]:
+def _share(value: Any) -> Any:
+    text = str(value).strip()
+    return f"{text[:-1]}e-2" if text.endswith("%") else value
+
+
+def _arguments(value: Any, info: ValidationInfo) -> Any:
     from lm_eval_leakage.harness.preflight import parsed_args
 
-    if isinstance(value, Mapping):
-        return {str(key): own for key, own in value.items()}
-    if not isinstance(value, str) or any("=" not in part for part in value.split(",") if part):
-        raise _UnusableError(f"is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
-    return parsed_args(value)
+    if not isinstance(value, str):
+        return value
+    if any("=" not in part for part in value.split(",") if part):
+        raise ValueError(f"is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
+    return parsed_args(value, str(info.field_name))
 
 
-def _arguments_without(keys: Sequence[str], why: str) -> BeforeValidator:
-    def read(value: Any) -> dict[str, Any]:
-        told = _arguments(value)
-        if given := [key for key in keys if key in told]:
-            raise _UnusableError(f"has {given[0]!r}, {why}")
-        return told
-
-    return _field(read)
+def _own_arguments(told: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    keys, why = GIVEN_ELSEWHERE[str(info.field_name)]
+    if given := [key for key in keys if key in told]:
+        raise ValueError(f"has {given[0]!r}, {why}")
+    return told
 
 
-def _reference(value: Any) -> Path | dict[str, Any]:
+def _reference(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
         return Path(value).expanduser()
     if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
-        return _arguments(value)
-    raise _UnusableError(
+        return _arguments(value, info)
+    raise ValueError(
         f"is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of another "
         "model, such as pretrained=OTHER"
     )
 
 
-def _unseen(value: Any) -> Path:
-    file = _path(value)
-    if not file.is_file():
-        raise _UnusableError(f"is {str(file)!r}, which is not a file; give one with a question per row")
-    return file
+def _unseen(file: Path) -> Path:
+    if not file.expanduser().is_file():
+        raise ValueError(f"is {str(file)!r}, which is not a file; give one with a question per row")
+    return file.expanduser()
 
 
-def _orders(value: Any) -> str:
+def _orders(value: str) -> str:
     from lm_eval_leakage.harness.tasks.base_task import documented
 
     documented({"orders": value}, "orders")
-    return str(value)
+    return value
 
 
 def _one_of(value: str, known: Sequence[str]) -> str:
     if value not in known:
-        raise _UnusableError(f"is {brief(value)}; choose one of: {', '.join(known)}")
+        raise ValueError(f"is {brief(value)}; choose one of: {', '.join(known)}")
     return value
 
 
-def _word(value: Any) -> str:
+def _word(value: str) -> str:
     known = [word.replace(" ", "_") for word in reversed(WORDS)]
-    return _one_of(str(value).replace(" ", "_"), known).replace("_", " ")
+    return _one_of(value.replace(" ", "_"), known).replace("_", " ")
 
 
-def _exports(value: Any) -> tuple[str, ...]:
-    return tuple(_one_of(one, [*EXPORTS]) for one in _names(value))
+def _exports(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_one_of(one, [*EXPORTS]) for one in names)
 
 
-def _slurm(value: Any) -> dict[str, Any]:
-    return _without_none(_usable(value, isinstance(value, Mapping)))
-
-
-def _chat_template(value: Any) -> bool | str:
-    return _usable(value, isinstance(value, (bool, str)))  # type: ignore[no-any-return]
-
-
-def _batch_size(value: Any) -> int | str:
-    return value if str(value).startswith("auto") else int(_usable(_whole(value), _whole(value) > 0))
-
-
-def _model_name(value: Any) -> str:
-    text = _text(str(value) if isinstance(value, (int, float)) else value)
-    if not MODEL_NAME.fullmatch(text):
-        raise _UnusableError(
-            f"is {brief(text)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
+def _model_name(name: str) -> str:
+    if not MODEL_NAME.fullmatch(name):
+        raise ValueError(
+            f"is {brief(name)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
         )
-    return text
-
-
-def _models(value: Any) -> list[Any]:
-    given = _usable(value, isinstance(value, (list, tuple)) and value)
-    return [_without_none(one) if isinstance(one, Mapping) else one for one in given]
+    return name
 
 
 def _without_none(told: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in told.items() if value is not None}
 
 
-def _audits(value: Any) -> tuple[str, ...]:
-    audits = () if value is False else _names(value)
-    for audit in audits:
+def _nearest(name: str, known: Sequence[str]) -> str:
+    return did_you_mean(name, known) or f"; choose from: {', '.join(known)}"
+
+
+def _audits(names: tuple[str, ...]) -> tuple[str, ...]:
+    for audit in names:
         if audit not in suffixes():
-            nearest = did_you_mean(audit, suffixes()) or f"; choose from: {', '.join(sorted(suffixes()))}"
-            raise _UnusableError(f"has {audit!r}, which is not an audit{nearest}")
-    return audits
+            raise ValueError(f"has {audit!r}, which is not an audit{_nearest(audit, sorted(suffixes()))}")
+    return names
 
 
-NAMES = "one name, or several separated by commas"
-FromOne = Annotated[int, _whole_number(1)]
-Text = Annotated[str, _field(_text, "a text")]
-Switch = Annotated[bool, _field(lambda value: _usable(value, isinstance(value, bool)), "true or false")]
-SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), arbitrary_types_allowed=True)
+FROM_ONE, FROM_ZERO = Field(description="a whole number from 1"), Field(description="a whole number from 0")
+NAMES = Field(description="one name, or several separated by commas")
+Switch = Annotated[bool, Field(description="true or false")]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names), NAMES]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments), AfterValidator(_own_arguments)]
+SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
 
 
 # ---------------------------------------------------------------------- the plan
@@ -262,19 +193,18 @@ class PlanModel(BaseModel):
 
     model_config = SETTINGS
 
-    name: Annotated[str, _field(_model_name, "a text")] = ""
-    model: Text = "hf"
-    model_args: Annotated[
-        dict[str, Any], _arguments_without(BESIDE_ARGUMENTS, "which lm_eval takes beside them; give it on its own")
-    ] = {}
-    gpus: Annotated[int, _whole_number(0)] = 0
-    batch_size: Annotated[int | str, _field(_batch_size, "a whole number from 1, or auto")] | None = None
-    device: Text | None = None
-    apply_chat_template: Annotated[bool | str, _field(_chat_template, "true, false, or the name of a template")] = (
-        False
-    )
-    system_instruction: Text | None = None
-    workers: FromOne | None = None
+    name: Annotated[str, AfterValidator(_model_name)] = ""
+    model: str = "hf"
+    model_args: Annotated[Arguments, Field(description="arguments as for lm_eval: pretrained=MODEL")] = {}
+    gpus: Annotated[NonNegativeInt, FROM_ZERO] = 0
+    batch_size: Annotated[
+        PositiveInt | Annotated[str, Field(pattern="^auto")] | None,
+        Field(description="a whole number from 1, or auto"),
+    ] = None
+    device: str | None = None
+    apply_chat_template: Annotated[bool | str, Field(description="true, false, or the name of a template")] = False
+    system_instruction: str | None = None
+    workers: Annotated[PositiveInt | None, FROM_ONE] = None
     _in_memory: Any = PrivateAttr(default=None)
 
     @property
@@ -309,7 +239,7 @@ class Plan(BaseModel):
     """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
-    questions: how many are drawn of each task: None for all, ENOUGH for as many as probably find `detect`; seed: of
+    questions: how many are drawn of each task; ALL_QUESTIONS, or ENOUGH: as many as probably find `detect`; seed: of
         the draw
     budget: at most so many requests of each task, for the audit of option orders that finds most; other audits and
         accuracy only if the plan names them
@@ -338,38 +268,50 @@ class Plan(BaseModel):
 
     model_config = SETTINGS
 
-    models: Annotated[tuple[PlanModel, ...], _field(_models, "a list of models, each with a name and model_args")]
-    tasks: Annotated[tuple[str, ...], _field(_names, NAMES)]
-    runs: Annotated[tuple[Path, ...], _field(_folders, "one folder, or a list of folders")] = ()
-    reference: Annotated[Path | dict[str, Any], _field(_reference)] | None = None
-    unseen: Annotated[Path, _field(_unseen, "a text")] | None = None
-    orders: Annotated[str, _field(_orders)] | None = None
-    audits: Annotated[tuple[str, ...], _field(_audits, NAMES)] = CHECKED_AUDITS
+    models: Annotated[
+        tuple[PlanModel, ...],
+        Field(min_length=1, description="a list of models, each with name, model and model_args"),
+    ]
+    tasks: Names
+    runs: Annotated[
+        tuple[Path, ...],
+        BeforeValidator(_listed),
+        AfterValidator(_folders),
+        Field(description="one folder, or a list of folders"),
+    ] = ()
+    reference: Annotated[Path | dict[str, Any], BeforeValidator(_reference)] | None = None
+    unseen: Annotated[Path, AfterValidator(_unseen)] | None = None
+    orders: Annotated[str, AfterValidator(_orders)] | None = None
+    audits: Annotated[Names, AfterValidator(_audits)] = CHECKED_AUDITS
     accuracy: Switch = True
     questions: Annotated[
-        int | str | None, _field(_questions, f"a whole number from 1, {ALL_QUESTIONS!r} or {ENOUGH!r}")
+        PositiveInt | Literal["all", "enough"], Field(description="a whole number from 1, 'all' or 'enough'")
     ] = ENOUGH
-    budget: FromOne | None = None
-    detect: Annotated[float, _field(_share, "a share of the questions above 0, such as 20% or 0.2")] = DETECT
-    max_tokens_asked: FromOne | None = None
-    seed: Annotated[int, _field(_whole, "a whole number")] = 0
-    num_fewshot: Annotated[int, _whole_number(0)] | None = None
-    metadata: Annotated[
-        dict[str, Any], _arguments_without(SET_BY_UNITS, "which each unit has for itself; give the number as shards")
+    budget: Annotated[PositiveInt | None, FROM_ONE] = None
+    detect: Annotated[
+        float,
+        Field(gt=0, le=1, description="a share of the questions above 0, such as 20% or 0.2"),
+        BeforeValidator(_share),
+    ] = DETECT
+    max_tokens_asked: Annotated[PositiveInt | None, FROM_ONE] = None
+    seed: Annotated[int, Field(description="a whole number")] = 0
+    num_fewshot: Annotated[NonNegativeInt | None, FROM_ZERO] = None
+    metadata: Annotated[Arguments, Field(description="settings of the audits, such as layouts=every")] = {}
+    output_path: Annotated[Path, AfterValidator(Path.expanduser)] = Path("leakage")
+    include_path: Annotated[str, BeforeValidator(_text)] | None = None
+    imports: Names = ()
+    engine: str | None = None
+    address: str | None = None
+    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS, description=f"a whole number from 1 to {MOST_SHARDS:,}")] = 1
+    retries: Annotated[NonNegativeInt, FROM_ZERO] = 1
+    minutes: Annotated[PositiveFloat | None, Field(description="a number of minutes above 0")] = None
+    workers: Annotated[PositiveInt | None, FROM_ONE] = None
+    slurm: Annotated[
+        dict[str, Any], AfterValidator(_without_none), Field(description="names and values, such as partition: gpu")
     ] = {}
-    output_path: Annotated[Path, _field(_path, "a text")] = Path("leakage")
-    include_path: Text | None = None
-    imports: Annotated[tuple[str, ...], _field(_names, NAMES)] = ()
-    engine: Text | None = None
-    address: Text | None = None
-    shards: Annotated[int, _whole_number(1, MOST_SHARDS)] = 1
-    retries: Annotated[int, _whole_number(0)] = 1
-    minutes: Annotated[float, _field(_minutes, "a number of minutes above 0")] | None = None
-    workers: FromOne | None = None
-    slurm: Annotated[dict[str, Any], _field(_slurm, "names and values, such as partition: gpu")] = {}
-    fail_on: Annotated[str, _field(_word)] | None = None
+    fail_on: Annotated[str, AfterValidator(_word)] | None = None
     allow_untold: Switch = False
-    export: Annotated[tuple[str, ...], _field(_exports, NAMES)] = ()
+    export: Annotated[Names, AfterValidator(_exports)] = ()
     dry_run: Switch = False
     quiet: Switch = False
 
@@ -506,29 +448,26 @@ def check_plan(given: Mapping[str, Any], file: str | Path | None = None) -> Plan
 
 
 def _sentence(error: ValidationError, is_of_options: bool) -> str:
-    """The first thing that is wrong with a plan, with its place.
+    """The first thing that is wrong with a plan, with its place: as a rule of ours says it, or with the description of
+    its field as the remedy.
 
     is_of_options: whether the only model's settings stand beside those of the plan
     """
     first = error.errors()[0]
-    place = [*first["loc"]]
-    if first["type"] == "value_error":
-        told, is_field = str(first["ctx"]["error"]), bool(place) and isinstance(place[-1], str)
-    elif first["type"] == "extra_forbidden":
-        told, is_field = _unknown(str(place[-1]), MODEL_FIELDS), True
-    else:
-        told, is_field = f"is {brief(first['input'])}; give name, model and model_args", False
-    inner = place[:-1] if is_field else place
-    if is_of_options or not inner:
-        return told
-    where = "".join(f"[{part}]" if isinstance(part, int) else str(part) for part in inner)
-    return f"{where} {told}" if not is_field or first["type"] == "extra_forbidden" else f"{where}.{told}"
+    place, reason = first["loc"], first.get("ctx", {}).get("error")
+    if not place:
+        return str(reason)
+    is_of_model = len(place) > 2 and place[0] == "models"
+    (name, fields) = (place[2], PlanModel.model_fields) if is_of_model else (place[0], Plan.model_fields)
+    where = f"models[{place[1]}]" if is_of_model and not is_of_options else ""
+    if first["type"] == "extra_forbidden":
+        return f"{where} {_unknown(str(name), MODEL_FIELDS)}"
+    told = f"is {brief(first['input'])}; give {fields[str(name)].description or 'a text'}"
+    return f"{where}.{name} {str(reason).removeprefix(f'{name} ') if reason else told}".lstrip(".")
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    remedy = f"did you mean {close[0]!r}?" if close else f"choose from: {', '.join(known)}"
-    return f"has {brief(name)}, which is not a setting; {remedy}"
+    return f"has {brief(name)}, which is not a setting{_nearest(name, known)}"
 
 
 def names_in_file(file: Path) -> dict[str, Any]:
@@ -536,8 +475,6 @@ def names_in_file(file: Path) -> dict[str, Any]:
         raise ValueError(f"config is {str(file)!r}, which is not a file; give a YAML file with model and tasks")
     try:
         found = from_yaml(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not text in UTF-8 ({error}); save it as UTF-8") from error
     except ValueError as error:
         raise ValueError(f"{file} cannot be used: {error}") from error
     if not isinstance(found, dict):
@@ -547,7 +484,7 @@ def names_in_file(file: Path) -> dict[str, Any]:
 
 def as_settings(plan: Plan) -> dict[str, Any]:
     """The plan as names and values, from which `check_plan` makes it again; without what is not set."""
-    told = {"questions": ALL_QUESTIONS, **plan.model_dump(mode="json", exclude_none=True)}
+    told = {"questions": plan.questions, **plan.model_dump(mode="json", exclude_none=True)}
     told["models"] = [{name: own for name, own in one.items() if own != ""} for one in told["models"]]
     return {name: value for name, value in told.items() if name == "audits" or value not in ([], {})}
 
@@ -578,7 +515,7 @@ def _as_words(name: str, value: object) -> list[list[str]]:
     if isinstance(value, tuple):
         parts = [str(part) for part in value]
         return [[part] for part in parts] if name == "runs" else [[",".join(parts)]]
-    return [[ALL_QUESTIONS if value is None else str(value)]]
+    return [[str(value)]]
 
 
 # ---------------------------------------------------------------------- units

@@ -187,11 +187,6 @@ def present_runs(
     return PresentRuns(_present(same, problems, needs_control), tuple(told), len(unknown))
 
 
-def models_among(places: Iterable[Path]) -> list[str]:
-    """The models whose runs are in these folders."""
-    return list(dict.fromkeys(run.model for run in _runs(places, [])))
-
-
 def present_references(folder: Path, who: NamedModel) -> PresentRuns:
     """The audits of all models in a folder but this one."""
     problems: list[Problem] = []
@@ -422,7 +417,8 @@ class Planner:
         """
         model, place = self.plan.models[0], self.plan.tasks.index
         steps = [
-            PlannedStep(unit.task, in_words(unit.kind), 0, 0, 0, NOT_POSSIBLE, why) for unit, why in left_out.items()
+            PlannedStep(unit.task, IN_WORDS.get(unit.kind, unit.kind), status=NOT_POSSIBLE, note=why)
+            for unit, why in left_out.items()
         ]
         in_rooms = sorted(planned, key=lambda unit: ROOMS.index(unit.room))
         steps += [replace(planned[unit], job=None) for unit in in_rooms]
@@ -448,7 +444,7 @@ def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
                 f"runs has only runs of another model that is called {who.name!r}, too: {given.others[0]}; leave it "
                 "out to run this model"
             )
-        names = ", ".join(map(repr, models_among(plan.runs)))
+        names = ", ".join(dict.fromkeys(repr(run.model) for run in _runs(plan.runs, [])))
         if not names:
             raise ValueError("runs has no complete run of any model; name the --output_path of a run")
         raise ValueError(
@@ -498,13 +494,6 @@ class _PlannedTask:
         own = EVERY if self.references is None else self.references.layouts
         return {} if own == AUDITED else {"layouts": own}
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether its published orders are known to be drawn."""
-        return not isinstance(self.orders, str) and all(
-            task.orders.status in EXACT for task in self.orders.leaves.values()
-        )
-
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
         base = [] if isinstance(self.base, str) else self.base.rows
@@ -522,12 +511,12 @@ class _PlannedTask:
         return self._drawn(population)
 
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        n = self.plan.questions
-        if n == ENOUGH:
+        n = self.plan.questions if isinstance(self.plan.questions, int) else None
+        if self.plan.questions == ENOUGH:
             n = max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
             if self.name in self.planner.early:
                 n = max(FEWEST_DRAWN, rounded_up(min(n, self.n_questions) * FIRST_PART))
-        return drawn_once(rows, None if n is None else int(n), self.plan.seed)
+        return drawn_once(rows, n, self.plan.seed)
 
     @property
     def is_staged(self) -> bool:
@@ -554,7 +543,7 @@ class _PlannedTask:
         return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged)
 
     def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
-        words = [in_words(unit.suffix)]
+        words = [IN_WORDS.get(unit.suffix, unit.suffix)]
         if unit.room == UNSEEN:
             words.insert(0, UNSEEN_RUN)
         if unit.room == REFERENCE or unit.model != self.model:
@@ -575,7 +564,7 @@ class _PlannedTask:
             return None
         if isinstance(self.orders, str):
             return self._step(unit, n, NOT_POSSIBLE, self.orders)
-        if self.is_exact:
+        if self.design is not None and self.design.is_exact:
             return self._step(unit, n, NOT_NEEDED, "the published orders were drawn at random")
         if self.references is None:
             return None
@@ -700,7 +689,3 @@ def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
     tasks = () if isinstance(loaded, str) else loaded.leaves.values()
     questions = (one for task in tasks for one in task.benchmark())
     return next((one for one in questions if suffix == TOKENS or one.answer is not None), None)
-
-
-def in_words(kind: str) -> str:
-    return IN_WORDS.get(kind, kind)

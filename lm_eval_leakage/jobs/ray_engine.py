@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -62,23 +63,10 @@ def connected(address: str | None) -> Iterator[bool]:
     try:
         if context.dashboard_url:
             logger.info("Ray's dashboard: http://%s", context.dashboard_url)
-        with _reports_logged():
+        with redirect_stdout(sys.stderr):  # Ray's own reports of lost workers are no results
             yield place == OF_OUR_OWN
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _reports_logged() -> Iterator[None]:
-    """Ray prints a long paragraph to stdout about every lost worker, which our own messages name in a sentence."""
-    from ray._private import worker
-
-    before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda data, ignore_prefix: logger.info("\n".join(data["lines"]))
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = before
 
 
 def _check_reachable(place: str) -> None:
@@ -281,5 +269,5 @@ class RayEngine(Crew[RayWorker]):
                 n_gpus,
             )
         for model in self.plan.models:
-            if reason := self._why_no_place(model.name):
+            if reason := self._why_no_place(model.key):
                 logger.warning(reason)

@@ -24,7 +24,7 @@ import psutil
 
 from lm_eval_leakage.files import atomic_remove, atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, new_attempts
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.texts import brief, visible
 
@@ -201,9 +201,9 @@ class SlurmEngine:
         self._executors = {gpus: executor(self._place, self._cluster, plan.slurm, gpus) for gpus in every}
         self.live: dict[SlurmJob, Any] = {}
         self._asked = time.monotonic()
+        self._known: set[Attempt] = set()
         self._made: list[Attempt] = []  # by jobs of this driver, and by those that it took over
         self._at: dict[SlurmJob, Unit | None] = {}
-        self._read: dict[str, int] = {}
         self._n_stillborn = 0
 
     @property
@@ -213,8 +213,8 @@ class SlurmEngine:
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
         """See `CampaignEngine`; but jobs of a cluster go on when it is interrupted."""
         self.adopt()
-        before = new_attempts(self.folder.path, self._read)
-        self._made = [one for one in before if any(job.has_made(one) for job in self.live)]
+        self._known = {*self.folder.attempts()}
+        self._made = [one for one in self._known if any(job.has_made(one) for job in self.live)]
         try:
             self._deal(units)
             while self.live:
@@ -239,20 +239,22 @@ class SlurmEngine:
         free = self.folder.left(unit for unit in units if unit not in held)
         left, new = UnitQueue(free, self._plan, self._made).waiting, list[SlurmJob]()
         most = self._plan.workers or (1 if self._is_local else NO_LIMIT)
-        for model in self._plan.models:
-            own = [unit for unit in left if unit.model == model.name]
-            n_own = sum(job.model == model.name for job in self.live)
+        for model in self._plan.asked_models:
+            own = [unit for unit in left if unit.model == model.key]
+            n_own = sum(job.model == model.key for job in self.live)
             n_wanted = min(model.workers or self._plan.shards, most) - n_own
             for hand in dealt(own, n_wanted)[: most - len(self.live) - len(new)]:
-                worker = f"{model.name}-{uuid4().hex[:8]}"
+                worker = f"{model.key}-{uuid4().hex[:8]}"
                 new.append(SlurmJob(self.folder.path.absolute(), worker, hand, self._cluster))
         if new:
             self.submit(new)
 
     def _hear(self, tell: Tell, begun: Begun) -> None:
-        for attempt in new_attempts(self.folder.path, self._read):
-            self._made.append(attempt)
-            tell(attempt)
+        for attempt in self.folder.attempts():
+            if attempt not in self._known:
+                self._known.add(attempt)
+                self._made.append(attempt)
+                tell(attempt)
         for job in self.live:
             unit = job.at()
             if unit is not None and unit != self._at.get(job):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from lm_eval_leakage.files import log_to_add_to
@@ -25,7 +22,7 @@ from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens
 from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
+from lm_eval_leakage.jobs.engines import Begun, Tell, now
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, facts_of, refuse_another
 from lm_eval_leakage.jobs.plan import Plan, Unit
@@ -70,30 +67,6 @@ def _flush() -> None:
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-
-
-class TimeIsUp(BaseException):
-    """An attempt took longer than the plan allows. No Exception, so that no task or backend catches it."""
-
-
-@contextmanager
-def time_limit(minutes: float | None) -> Iterator[None]:
-    """Raises TimeIsUp in the block when the time is up. Works in the main thread only, and between instructions of
-    Python: engines also have a limit, after which they end the worker."""
-    if minutes is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise TimeIsUp(too_long(minutes))
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @dataclass(frozen=True)
@@ -178,17 +151,15 @@ class UnitWorker(ExitStack):
         if len(self._not_loaded) >= LOADS:
             return self._not_loaded[-1], None
         try:
-            with time_limit(self._plan.minutes):
-                step = self._evaluated(unit, heard)
-        except TimeIsUp as error:
-            told = str(error)
+            step = self._evaluated(unit, heard)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
             if self._screen is not None and (
                 isinstance(error, OSError) or not (self._kept and self._kept.lm is not None)
             ):
                 raise
             told = in_one_sentence(error)
-            self._keep_traceback(unit, told)
+            with log_to_add_to(self._folder.log_of(unit)) as log:
+                traceback.print_exc(file=log)
         else:
             self._not_loaded.clear()
             return None, step
@@ -198,13 +169,6 @@ class UnitWorker(ExitStack):
         self._kept = None
         self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
         return told, None
-
-    def _keep_traceback(self, unit: Unit, told: str) -> None:
-        if self._screen is None:
-            logger.error("%s", told, exc_info=True)
-        else:
-            with log_to_add_to(self._folder.log_of(unit)) as log:
-                traceback.print_exc(file=log)
 
     def _evaluated(self, unit: Unit, heard: _Heard) -> PlannedStep:
         step, work = self._planned(unit), self._folder.begun(unit)
@@ -275,11 +239,12 @@ class InlineEngine:
     def __init__(
         self, plan: Plan, folder: CampaignFolder, address: str | None = None, screen: OnScreen | None = None
     ) -> None:
-        if (plan.workers or 1) > 1:
-            raise ValueError(
-                f"workers is {plan.workers}, but --engine inline is this one process; leave it out, or "
-                "choose another engine"
-            )
+        for name, most in (("workers", 1), ("minutes", 0)):
+            if (given := getattr(plan, name) or most) > most:
+                raise ValueError(
+                    f"{name} is {given:g}, but --engine inline is this one process; leave it out, or choose another "
+                    "engine"
+                )
         self._plan, self._folder, self._screen = plan, folder, screen
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:

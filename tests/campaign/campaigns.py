@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from lm_eval_leakage.files import atomic_write
@@ -84,7 +83,9 @@ def begun(plan: Plan) -> CampaignFolder:
 def in_one_process(plan: Plan) -> CampaignFolder:
     """Carries out a plan here, by one worker."""
     folder = begun(plan)
-    InlineEngine(plan.changed(workers=None), folder).carry_out(units_of(plan), lambda _: None, lambda *_: None)
+    InlineEngine(plan.changed(workers=None, minutes=None), folder).carry_out(
+        units_of(plan), lambda _: None, lambda *_: None
+    )
     return folder
 
 
@@ -100,9 +101,3 @@ def numbers(folder: CampaignFolder) -> dict[str, str]:
     assert not outcome.problems
     texts = texts_of(outcome)
     return {name: texts[name] for name in ("leaderboard.csv", "leaderboard.json", "leaderboard.md")}
-
-
-def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the harness tells of packages and of git takes seconds for each unit, since it starts processes."""
-    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
-    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)

@@ -14,8 +14,8 @@ from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.unit_worker import InlineEngine
-from tests.campaign.campaigns import model, settings_in, without_environment
-from tests.checking.conftest import GivenTasksOnly
+from tests.campaign.campaigns import model, settings_in
+from tests.checking.conftest import GivenTasksOnly, without_environment
 
 N = 12
 

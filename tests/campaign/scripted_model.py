@@ -31,11 +31,11 @@ class ScriptedModel(NamedFake):
     weights: a file with the seed, instead
     counts: a folder where loads and requests are counted
     pause: seconds for each request
-    fault: a path; the file of that name with the ending .txt holds `worker` or `job` and a text. At the first request
-        with that text, the file is removed and that process killed. The argument itself names no file, whose content
-        would belong to the model's identity
+    fault: a path; the file of that name with the ending .txt holds `job` or `nobody` and a text. At the first request
+        with that text, the file is removed, that process killed, and a minute waited. The argument itself names no
+        file, whose content would belong to the model's identity
     broken: whether it cannot be loaded
-    fails_at, dies_at, slow_at: a part of a text at which it raises, is killed, or takes a minute
+    fails_at, dies_at: a part of a text at which it raises or is killed
     times: how often at most it dies, counted by a file in `counts`
     """
 
@@ -44,7 +44,7 @@ class ScriptedModel(NamedFake):
         told = arguments
         self.seed, self.folder, self.pause = str(told.get("seed", 0)), told.get("counts"), told.get("pause", 0)
         self.fault = Path(f"{told['fault']}.txt") if told.get("fault") else None
-        self.fails_at, self.dies_at, self.slow_at = (told.get(key) for key in ("fails_at", "dies_at", "slow_at"))
+        self.fails_at, self.dies_at = (told.get(key) for key in ("fails_at", "dies_at"))
         if told.get("weights"):
             self.seed = Path(told["weights"]).read_text()
         self.times = int(told.get("times", 10**6))
@@ -65,10 +65,9 @@ class ScriptedModel(NamedFake):
             victim, _, at = self.fault.read_text().partition(" ")
             if at in text:
                 self.fault.unlink()
-                os.kill(os.getppid() if victim == "job" else os.getpid(), signal.SIGKILL)
+                if victim == "job":
+                    os.kill(os.getppid(), signal.SIGKILL)
                 time.sleep(60)
-        if self.slow_at and self.slow_at in text:
-            time.sleep(60)
         if self.fails_at and self.fails_at in text:
             raise RuntimeError(f"cannot answer {self.fails_at}")
         if self.dies_at and self.dies_at in text and self._deaths() < self.times:

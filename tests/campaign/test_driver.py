@@ -86,16 +86,6 @@ def test_a_model_that_cannot_be_loaded_is_loaded_twice_and_its_units_fail(here: 
     assert sum(file.read_text().count("Traceback") for file in log.rglob("*.log")) == 2
 
 
-@pytest.mark.model
-def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settings: dict[str, Any]) -> None:
-    slow = model(settings, "a", "slow_at=Which of 1-")
-    outcome = here(settings, models=[slow], minutes=0.1, retries=0)
-    assert outcome.n_done == 2
-    assert {attempt.error for attempt in outcome.lost} == {
-        "it took longer than minutes: 0.1 allows; give more, or more shards"
-    }
-
-
 # ---------------------------------------------------------------------- another plan
 
 

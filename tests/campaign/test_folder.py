@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.files import PART, add_record
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, digests_of, new_attempts
+from lm_eval_leakage.files import PART
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, digests_of
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
 from lm_eval_leakage.jobs.plan import Unit, units_of
 from lm_eval_leakage.texts import as_json
@@ -72,22 +72,15 @@ def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path
 OF_NO_ATTEMPT = b'\n{}\n[]\n{"unit": \n{"unit": 1}\n{"unit": "a/t/run/0of1", "more": 1}\n'
 
 
-def test_each_new_attempt_is_heard_of_once_and_when_its_line_is_complete(tmp_path: Path) -> None:
-    (place := tmp_path / "attempts").mkdir()
-    first, second, read = attempt(ONE, 1), attempt(ONE, 2), dict[str, int]()
-    assert new_attempts(tmp_path / "not there yet", read) == []
-    add_record(place / "a.jsonl", as_json(attempt(ONE).as_record))
-    assert new_attempts(tmp_path, read) == [attempt(ONE)]
-    assert new_attempts(tmp_path, read) == []
-    add_record(place / "b.jsonl", as_json(second.as_record))
-    add_record(place / "a.jsonl", as_json(first.as_record))
-    assert new_attempts(tmp_path, read) == [first, second]
-    line = as_json(first.as_record).encode() + b"\n"
-    (place / "c.jsonl").write_bytes(OF_NO_ATTEMPT + line + line[:20])
-    assert new_attempts(tmp_path, read) == [first]
-    (place / "c.jsonl").write_bytes(OF_NO_ATTEMPT + line + line)
-    assert new_attempts(tmp_path, read) == [first]
-    assert new_attempts(tmp_path, read) == []
+def test_attempts_are_in_the_order_of_their_time_and_a_line_counts_when_it_is_complete(tmp_path: Path) -> None:
+    folder, (first, second) = CampaignFolder(tmp_path), (attempt(ONE, 1), attempt(ONE, 2))
+    assert folder.attempts() == []
+    folder.record(second)
+    line = as_json(first.as_record).encode()
+    (file := tmp_path / "attempts" / "a.jsonl").write_bytes(OF_NO_ATTEMPT + line[:20])
+    assert folder.attempts() == [second]
+    file.write_bytes(OF_NO_ATTEMPT + line)
+    assert folder.attempts() == [first, second]
 
 
 # ---------------------------------------------------------------------- the queue

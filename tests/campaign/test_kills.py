@@ -66,6 +66,12 @@ def by_processes(settings: dict[str, Any]) -> CheckOutcome:
     return run_plan(check_plan(settings | {"engine": "local"}))
 
 
+def slow_once(settings: dict[str, Any], folder: Path, at: str) -> dict[str, Any]:
+    """With a model that takes a minute for the first request with this text."""
+    (folder / "fault.txt").write_text(f"nobody {at}")
+    return settings | {"models": [model(settings, "a", f"fault={folder / 'fault'}")]}
+
+
 @contextmanager
 def forked(settings: dict[str, Any], log: Path) -> Iterator[psutil.Process]:
     """A driver as a process of its own, whose workers are, too."""
@@ -99,7 +105,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_rest_is_done(
 def test_a_killed_driver_leaves_no_worker_and_is_continued(
     here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = settings | {"models": [model(settings, "a", "slow_at=Which of 1-7")]}
+    slow = slow_once(settings, tmp_path, "Which of 1-7")
     with monkeypatch.context() as real:
         real.setattr(driver, "engine_of", engine_of)
         with forked(slow, tmp_path / "log") as process:
@@ -109,9 +115,8 @@ def test_a_killed_driver_leaves_no_worker_and_is_continued(
             assert len(workers) == 1
             assert psutil.wait_procs(workers, timeout=10)[1] == []
     assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "running"
-    outcome = here(slow, minutes=0.01, retries=0)
-    assert outcome.n_done == 2
-    assert {one.unit.task for one in outcome.lost} == {"riddle"}
+    (tmp_path / "fault.txt").unlink(missing_ok=True)  # it may have been killed before that request
+    assert here(slow).n_done == 4
 
 
 @pytest.mark.usefixtures("here")
@@ -119,7 +124,7 @@ def test_an_interrupted_campaign_ends_its_workers(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "engine_of", engine_of)
-    with forked(settings | {"models": [model(settings, "a", "slow_at=Which of 0-7")]}, tmp_path / "log") as process:
+    with forked(slow_once(settings, tmp_path, "Which of 0-7"), tmp_path / "log") as process:
         wait_for(lambda: list((tmp_path / "out" / "logs").rglob("0of1.log")))
         workers = process.children()
         process.send_signal(signal.SIGINT)

@@ -122,19 +122,12 @@ def test_several_accelerators_are_used_by_ray_if_it_is_installed(
     assert usual_engine(None) == used
 
 
-def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any, monkeypatch) -> None:
-    class Point:
-        name, load = "mine", staticmethod(lambda: lambda *given: given)
-
-    monkeypatch.setattr("lm_eval_leakage.jobs.engines.entry_points", lambda group: [Point])
-    assert engine_of("mine", "there", told := plan(), folder := CampaignFolder(tmp_path)) == (told, folder, "there")
-
-
 @pytest.mark.parametrize(
     ("name", "given", "error", "told"),
     [
         ("dask", {}, ValueError, "engine is 'dask'; choose one of: inline, local, ray, slurm"),
         ("inline", {"workers": 2}, ValueError, "workers is 2, but --engine inline is this one process"),
+        ("inline", {"minutes": 0.5}, ValueError, "minutes is 0.5, but --engine inline is this one process"),
         (
             "slurm",
             {},
@@ -148,7 +141,7 @@ def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any,
             "models has 'a' with gpus: 2, but this machine has 1",
         ),
     ],
-    ids=["unknown", "workers", "package", "gpus"],
+    ids=["unknown", "workers", "minutes", "package", "gpus"],
 )
 def test_an_engine_that_cannot_be_used_is_refused(name, given, error, told, tmp_path: Any, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: None)

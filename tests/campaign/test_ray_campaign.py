@@ -11,8 +11,9 @@ import pytest
 from lm_eval_leakage.jobs.folder import Attempt
 from lm_eval_leakage.jobs.plan import Plan, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for, without_environment
+from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
 from tests.campaign.ray_nodes import a_cluster
+from tests.checking.conftest import without_environment
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 

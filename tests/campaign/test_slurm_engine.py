@@ -13,8 +13,9 @@ import pytest
 from lm_eval_leakage.jobs import slurm_engine
 from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit, check_plan, units_of
+from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
 from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
+from tests.campaign.campaigns import small_plan
 
 Work = Callable[["PaperJobs", SlurmJob], object]
 
@@ -68,9 +69,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
 
 
 def plan(output: Path, **more: object) -> Plan:
-    models = [{"name": name, "model_args": "pretrained=m"} for name in ("a", "b")]
-    told = {"models": models, "tasks": ["quiz", "trivia"], "shards": 2, "audits": ["leakage_perm"]}
-    return check_plan(told | {"output_path": output} | more)
+    told = {"models": [{"name": "a"}, {"name": "b"}], "tasks": ["quiz", "trivia"], "shards": 2}
+    return small_plan(**(told | {"output_path": output} | more))
 
 
 def carried_out(jobs: type[PaperJobs], told: Plan) -> list[Attempt]:
@@ -90,6 +90,12 @@ def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_there_are_shar
 def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path) -> None:
     carried_out(jobs, plan(tmp_path, workers=3))
     assert jobs.at_once == [3, 2]
+
+
+def test_a_model_without_a_name_and_the_reference_have_jobs_too(jobs, tmp_path: Path) -> None:
+    told = plan(tmp_path, models=[{"model_args": "pretrained=m"}], engine="slurm", reference="pretrained=r")
+    assert {attempt.unit for attempt in carried_out(jobs, told)} == {*units_of(told)}
+    assert {job.model for job in jobs.dealt} == {"m", "r"}
 
 
 def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
 from lm_eval_leakage.jobs.slurm_engine import CONTROLLER
-from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for, without_environment
+from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
+from tests.checking.conftest import without_environment
 from tests.faults.children import KILLED, child
 from tests.waiting import wait_for
 

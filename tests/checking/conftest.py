@@ -84,15 +84,19 @@ class ChatFake(NamedFake):
         raise NotImplementedError
 
 
+def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the harness tells of packages and of git takes seconds for each run, since it starts processes."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
+
+
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> type[NamedFake]:
     """Registers `--model fake` and `--model chat-fake`; returns the former's class."""
     add_models()
     fake = type("Fake", (NamedFake,), {"asked": [], "built": []})
     chat = type("Chat", (ChatFake,), {"asked": [], "built": []})
-    # a second each, since they start processes
-    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
-    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
+    without_environment(monkeypatch)
     monkeypatch.setitem(model_registry._objs, "fake", fake)
     monkeypatch.setitem(model_registry._objs, "chat-fake", chat)
     return fake

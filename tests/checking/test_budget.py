@@ -23,21 +23,8 @@ from lm_eval_leakage.results.verdict_words import (
 )
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
+pytestmark = pytest.mark.usefixtures("only_given_tasks")
 GIVEN: dict[str, Any] = {"model": "hf", "model_args": "pretrained=m", "tasks": "mmlu", "budget": "256"}
-
-
-@pytest.mark.parametrize(
-    ("beside", "told"),
-    [
-        ({"questions": 40}, "leave out questions, or the budget"),
-        ({"metadata": "orders=6"}, "leave out the orders in metadata, or the budget"),
-        ({"reference": "pretrained=other"}, "leave out reference, or the budget"),
-        ({"budget": "0"}, "budget is '0'; give a whole number from 1"),
-    ],
-)
-def test_what_a_budget_decides_itself_cannot_be_given_beside_it(beside: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        check_plan(GIVEN | beside)
 
 
 def test_within_a_budget_only_option_orders_are_asked_unless_the_plan_names_more() -> None:
@@ -62,7 +49,6 @@ def test_so_many_questions_as_are_needed_find_what_is_wanted_and_few_find_less(b
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("only_given_tasks")
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_seen_as_a_whole_is_found_by_few_requests_of_which_no_one_is_for_anything_else(
     fakes: type[NamedFake], tmp_path: Path, seed: int
@@ -81,7 +67,6 @@ def test_what_was_seen_as_a_whole_is_found_by_few_requests_of_which_no_one_is_fo
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("only_given_tasks")
 def test_questions_that_do_not_count_are_not_paid_for(fakes: type[NamedFake], tmp_path: Path) -> None:
     docs = questions(60)
     for doc in docs[::2]:
@@ -95,7 +80,6 @@ def test_questions_that_do_not_count_are_not_paid_for(fakes: type[NamedFake], tm
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("only_given_tasks")
 def test_a_budget_for_less_than_a_verdict_is_refused_before_anything_is_asked(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
@@ -106,7 +90,6 @@ def test_a_budget_for_less_than_a_verdict_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("only_given_tasks")
 def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_nothing_is_promised_for_five(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
@@ -122,7 +105,6 @@ def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_noth
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("only_given_tasks")
 def test_two_options_have_two_orders_and_what_would_do_more_leaves_the_budget_out(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:

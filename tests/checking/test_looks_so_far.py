@@ -71,6 +71,18 @@ def test_looks_by_runs_that_do_not_say_their_model_are_counted_apart(fakes: type
     assert "unknown" not in second.model
 
 
+@pytest.mark.model
+@pytest.mark.usefixtures("only_given_tasks", "fakes")
+def test_the_sentence_has_the_digest_by_which_looks_know_the_benchmark(tmp_path: Path) -> None:
+    written(tmp_path, questions(40))
+    one = checked(tmp_path)
+    (look,) = read_looks(tmp_path / "out")
+    assert look.model.endswith(f" on quiz [{one.digest}]")
+    assert f"on 40 questions of quiz (digest {one.digest}) by" in one.citation
+    written(tmp_path, questions(41)[1:])
+    assert checked(tmp_path, out="other").digest != one.digest
+
+
 @pytest.mark.usefixtures("only_given_tasks")
 def test_a_file_of_looks_that_was_changed_is_refused_before_a_model_is_loaded(
     fakes: type[NamedFake], tmp_path: Path

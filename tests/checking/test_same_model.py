@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fa
 
 DOCS = questions(60)
 RUN_STEPS = ("accuracy", "option orders", "choice confusion")
-REFERENCE, UNSEEN = "reference: option orders", "unseen questions: option orders"
+REFERENCE = "reference: option orders"
 
 
 @pytest.fixture
@@ -80,14 +80,6 @@ def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
     assert statuses(checked(folder, reference=f"pretrained={other}", dry_run=True))[REFERENCE] == THERE
     (other / "pytorch_model.bin").write_bytes(b"2")
     assert statuses(checked(folder, reference=f"pretrained={other}", dry_run=True))[REFERENCE] == TO_RUN
-
-
-def test_unseen_questions_are_asked_again_of_a_model_that_was_retrained(fakes: type[NamedFake], folder: Path) -> None:
-    file = written(folder, questions(60, seed=7), "unseen.jsonl")
-    checked(folder, unseen=file)
-    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == THERE
-    retrained(folder, fakes)
-    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == TO_RUN
 
 
 # ---------------------------------------------------------------------- runs that do not say

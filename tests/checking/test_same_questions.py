@@ -24,9 +24,7 @@ def other_keys(docs: Docs) -> Docs:
 
 
 CHANGES: dict[str, Callable[[Docs], Docs]] = {
-    "other questions": lambda docs: questions(50, seed=9),
     "other right answers": other_keys,
-    "fewer questions": lambda docs: docs[:30],
     "more questions": lambda docs: [*docs, *questions(20, seed=4)],
     "another order of the questions": lambda docs: docs[::-1],
     "another order of options": lambda docs: [doc | {"choices": doc["choices"][::-1]} for doc in docs],

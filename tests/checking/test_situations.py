@@ -42,14 +42,12 @@ RANDOM, WRITTEN, TWO = questions(N), sorted_options(questions(N, seed=1)), quest
 
 @dataclass(frozen=True)
 class Situation:
-    """right: the words that are no mistake; text: what the reason must say
-    task: a task's YAML without its name, in which FILE is the file of the questions, instead of the file itself"""
+    """right: the words that are no mistake; text: what the reason must say"""
 
     docs: Docs
     score: Callable[[str, str], float]
     right: Sequence[str]
     text: str = ""
-    task: str = ""
 
 
 FOUND, NOTHING = (EVIDENCE, STRONG_EVIDENCE), (NONE_FOUND, INCONCLUSIVE)
@@ -77,16 +75,6 @@ SITUATIONS = {
         RANDOM[: N // 2], OptionOrders(RANDOM[N // 2 :], FOUR_TIMES), NOTHING
     ),
 }
-# no verdict can be given, which is told before anything is run
-REFUSED = Situation(
-    RANDOM,
-    OptionOrders(),
-    [],
-    "words of the task, the same for every question",
-    task="dataset_path: json\ndataset_kwargs: {data_files: {test: FILE}}\ntest_split: test\n"
-    "output_type: multiple_choice\ndoc_to_text: '{{question}}'\ndoc_to_choice: [right, wrong, unknown]\n"
-    "doc_to_target: '{{answer % 3}}'\n",
-)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -105,32 +93,20 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
     assert on_page((out / "leakage.html").read_text()) == record["verdict"]
 
 
-def test_where_no_verdict_can_be_given_the_check_ends_with_2_before_anything_runs(
-    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
-) -> None:
-    code, _, errors = typed("check", *words_of(REFUSED, fakes, tmp_path, monkeypatch))
-    assert code == 2
-    assert REFUSED.text in errors
-    assert fakes.built == []
-
-
 def words_of(
     one: Situation, fakes: type[NamedFake], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Sequence[object]:
     """The command's words, with the files that they name."""
     fakes.score = staticmethod(one.score)
     monkeypatch.setattr(sys.modules[command.__module__], "only_warnings", lambda: None)
-    file = task = written(folder, one.docs)
-    if one.task:
-        task = "quiz"
-        (folder / "quiz.yaml").write_text(f"task: quiz\n{one.task}".replace("FILE", str(file)))
+    file = written(folder, one.docs)
     options = {
         "--model": "fake",
         "--model_args": "pretrained=m",
         "--questions": ASKED,
         "--include_path": folder,
     }
-    return [*(word for pair in options.items() for word in pair), "--tasks", task, "--output_path", folder / "out"]
+    return [*(word for pair in options.items() for word in pair), "--tasks", file, "--output_path", folder / "out"]
 
 
 def read_aloud(page: str) -> str:
