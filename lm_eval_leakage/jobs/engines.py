@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
-from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Generic, Protocol, TypeVar
 
@@ -16,12 +16,14 @@ from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.plan import Plan, Unit
 
 INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
-CLASSES = {  # by module, which is imported when used; made from the plan, the folder and the address
-    INLINE: ("unit_worker", "InlineEngine"),
-    LOCAL: ("local_engine", "LocalEngine"),
-    RAY: ("ray_engine", "RayEngine"),
-    SLURM: ("slurm_engine", "SlurmEngine"),
-}
+GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
+PLACES = {
+    INLINE: "unit_worker:InlineEngine",
+    LOCAL: "local_engine:LocalEngine",
+    RAY: "ray_engine:RayEngine",
+    SLURM: "slurm_engine:SlurmEngine",
+}  # imported when used: made from the plan, the folder and the address
+CLASSES = {name: EntryPoint(name, f"lm_eval_leakage.jobs.{place}", GROUP) for name, place in PLACES.items()}
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
 MOST_STARTING = 16  # workers of a model
 STARTS = 3  # workers of a model that may fail in a row before they have a unit
@@ -53,17 +55,15 @@ def engine_of(name: str | None, address: str | None, plan: Plan, folder: Campaig
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
     address: of a Ray cluster; `local` for jobs of submitit on this machine
     """
-    name = name or usual_engine(address)
-    check_engine(name, address)
-    module, called = CLASSES[name]
-    engine: CampaignEngine = getattr(import_module(f"lm_eval_leakage.jobs.{module}"), called)(plan, folder, address)
+    engine: CampaignEngine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
     return engine
 
 
-def check_engine(name: str, address: str | None) -> None:
-    """Raises ValueError or ImportError for what is known without the engine."""
-    if name not in CLASSES:
-        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(CLASSES)}")
+def entry_of(name: str, address: str | None) -> EntryPoint:
+    """Where the engine of this name is; raises ValueError or ImportError for what is known without it."""
+    known = {one.name: one for one in entry_points(group=GROUP)} | CLASSES
+    if name not in known:
+        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(known))}")
     if address is not None and name in (INLINE, LOCAL):
         raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
@@ -71,6 +71,7 @@ def check_engine(name: str, address: str | None) -> None:
         raise ImportError(
             f"--engine {name} needs {package}, which is not installed; run `pip install 'lm-eval-leakage[{name}]'`"
         )
+    return known[name]
 
 
 def usual_engine(address: str | None) -> str:

@@ -19,7 +19,7 @@ from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_ta
 from lm_eval_leakage.harness.preflight import preflight, why_not
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
-from lm_eval_leakage.jobs.engines import check_engine
+from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
@@ -89,7 +89,7 @@ def check_early(plan: Plan) -> None:
     backends that no audit of the plan fits."""
     check_writable(plan.output_path, folder=True)
     if plan.engine is not None:
-        check_engine(plan.engine, plan.address)
+        entry_of(plan.engine, plan.address)
     for module in plan.imports:
         _import(module)
     told = [(one.model, one.model_args) for one in plan.asked_models]

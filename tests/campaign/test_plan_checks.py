@@ -122,6 +122,14 @@ def test_several_accelerators_are_used_by_ray_if_it_is_installed(
     assert usual_engine(None) == used
 
 
+def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any, monkeypatch) -> None:
+    class Point:
+        name, load = "mine", staticmethod(lambda: lambda *given: given)
+
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.entry_points", lambda group: [Point])
+    assert engine_of("mine", "there", told := plan(), folder := CampaignFolder(tmp_path)) == (told, folder, "there")
+
+
 @pytest.mark.parametrize(
     ("name", "given", "error", "told"),
     [
