@@ -97,12 +97,10 @@ def _plain(rng: random.Random, place: int) -> str:
 def _value(rng: random.Random, longest: int) -> Any:
     """Usually a text, otherwise any value that a row may hold."""
     others: list[Callable[[], Any]] = [
-        lambda: rng.choice(
-            (None, True, False, float("nan"), float("inf"), -0.0, 0, 10**30, 10**5000, b"a\xff", 1 + 0j)
-        ),
+        lambda: rng.choice((None, True, False, float("nan"), float("inf"), -0.0, 0, 10**30, b"a\xff", 1 + 0j)),
         lambda: [_text(rng, 100) for _ in range(rng.randrange(4))],
         lambda: {_text(rng, 10): _text(rng, 100) for _ in range(rng.randrange(4))},
-        lambda: nested(rng.choice((5, 500, 5_000))),
+        lambda: nested(rng.choice((5, 50))),
         lambda: list(range(rng.choice((10, 10_000)))),
     ]
     return rng.choice(others)() if rng.random() < 0.25 else _text(rng, longest)

@@ -7,7 +7,7 @@ If the prompt shows the options, rendering the parsed question must reproduce th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_leakage.questions.fields import (
@@ -81,20 +81,14 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
     return _as_published(question, known, shuffled=rendered.shuffled)
 
 
-def _texts_of(choices: object) -> list[str] | None:
-    """The choices as texts. Raises UntestableQuestion if they are not texts, too many or too few."""
+def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
+    """The choices as texts. Raises UntestableQuestion if they are too many or too few."""
     if choices is None:
         return None
-    if not isinstance(choices, Iterable):
-        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be a list of texts")
-    choices = list(choices)
     if len(choices) < 2:
         raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
     refuse_beyond_limits(choices)
-    try:
-        return [well_formed(str(choice)) for choice in choices]
-    except (ValueError, RecursionError) as error:
-        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be texts ({error})") from error
+    return [well_formed(str(choice)) for choice in choices]
 
 
 def _from_fields(doc: Doc) -> Question | None:
@@ -153,12 +147,9 @@ def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], kno
 
 def _without_ending(prompt: str, fields: Collection[str]) -> str:
     """A prompt without the fixed line that asks for the answer, which follows the last field of the data row."""
-    backwards, ending = prompt[::-1], len(prompt)
-    for field in sorted((field for field in fields if len(field.strip()) > 3), key=len, reverse=True):
-        found = backwards.find(field[::-1], 0, ending + len(field))
-        ending = ending if found < 0 else min(ending, found)
-    rest = prompt[len(prompt) - ending :]
-    return prompt[: len(prompt) - ending] if rest.startswith("\n") and ending < len(prompt) else prompt
+    places = ((prompt.rfind(field), len(field)) for field in fields if len(field.strip()) > 3)
+    end = max((place + length for place, length in places if place >= 0), default=0)
+    return prompt[:end] if end and prompt.startswith("\n", end) else prompt
 
 
 # ---------------------------------------------------------------------- answer and order

@@ -6,7 +6,7 @@ import pytest
 
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.records import Described
-from lm_eval_leakage.stats.known_scores import COMBINED, COPY, OWN, Calibration
+from lm_eval_leakage.stats.known_scores import COPY, OWN, Calibration
 
 WHOLE = {"calibration": 3, "model": "M", "benchmark": "b", "whose": COPY, "origin": "o", "detectors": {}}
 WHOLE |= {"combined": None, "unseen": None}
@@ -31,17 +31,11 @@ def scores(unseen: object, seen: object = ()) -> dict[str, object]:
         (scores({"all": [float("nan")]}), "finite number"),
         (scores({"all": [1.0]}, [True]), "detectors.a.seen.0: "),
         (scores({"all": [10**400]}), "finite number"),
-        (scores({}), "no scores of 'all' unseen questions"),
-        ({"detectors": {COMBINED: {"unseen": {"all": [1.0]}, "seen": []}}}, "not how they are computed"),
-        (combined(weights=[]), "one weight"),
-        (combined(unseen={}), "lacks unseen questions of a detector"),
-        (combined(unseen={"a": []}), "lacks unseen questions of a detector"),
         (combined(intercept="0"), "combined.intercept: "),
         (combined(detectors=[7]), "combined.detectors.0: "),
         ({"whose": "mine"}, "whose: Input should be 'own' or 'copy'"),
         ({"unseen": {"properties": {"length": ["x"]}, "digests": []}}, "unseen.properties.length.0: "),
         ({"unseen": {"properties": {}, "digests": [1]}}, "unseen.digests.0: "),
-        ({"natural": {"n": 20, "means": [0.1], "errors": [0.1, 0.2]}}, "lacks numbers of a control form"),
         ({"more": 1}, "more: Extra inputs are not permitted"),
     ],
 )
