@@ -130,15 +130,11 @@ class AnswerStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{socket.gethostname()}-{uuid4().hex}{DATABASE_SUFFIX}"
         database = sqlite3.connect(self.folder / name)
-        try:
-            database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
-            database.execute("PRAGMA synchronous=NORMAL")
-            with database:
-                database.executescript(TABLES)
-                database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
-        except BaseException:
-            database.close()
-            raise
+        database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
+        database.execute("PRAGMA synchronous=NORMAL")
+        with database:
+            database.executescript(TABLES)
+            database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
         return database
 
 
