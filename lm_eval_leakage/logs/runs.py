@@ -161,7 +161,7 @@ RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hol
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
 DETAILS = re.compile(rf"details_(?P<task>.+?)_(?P<time>{TIME})\.parquet", re.DOTALL)  # of lighteval
 KINDS = (".json", ".eval", ".parquet")  # of files
-SHAPES = {  # types of the values in each section of a results file that is used
+SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each section of a results file that is used
     "results": dict,
     "groups": dict,
     "group_subtasks": list,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lm_eval_leakage.questions.fields import (
     Doc,
@@ -30,30 +30,21 @@ from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """What a task makes of one row of its data.
+def read_question(
+    doc: Doc, prompt: object, choices: Sequence[object] | None, target: object = None, *, shuffled: bool = False
+) -> Question:
+    """The question that a task asks about `doc`, with its options in the published order.
 
-    prompt: its `doc_to_text`; not a text if the options are inside several contexts
+    prompt: the task's `doc_to_text`; not a text if the options are inside several contexts
     choices: its `doc_to_choice`; None if the model generates its answer
     target: its `doc_to_target`
     shuffled: whether the task itself puts the options into a random order
-    """
-
-    prompt: object
-    choices: Sequence[str] | None
-    target: object = None
-    shuffled: bool = False
-
-
-def read_question(doc: Doc, rendered: Rendered) -> Question:
-    """The question that a task asks about `doc`, with its options in the published order.
 
     Raises UntestableQuestion, with the reason, if the prompt shows no options or others than the data row holds.
     """
-    if not isinstance(rendered.prompt, str):
+    if not isinstance(prompt, str):
         raise NoOptions("each option is inside a context of its own; there is no list of options")
-    prompt, choices = well_formed(rendered.prompt), _texts_of(rendered.choices)
+    prompt, choices = well_formed(prompt), _texts_of(choices)
     fields = frozenset(texts_in(doc))
     known = _from_fields(doc)
     labels = None if choices is None else labels_among(choices)
@@ -76,9 +67,9 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
             )
         question = Question("", shown.frame.before, shown.options, frame=shown.frame)
     refuse_beyond_limits(question.options)
-    answer = _answer(rendered.target, choices, question.options)
+    answer = _answer(target, choices, question.options)
     question = replace(question, answer=answer, subject=subject_of(doc))
-    return _as_published(question, known, shuffled=rendered.shuffled)
+    return _as_published(question, known, shuffled=shuffled)
 
 
 def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
