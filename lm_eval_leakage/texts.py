@@ -15,19 +15,14 @@ LONGEST_ERROR = 300  # characters of an error in a message; logs have all of it
 LONGEST_SHOWN = 200  # characters of a value in a message; a skip reason is logged for every question it applies to
 
 
-class _Shortened(Repr):
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlist = self.maxtuple = self.maxset = self.maxdict = 12
-        self.maxstring = self.maxother = LONGEST_SHOWN
-
-    def repr_str(self, x: str, level: int) -> str:
-        return repr(x) if len(x) <= LONGEST_SHOWN else f"{x[:LONGEST_SHOWN]!r}... ({len(x):,} characters)"
+_SHORTENED = Repr()
+_SHORTENED.maxlist = _SHORTENED.maxtuple = _SHORTENED.maxset = _SHORTENED.maxdict = 12
+_SHORTENED.maxstring = _SHORTENED.maxother = LONGEST_SHOWN
 
 
 def brief(value: object) -> str:
     """`repr` for messages: never long, never an error, whatever the value holds and however deeply it is nested."""
-    return _Shortened().repr(value)
+    return _SHORTENED.repr(value)
 
 
 def in_one_sentence(error: BaseException) -> str:
