@@ -236,15 +236,13 @@ def sole_use(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK, timeout=0)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout as error:
         raise ValueError(
             f"{folder} is in use by another command; wait until it ends, or give another output_path"
         ) from error
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def check_writable(place: Path, *, folder: bool = False) -> None:
