@@ -39,7 +39,9 @@ EXAMPLES = [
 def of_template(suffix: str) -> list[str]:
     shape = template(suffix)
     entries = [with_parameters(pipeline, {})["filter"][0] for pipeline in shape["filter_list"]]
-    parameters = [{k: v for k, v in entry.items() if k not in ("function", "statistic")} for entry in entries]
+    parameters = [
+        {k: v for k, v in entry.items() if k not in ("function", "statistic", "device")} for entry in entries
+    ]
     return [
         detector_id(probe_of(shape["metadata"]), statistics.get(entry["statistic"])(**own))
         for entry, own in zip(entries, parameters, strict=True)

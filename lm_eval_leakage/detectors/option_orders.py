@@ -11,6 +11,7 @@ permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). By what questions are 
 
 from __future__ import annotations
 
+import logging
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -30,6 +31,7 @@ from lm_eval_leakage.texts import in_capitals
 if TYPE_CHECKING:
     from lm_eval_leakage.stats.order_scores import OrderScores  # needs torch
 
+logger = logging.getLogger(__name__)
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
 PAPER, MIXED, EVERY = "paper", "mixed", "every"
@@ -230,11 +232,19 @@ class OrderStatistic(Statistic, ABC):
     def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:
         """One verdict per question of the batch, in its order."""
 
-    def judge(self, answered: Sequence[Answered]) -> Sequence[Evidence | Skipped]:
-        """Verdicts on answers; on the CPU, which takes seconds, since the model may have left no memory elsewhere."""
-        from lm_eval_leakage.stats.order_scores import OrderScores
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
+        """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
+        and its answers may have taken hours."""
+        from lm_eval_leakage.stats.order_scores import OrderScores, find_device
 
-        return self(OrderScores.from_rows([one.answers for one in answered], "cpu"))
+        rows = [one.answers for one in answered]
+        try:
+            return self(OrderScores.from_rows(rows, device))
+        except RuntimeError as error:
+            if find_device(device).type == "cpu":
+                raise
+            logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
+            return self(OrderScores.from_rows(rows, "cpu"))
 
 
 @dataclass(frozen=True)

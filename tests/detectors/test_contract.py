@@ -89,13 +89,13 @@ def test_the_order_in_which_questions_arrive_does_not_matter(probe: str, name: s
     asked = answered(probe, seed)
     order = list(range(len(asked)))
     random.shuffle(order)
-    forward = judge(asked)
-    assert list(judge([asked[i] for i in order])) == [forward[i] for i in order]
+    forward = judge(asked, "cpu")
+    assert list(judge([asked[i] for i in order], "cpu")) == [forward[i] for i in order]
 
 
 @every_audit
 def test_every_statistic_prints_the_rows_that_it_declares(probe: str, name: str) -> None:
-    verdicts = statistics.get(name)().judge(answered(probe, 1))
+    verdicts = statistics.get(name)().judge(answered(probe, 1), "cpu")
     printed = [row.name for row in statistics.get(name).rows if math.isfinite(row.compute(verdicts))]
     assert printed
     if not any(isinstance(verdict, Measurement) for verdict in verdicts):
@@ -109,7 +109,7 @@ OF_EVIDENCE = {"flagged", "pvalue", "null_rate"}  # fields of all evidence, unde
 @every_audit
 def test_no_value_or_row_uses_a_log_key_that_has_another_meaning(probe: str, name: str) -> None:
     taken = {*CORE, *OF_HARNESS}
-    for verdict in statistics.get(name)().judge(answered(probe, 0)):
+    for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
         own = {field.name for field in fields(verdict)}
         assert own & taken == (OF_EVIDENCE if isinstance(verdict, Evidence) else set())
     assert {row.name for row in statistics.get(name).rows} & taken <= {"null_rate"}
@@ -117,7 +117,7 @@ def test_no_value_or_row_uses_a_log_key_that_has_another_meaning(probe: str, nam
 
 @every_audit
 def test_rates_are_rates_and_scores_that_rank_questions_are_numbers_in_the_log_line(probe: str, name: str) -> None:
-    for verdict in statistics.get(name)().judge(answered(probe, 0)):
+    for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
         if isinstance(verdict, Evidence):
             assert 0 <= verdict.null_rate <= 1
             assert 0 < verdict.pvalue <= 1
