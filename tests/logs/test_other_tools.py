@@ -257,7 +257,7 @@ def with_other_docs(file: Path) -> None:
     ("damage", "told"),
     [
         (cut, "left out: not the details that lighteval writes (ArrowInvalid"),
-        (without_metrics, "left out: not the details that lighteval writes (ValueError: it has no column metric)"),
+        (without_metrics, "left out: its samples cannot be read (ArrowInvalid"),
         (with_other_docs, "left out: its samples cannot be read (KeyError: 'query')"),
     ],
 )
