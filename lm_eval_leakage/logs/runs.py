@@ -167,12 +167,13 @@ SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each
     "group_subtasks": list,
     "n-shot": (int, str),
     "n-samples": dict,
+    "config": object,
     "configs": dict,
     IDENTITY: str,
     DATA: str,
     DRAW: int,
 }
-SECTIONS_KEPT = (*SHAPES, *OF_CALL, "config", "lm_eval_version")
+SECTIONS_KEPT = (*SHAPES, *OF_CALL, "lm_eval_version")
 
 
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
@@ -265,12 +266,13 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
-    sections = {key: found.get(key) or {} for key in (*SHAPES, "config")}
+    sections = {}
     for key, shape in SHAPES.items():
-        section = sections[key]
-        if not isinstance(section, dict) or not all(isinstance(value, shape) for value in section.values()):
-            problems.append(Problem(f"its {key!r} is ignored, which is not as the harness writes it", file))
-            sections[key] = {}
+        section = found.get(key) or {}
+        entries = section.items() if isinstance(section, dict) else ()
+        sections[key] = {name: value for name, value in entries if isinstance(value, shape)}
+        if sections[key] != section:
+            problems.append(Problem(f"its {key!r} is not as the harness writes it; the invalid part is ignored", file))
     return found | sections
 
 
