@@ -177,7 +177,7 @@ def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
     """Names of the filters in a task's configuration that are ours. `metadata` alone would not do, since --metadata
     is copied into every task of a run."""
     for entry in config.get("filter_list") or ():
-        if any(one["function"] == "leakage" for one in entry["filter"]):
+        if any(one.get("function") == "leakage" for one in entry["filter"]):
             yield entry["name"]
 
 
