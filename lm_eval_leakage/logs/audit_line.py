@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.questions.fields import content_id, question_if_any
+from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
@@ -234,11 +234,8 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
 def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     """The question in a row and a hash of its text, by which runs are joined whose rows differ in other fields. None
     and an empty hash if the row has no known layout."""
-    try:
-        question = question_from_doc(doc)
-    except (UntestableQuestion, TypeError):
-        return None, ""
-    return question, content_id(question.stem, question.options)
+    question = question_if_any(doc) if isinstance(doc, Mapping) else None
+    return question, content_id(question.stem, question.options) if question else ""
 
 
 def _text(sample: Mapping[str, Any], key: str) -> str:

@@ -82,13 +82,9 @@ def read_keys(docs: Iterable[Doc]) -> ReadKeys:
 
 
 def _keys(row: int, doc: Doc) -> Iterator[_Key]:
-    try:
-        question_from_doc(doc)
-    except UntestableQuestion:
+    if (question := question_if_any(doc)) is None or len(question.options) < 2:  # no audit asks it
         return
     raw = raw_parts(doc)
-    if len(raw.options) < 2:  # no audit asks it
-        return
     given = {} if raw.key is None else {raw.key: raw.answer}
     if isinstance(doc.get(EQUALLY_RIGHT), (list, tuple)):
         given[EQUALLY_RIGHT] = doc[EQUALLY_RIGHT]
@@ -308,6 +304,14 @@ def question_from_doc(doc: Doc) -> Question:
         answer=answer_index(raw.answer, raw.labels or ascii_uppercase, len(options)),
         subject=subject_of(doc),
     )
+
+
+def question_if_any(doc: Doc) -> Question | None:
+    """The same; None for a row that holds no question in a known layout."""
+    try:
+        return question_from_doc(doc)
+    except UntestableQuestion:
+        return None
 
 
 def refuse_beyond_limits(options: Sequence[object]) -> None:

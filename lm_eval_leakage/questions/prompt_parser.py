@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from os.path import commonprefix
 from string import ascii_lowercase, ascii_uppercase
 
@@ -205,16 +205,9 @@ def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
     styles = Counter((found[1], found[2]) for place in places_of_first for found in re.finditer(place, prompt, re.M))
     for (opened, closed), _ in styles.most_common(MOST_STYLES):
         written = [re.escape(opened + label + closed) for label in labels]
-        for line_start in (True, False):
-            before = r"^[ \t]*" if line_start else r"(?<![\w.(\[（【<])"
-            places = []
-            for pattern in written:
-                found_at = [
-                    (found.start(1), found.end(1)) for found in re.finditer(f"{before}({pattern})", prompt, re.M)
-                ]
-                if not found_at:
-                    break
-                places.append(found_at)
+        for before in (r"^[ \t]*", r"(?<![\w.(\[（【<])"):
+            found_at = ([found.span(1) for found in re.finditer(f"{before}({own})", prompt, re.M)] for own in written)
+            places = [*takewhile(bool, found_at)]
             if len(places) > 1:
                 starts = places[0][-MOST_STARTS:]
                 yield from (chain for start in starts if len(chain := _follow(start, places[1:])) > 1)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from lm_eval_leakage.questions.fields import (
     Doc,
     content_id,
-    question_from_doc,
+    question_if_any,
     refuse_beyond_limits,
     subject_of,
     well_formed,
@@ -46,7 +46,7 @@ def read_question(
         raise NoOptions("each option is inside a context of its own; there is no list of options")
     prompt, choices = well_formed(prompt), _texts_of(choices)
     fields = frozenset(texts_in(doc))
-    known = _from_fields(doc)
+    known = question_if_any(doc)
     labels = None if choices is None else labels_among(choices)
     if labels and known is not None and known.options == tuple(choices or ()):
         # letters instead of options, or options that look like letters
@@ -80,13 +80,6 @@ def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
         raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
     refuse_beyond_limits(choices)
     return [well_formed(str(choice)) for choice in choices]
-
-
-def _from_fields(doc: Doc) -> Question | None:
-    try:
-        return question_from_doc(doc)
-    except UntestableQuestion:
-        return None
 
 
 # ---------------------------------------------------------------------- options in the prompt
