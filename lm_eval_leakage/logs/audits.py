@@ -176,9 +176,14 @@ def _config(run: Run, task: str) -> Mapping[str, Any]:
 def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
     """Names of the filters in a task's configuration that are ours. `metadata` alone would not do, since --metadata
     is copied into every task of a run."""
-    for entry in config.get("filter_list") or ():
-        if any(one.get("function") == "leakage" for one in entry["filter"]):
-            yield entry["name"]
+    for entry in _list(config.get("filter_list")):
+        filters = _list(entry.get("filter")) if isinstance(entry, Mapping) else ()
+        if any(isinstance(one, Mapping) and one.get("function") == "leakage" for one in filters):
+            yield str(entry.get("name"))
+
+
+def _list(found: object) -> Sequence[Any]:
+    return found if isinstance(found, list) else ()
 
 
 def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:

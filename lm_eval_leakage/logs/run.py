@@ -195,8 +195,9 @@ class Run:
 
 def n_told(run: Run, task: str, which: str = "effective") -> int | None:
     """How many questions of a task the harness reports to have asked or, for `original`, that the task has."""
-    counts: Mapping[str, int] = (run.results.get("n-samples") or {}).get(task) or {}
-    return counts.get(which)
+    counts = (run.results.get("n-samples") or {}).get(task)
+    found = counts.get(which) if isinstance(counts, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:

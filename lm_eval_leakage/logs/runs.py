@@ -266,13 +266,15 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
-    sections = {}
+    sections: dict[str, dict[str, Any]] = {}
     for key, shape in SHAPES.items():
         section = found.get(key) or {}
         entries = section.items() if isinstance(section, dict) else ()
         sections[key] = {name: value for name, value in entries if isinstance(value, shape)}
         if sections[key] != section:
             problems.append(Problem(f"its {key!r} is not as the harness writes it; the invalid part is ignored", file))
+    groups = sections["group_subtasks"].items()
+    sections["group_subtasks"] = {name: [one for one in own if isinstance(one, str)] for name, own in groups}
     return found | sections
 
 

@@ -99,7 +99,7 @@ def test_rows_that_the_harness_numbers_alike_are_questions_of_their_own(tmp_path
     assert told(tmp_path) == []
 
 
-@pytest.mark.parametrize("counts", [None, {}, {"bench_leakage_perm": 10}])
+@pytest.mark.parametrize("counts", [None, {}, {"bench_leakage_perm": {"effective": "10"}}])
 def test_without_a_count_in_its_results_file_too(tmp_path, counts) -> None:
     audit(tmp_path)
     change_results(tmp_path, {"n-samples": counts})
@@ -183,6 +183,14 @@ def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_
     problems = [str(problem) for found in annotate([tmp_path]) for problem in found.problems]
     assert any("has rows of sideways, an audit, whose samples log is missing" in problem for problem in problems)
     assert not any("rows of bench," in problem for problem in problems)
+
+
+@pytest.mark.parametrize("config", [7, {}, {"filter_list": 7}, {"filter_list": [7, {"filter": 7}, {"filter": [7]}]}])
+def test_a_configuration_of_another_shape_says_nothing(tmp_path, config) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)], "bench_leakage_perm": [audited(row(0), True)]})
+    change_results(tmp_path, {"configs": {"bench": config, "bench_leakage_perm": config}})
+    (found,) = annotate([tmp_path])
+    assert [line.task for line in found.rows] == ["bench"]
 
 
 def test_a_group_of_audits_is_the_group_that_was_audited(tmp_path) -> None:

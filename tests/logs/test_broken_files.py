@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -15,6 +16,8 @@ from lm_eval_leakage.results.leaderboard import as_markdown, leaderboard
 from lm_eval_leakage.results.page import LoadedRun
 from lm_eval_leakage.results.tables import as_text, write
 from tests.results.harness_files import answered, audited, confused, row, write_run
+
+OTHERS = [None, 1, -1.5, True, "x", [], {}, [[1]], {"a": 1}, float("nan"), 10**400]
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,38 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
+def places(value, at=()):
+    yield at
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from places(part, (*at, key))
+    if isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from places(part, (*at, index))
+
+
+def with_another_value(line: str, rng: Random) -> str:
+    """Whole JSON, one thing of which is gone or of another kind."""
+    content = json.loads(line)
+    *path, last = rng.choice([place for place in places(content) if place])
+    holder = content
+    for key in path:
+        holder = holder[key]
+    if rng.random() < 0.3 and isinstance(holder, dict):
+        del holder[last]
+    else:
+        holder[last] = rng.choice(OTHERS)
+    return json.dumps(content)
+
+
 def damage(file: Path, rng: Random) -> None:
-    way, content = rng.choice(["whole", "bytes", "cut"]), file.read_bytes()
+    way = rng.choice(["whole", "value", "value", "bytes", "cut"])
+    content = file.read_bytes()
+    if way == "value":
+        lines = content.decode().splitlines()
+        place = rng.randrange(len(lines))
+        lines[place] = with_another_value(lines[place], rng)
+        file.write_text("\n".join([*lines, ""]))
     if way == "bytes":
         damaged = bytearray(content)
         for _ in range(3):
