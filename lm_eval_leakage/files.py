@@ -96,15 +96,10 @@ def _remove_abandoned_parts(folder: Path, now: float) -> None:
 
     now: when a file was just made, by the clock of the file system, which may differ from this machine's
     """
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:  # a folder may be writable and not readable
-        return
-    for entry in entries:
-        name = A_PART.fullmatch(entry.name)
+    for part in list(folder.iterdir()):
+        name = A_PART.fullmatch(part.name)
         if name is None:
             continue
-        part = Path(entry)
         with suppress(OSError), part.open("rb+") as stream:
             is_idle = now - os.fstat(stream.fileno()).st_mtime > DAY
             if (name["kernel"] == _kernel() or is_idle) and _takes_lock(stream):
@@ -215,15 +210,6 @@ def _owners_only(file: str, flags: int) -> int:
     return os.open(file, flags, mode=0o600)
 
 
-def atomic_move(finished: Path, folder: Path) -> None:
-    """Moves a finished folder to its final path in one step: a kill never leaves an incomplete one there."""
-    with own_part_folder(folder) as beside:
-        to_disk(finished)
-        shutil.move(finished, beside)
-        beside.rename(folder)
-    _flush_folder(folder.parent)
-
-
 def to_disk(folder: Path) -> None:
     """Flushes every file of a folder to disk (fsync), which the system might otherwise do much later."""
     for file in folder.rglob("*"):
@@ -250,15 +236,13 @@ def sole_use(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK, timeout=0)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout as error:
         raise ValueError(
             f"{folder} is in use by another command; wait until it ends, or give another output_path"
         ) from error
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def check_writable(place: Path, *, folder: bool = False) -> None:

@@ -17,7 +17,7 @@ import logging
 import pkgutil
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -56,7 +56,7 @@ class Registry(Generic[T]):
 
     def register(self, name: str) -> Callable[[T], T]:
         def add(item: T) -> T:
-            if not _module(item).startswith(OWN_PREFIX):
+            if not item.__module__.startswith(OWN_PREFIX):
                 import_whole(self.package)  # first, so that our own names are already taken
             if name in self._objects:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; give one of them another name")
@@ -102,7 +102,7 @@ class DetectorPackage:
     folder: Path
 
     def defines(self, item: object) -> bool:
-        return f"{_module(item)}.".startswith(f"{self.name}.")
+        return f"{item.__module__}.".startswith(f"{self.name}.")
 
 
 @cache
@@ -145,10 +145,6 @@ def _import_detector_packages() -> None:
             leave_out(package, repr(error))
 
 
-def _module(item: object) -> str:
-    return str(getattr(item, "__module__", ""))
-
-
 OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
 NAME = re.compile(r"[A-Za-z0-9_.+/-]+")  # of a model; other names are replaced by a digest
 REFERENCE = re.compile(r"[:,]reference=[^,]*$")  # `detector_id` writes it last
@@ -189,8 +185,6 @@ def spelled(value: object) -> str:
 def _changed(part: object) -> dict[str, str]:
     """The parameters of a probe or statistic that are not at their defaults."""
     own = fields(part) if is_dataclass(part) and not isinstance(part, type) else ()
-    values = {field.name: getattr(part, field.name) for field in own if field.metadata.get("in_id", True)}
-    defaults = {
-        field.name: field.default if field.default_factory is MISSING else field.default_factory() for field in own
-    }
-    return {name: spelled(value) for name, value in values.items() if value != defaults[name]}
+    names = [field.name for field in own if field.metadata.get("in_id", True)]
+    usual = type(part)()
+    return {name: spelled(getattr(part, name)) for name in names if getattr(part, name) != getattr(usual, name)}

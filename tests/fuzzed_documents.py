@@ -16,7 +16,7 @@ from typing import Any
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of
-from lm_eval_leakage.questions.reader import Rendered, read_question
+from lm_eval_leakage.questions.reader import read_question
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 LONG = (10, 300, 5_000, 100_000)
@@ -97,12 +97,10 @@ def _plain(rng: random.Random, place: int) -> str:
 def _value(rng: random.Random, longest: int) -> Any:
     """Usually a text, otherwise any value that a row may hold."""
     others: list[Callable[[], Any]] = [
-        lambda: rng.choice(
-            (None, True, False, float("nan"), float("inf"), -0.0, 0, 10**30, 10**5000, b"a\xff", 1 + 0j)
-        ),
+        lambda: rng.choice((None, True, False, float("nan"), float("inf"), -0.0, 0, 10**30, b"a\xff", 1 + 0j)),
         lambda: [_text(rng, 100) for _ in range(rng.randrange(4))],
         lambda: {_text(rng, 10): _text(rng, 100) for _ in range(rng.randrange(4))},
-        lambda: nested(rng.choice((5, 500, 5_000))),
+        lambda: nested(rng.choice((5, 50))),
         lambda: list(range(rng.choice((10, 10_000)))),
     ]
     return rng.choice(others)() if rng.random() < 0.25 else _text(rng, longest)
@@ -128,19 +126,21 @@ def _text(rng: random.Random, longest: int) -> str:
 # ---------------------------------------------------------------------- readings
 
 
-def rendered(doc: Doc) -> Iterator[Rendered]:
-    """Renderings of a row as by tasks of the harness: options in the prompt, as choices, or a generative task."""
+def rendered(doc: Doc) -> Iterator[Callable[[], Question]]:
+    """Readings of a row as tasks of the harness render it: options in the prompt, as choices, or generated."""
     stem = doc.get("question", doc.get("query", doc.get("frage", "Which?")))
     options = doc.get("choices", doc.get("options", doc.get("auswahl", [])))
     options = options.get("text", []) if isinstance(options, dict) else options
     options = [str(option) if not isinstance(option, (int, float)) else "7" for option in _some(options)]
     target = next((doc[name] for name in ("answer", "answerKey", "gold", "antwort") if name in doc), 0)
     lines = "".join(f"\n{x}. {option}" for x, option in zip(ascii_uppercase, options, strict=False))
-    yield Rendered(f"{stem}{lines}\nAnswer:", list(ascii_uppercase[: len(options)]), target)
-    yield Rendered(f"{stem}\nAnswer:", options, target)
-    yield Rendered(f"{stem}\n- " + "\n- ".join(options) + "\nAnswer:", options, target, shuffled=True)
-    yield Rendered(f"{stem} (a) {' (b) '.join(options)}", None, target)
-    yield Rendered(stem, _some(options), target)
+    yield partial(read_question, doc, f"{stem}{lines}\nAnswer:", list(ascii_uppercase[: len(options)]), target)
+    yield partial(read_question, doc, f"{stem}\nAnswer:", options, target)
+    yield partial(
+        read_question, doc, f"{stem}\n- " + "\n- ".join(options) + "\nAnswer:", options, target, shuffled=True
+    )
+    yield partial(read_question, doc, f"{stem} (a) {' (b) '.join(options)}", None, target)
+    yield partial(read_question, doc, stem, _some(options), target)
 
 
 def _some(options: object) -> list[Any]:
@@ -155,7 +155,7 @@ def read_all(docs: Iterable[Doc], call: Callable[[Callable[[], Any]], Any] = lam
     chosen = {name: probes.get(name)().with_pool(lambda: pool) for name in probes.names()}
     for number, doc in enumerate(docs):
         ways: list[Callable[[], Question]] = [partial(question_from_doc, doc)]
-        ways += [partial(read_question, doc, shape) for shape in _quietly(rendered, doc)]
+        ways += rendered(doc)
         for way, read in enumerate(ways):
             question = _answer(partial(call, read), name := f"document {number}, way {way}")
             counts["refused" if question is None else "questions"] += 1
@@ -167,13 +167,6 @@ def read_all(docs: Iterable[Doc], call: Callable[[Callable[[], Any]], Any] = lam
                 _answer(partial(call, partial(probe.requests, question)), f"{name}, {probe_name}")
             _answer(partial(chosen["example_order"].of_shards, [question, question]), f"{name}, shards")
     return counts
-
-
-def _quietly(render: Callable[[Doc], Iterator[Rendered]], doc: Doc) -> list[Rendered]:
-    try:
-        return list(render(doc))
-    except (ValueError, RecursionError):  # if a task cannot convert a value to text, the harness's reader reports it
-        return []
 
 
 def _answer(work: Callable[[], Any], name: str) -> Any:

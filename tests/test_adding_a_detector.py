@@ -20,8 +20,6 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage import cli, registry
-from lm_eval_leakage.detectors import statistics
-from lm_eval_leakage.records import Answered, Question
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.page import render
 from tests.fakes import FakeLM, by_hash, fond_of
@@ -86,26 +84,6 @@ def test_what_pip_would_install_has_the_templates_and_the_entry_point(tmp_path: 
     with ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         assert set(FILES) - {"pyproject.toml"} <= set(wheel.namelist())
         assert f"[{registry.ENTRY_POINTS}]" in wheel.read("my_detectors-0.1.0.dist-info/entry_points.txt").decode()
-
-
-# ---------------------------------------------------------------------- the pieces
-
-
-@pytest.mark.parametrize(
-    ("answers", "flagged", "pvalue", "margin"),
-    [
-        ((-1.0, -2.0, -3.0, -4.0), True, 1 / 4, 1.0),
-        ((-2.0, -1.0, -3.0, -4.0), False, 2 / 4, -1.0),
-        ((-2.0, -2.0, -3.0, -4.0), False, 2 / 4, 0.0),
-        ((-9.0, -2.0), False, 1.0, -7.0),
-    ],
-)
-def test_the_rotation_test_by_hand(site: Path, answers, flagged: bool, pvalue: float, margin: float) -> None:
-    question = Question("q", "Which?", ("a", "b", "c", "d"))
-    (evidence,) = statistics.get("published_rotation")().judge([Answered(question, (), answers)])
-    assert (evidence.flagged, evidence.pvalue, evidence.margin) == (flagged, pvalue, margin)
-    assert evidence.null_rate == 1 / len(answers)
-    assert evidence.statistic == margin
 
 
 # ---------------------------------------------------------------------- a run

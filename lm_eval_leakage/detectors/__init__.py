@@ -6,14 +6,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
 from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import Answered, DeclaredRow, Question, Request, Shard, UntestableQuestion, Verdict
 from lm_eval_leakage.registry import Registry
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 
 class Probe(ABC):
@@ -173,14 +172,10 @@ def filled(template: str, **texts: str) -> str:
 
 @cache
 def _template(text: str) -> Template:
-    from jinja2 import Environment, StrictUndefined
-
     return Environment(undefined=StrictUndefined).from_string(text)
 
 
 def check_template(name: str, template: str, *variables: str) -> None:
-    from jinja2 import TemplateError
-
     try:
         filled(template, **dict.fromkeys(variables, ""))
     except TemplateError as error:

@@ -30,7 +30,6 @@ from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, row_of, row_with_error
-from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
 SCORES = ("own", "letters", "texts")
@@ -98,12 +97,9 @@ class ChoiceConfusion(Probe):
         own = _words(question.options[question.answer])
         found = [text for words, text in self._right_answers.get(self._drawer(question), {}).items() if words != own]
         if len(found) < count:
-            of_subject = (
-                f" of its subject {brief(question.subject)}" if self.scope == "subject" and question.subject else ""
-            )
             raise UntestableQuestion(
-                f"{count} replacements are needed, and other questions{of_subject} have {len(found)} different right "
-                "answers; take them from all questions with scope=all"
+                f"{count} replacements are needed, and other questions have {len(found)} different right answers with "
+                f"scope={self.scope}; take them from all questions with scope=all"
             )
         return rng.sample(found, count)
 

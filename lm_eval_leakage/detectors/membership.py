@@ -38,7 +38,6 @@ from lm_eval_leakage.records import (
     Request,
     Skipped,
     TokenScores,
-    UntestableQuestion,
 )
 from lm_eval_leakage.stats.pooling import Floats, mean_row
 
@@ -58,8 +57,6 @@ class PublishedText(Probe):
         option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        if not question.options:
-            raise UntestableQuestion("it has no options")
         return (Request("", whole_text(question, self.format)), Request("", whole_text(question, layout=JSON_ROW)))
 
 

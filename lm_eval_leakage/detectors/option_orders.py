@@ -26,7 +26,7 @@ from lm_eval_leakage.questions.guards import anchored
 from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, LAYOUTS, in_orders, laid_out, option_format
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
-from lm_eval_leakage.texts import brief, in_capitals
+from lm_eval_leakage.texts import in_capitals
 
 if TYPE_CHECKING:
     from lm_eval_leakage.stats.order_scores import OrderScores  # needs torch
@@ -149,7 +149,8 @@ class OptionOrders(Probe):
         pattern = _pattern(texts)
         n_distinct = _n_distinct(pattern)
         if n_distinct == 1:
-            raise UntestableQuestion(f"{_why_fixed(options, texts)}; at least 2 different options are needed")
+            alike = f"all orders of its {len(options)} option(s) read the same, of which {len(moved)} can change place"
+            raise UntestableQuestion(f"{alike}; at least 2 different ones are needed")
         n_orders = self._wanted(n_distinct)
         if self.orders == PAPER and n_distinct == FOUR_OPTIONS_ORDERS:
             every = _every_order(pattern, moved, len(options))
@@ -186,14 +187,6 @@ def _n_distinct(pattern: Order) -> int:
 @lru_cache(maxsize=64)
 def _every_order(pattern: Order, moved: Order, n_options: int) -> tuple[Order, ...]:
     return tuple(_with_held(order, moved, n_options) for order in distinct_orders(pattern))
-
-
-def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
-    if len(options) == 1:
-        return "it has one option"
-    if len(moved) == len(options):
-        return f"its {len(options)} options are identical ({brief(options[0])})"
-    return f"{len(options) - len(moved)} of its {len(options)} options keep their place, as they refer to others"
 
 
 def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:

@@ -44,8 +44,6 @@ def null_cdf(n_orders: int, score: float) -> float:
     above 1,000, the value for 1,000 is used. For scores above 0, where the grid ends, it is 1, which is conservative.
     """
     tabulated, grid, share = _table()
-    if n_orders < tabulated[0]:
-        raise ValueError(f"n_orders is {n_orders}; at least 2 are needed")
     above = min(int(np.searchsorted(tabulated, n_orders)), len(tabulated) - 1)
     below = above if tabulated[above] == n_orders else max(above - 1, 0)
     rates = [float(np.interp(score, grid, share[row], right=1.0)) for row in (below, above)]

@@ -79,11 +79,9 @@ class PairEvidence(Evidence):
     n_compared: int
 
 
-def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
-    n_compared = 1 + len(others)
-    at_least = 1 + int((others >= published).sum())
-    margin = published - float(others.max())
-    return PairEvidence(margin > 0, at_least / n_compared, 1 / n_compared, margin, n_compared)
+def _evidence(scores: Sequence[float]) -> PairEvidence:
+    (margin, rank), n_compared = margin_and_rank(scores, 0), len(scores)
+    return PairEvidence(margin > 0, rank / n_compared, 1 / n_compared, margin, n_compared)
 
 
 @statistics.register("pair_published")
@@ -93,7 +91,7 @@ class PairPublished(Statistic):
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def verdict(self, question: Answered) -> PairEvidence:
-        return _evidence(question.answers[0], np.array(question.answers[1:]))
+        return _evidence(question.answers)
 
 
 @statistics.register("pair_direction")
@@ -108,7 +106,7 @@ class PairDirection(Statistic):
         first, second = np.triu_indices(n_options, 1)
         orders = np.array(_orders(n_options, rng=random.Random(question.question.id)))
         sums = gains[orders[:, first], orders[:, second]].sum(axis=1)
-        return _evidence(float(sums[0]), sums[1:])
+        return _evidence(sums.tolist())
 
 
 def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float64]:

@@ -21,7 +21,6 @@ from lm_eval_leakage.logs.audit_line import (
     CORE,
     OF_HARNESS,
     OF_ORDERS,
-    SHARED_TEXTS,
     audit_lines,
     with_repeated_rows,
     written_line,
@@ -240,7 +239,7 @@ def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
     return getattr(statistic, "rows", ())
 
 
-RESERVED = frozenset((*CORE, *OF_ORDERS, SHARED_TEXTS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
+RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
 
 
 def _make_known(row: DeclaredRow) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_leakage.files import atomic_move, atomic_remove, atomic_write
+from lm_eval_leakage.files import atomic_remove, atomic_write, published
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
@@ -101,7 +101,7 @@ class Audits:
         n_questions = len(self.questions)
         cost = [n_tokens_asked(task) / n_questions, seconds / n_questions]
         atomic_write(results.with_name(COST), json.dumps(cost))
-        atomic_move(results.parent, self.folder / suffix)
+        published(results.parent, self.folder / suffix)
         atomic_remove(work)
 
     def _task(self, suffix: str) -> LeakageTask:

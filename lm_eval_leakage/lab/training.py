@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import atomic_move, atomic_remove, published
+from lm_eval_leakage.files import atomic_remove, published
 
 logger = logging.getLogger(__name__)
 
@@ -203,6 +203,6 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             atomic_remove(scratch)  # left by an interrupted run
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
-            atomic_move(scratch, place)
+            published(scratch, place)
 
     return Keeping()

@@ -130,15 +130,11 @@ class AnswerStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{socket.gethostname()}-{uuid4().hex}{DATABASE_SUFFIX}"
         database = sqlite3.connect(self.folder / name)
-        try:
-            database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
-            database.execute("PRAGMA synchronous=NORMAL")
-            with database:
-                database.executescript(TABLES)
-                database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
-        except BaseException:
-            database.close()
-            raise
+        database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
+        database.execute("PRAGMA synchronous=NORMAL")
+        with database:
+            database.executescript(TABLES)
+            database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
         return database
 
 
@@ -149,18 +145,14 @@ def encoded(answer: Answer) -> bytes:
     return json.dumps(answer).encode()
 
 
-def decoded(text: bytes) -> Answer | None:
-    """None for anything else, such as what another version of the package may have written."""
-    try:
-        found = json.loads(text)
-        if isinstance(found, str):
-            return found
-        if isinstance(found, dict):
-            return TokenScores(*(tuple(map(float, column)) for column in found["tokens"]))
-        loglikelihood, greedy = found
-        return float(loglikelihood), bool(greedy)
-    except (ValueError, TypeError, KeyError):
-        return None
+def decoded(text: bytes) -> Answer:
+    found = json.loads(text)
+    if isinstance(found, str):
+        return found
+    if isinstance(found, dict):
+        return TokenScores(*map(tuple, found["tokens"]))
+    loglikelihood, greedy = found
+    return loglikelihood, greedy
 
 
 def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
@@ -171,10 +163,8 @@ def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
             marks, known = ",".join("?" * len(some)), set(some)
             asked = f"SELECT key, answer, checksum FROM answers WHERE key IN ({marks})"
             for key, told, checksum in database.execute(asked, some):
-                sound = key in known and isinstance(told, bytes) and checksum == _checksum(key, told)
-                answer = decoded(told) if sound else None
-                if answer is not None:
-                    yield key, answer
+                if key in known and isinstance(told, bytes) and checksum == _checksum(key, told):
+                    yield key, decoded(told)
 
 
 def _connected(file: Path) -> sqlite3.Connection:

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.questions.fields import content_id, question_if_any
+from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
@@ -40,10 +40,10 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
     "calibrated_flagged",
     "calibrated_pvalue",
 )
-OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
-QUESTION_KEY = "question_key"  # in lines of questions that could be read, since it is written
-COMPARED_ORDERS, RIGHT_PLACES = "compared_orders", "right_places"  # in lines that have OF_ORDERS, likewise
-SHARED_TEXTS, LAYOUTS_ASKED = "shared_texts", "layouts"  # likewise
+OF_ORDERS = (  # only in the lines of an audit's first statistic, those after the first two where they are not empty
+    *("published_orders", "reference_loglikelihoods", "compared_orders", "right_places", "shared_texts", "layouts"),
+)
+QUESTION_KEY = "question_key"  # in lines of questions that could be read
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
@@ -115,11 +115,6 @@ class AuditLine:
     is_repeated: bool = False
 
     @property
-    def margin(self) -> float | None:
-        """Nats by which the published form beats the best other one; None for statistics without a margin."""
-        return self.values.get("margin")
-
-    @property
     def text_scores(self) -> tuple[float, float] | None:
         """Log-likelihood of the published text as it is audited and as a row of JSON, nats per character of the
         question and its options; None for other audits."""
@@ -182,7 +177,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
 
 # ---------------------------------------------------------------------- the one reader
 
-NO_VALUES = frozenset((*CORE, *OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, LAYOUTS_ASKED, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS))
 
 
 def audit_lines(
@@ -200,7 +195,7 @@ def audit_lines(
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
     """One sample of the audit `task`. Raises one of NOT_AS_WRITTEN if it is not a line of an audit."""
     version = sample.get(VERSION_KEY)
-    if version != LINE_VERSION or isinstance(version, bool):
+    if version != LINE_VERSION:
         raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads version {LINE_VERSION}")
     detector = intern(_text(sample, "detector"))
     keys = [key for key in sample["ranks_by"].split(",") if key]
@@ -239,11 +234,8 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
 def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     """The question in a row and a hash of its text, by which runs are joined whose rows differ in other fields. None
     and an empty hash if the row has no known layout."""
-    try:
-        question = question_from_doc(doc)
-    except (UntestableQuestion, TypeError):
-        return None, ""
-    return question, content_id(question.stem, question.options)
+    question = question_if_any(doc) if isinstance(doc, Mapping) else None
+    return question, content_id(question.stem, question.options) if question else ""
 
 
 def _text(sample: Mapping[str, Any], key: str) -> str:
@@ -271,11 +263,11 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
     14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")  # another statistic may use it for anything
     responses = sample.get("resps") or []
-    layouts = tuple(map(intern, (_typed(sample, LAYOUTS_ASKED, str) or "").split()))
+    layouts = tuple(map(intern, (_typed(sample, "layouts", str) or "").split()))
     n_layouts = len(layouts) or 1
-    compared = tuple(_listed(sample, COMPARED_ORDERS, int))
+    compared = tuple(_listed(sample, "compared_orders", int))
     if compared and not (0 == compared[0] <= max(compared) < sample["n_orders"] and len({*compared}) == len(compared)):
-        raise ValueError(f"{COMPARED_ORDERS} is {compared}, which are not places among {n_orders} orders, 0 first")
+        raise ValueError(f"compared_orders is {compared}, which are not places among {n_orders} orders, 0 first")
     n_asked = n_orders * n_layouts if isinstance(n_orders, int) else 0
     fitting = n_asked and len(responses) - n_asked in (0, (1 + n_layouts) * len(compared))
     if not fitting or not all(isinstance(one[0], (list, tuple)) for one in responses):
@@ -284,15 +276,13 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
     own, control = found[:n_asked], found[n_asked:]
     if n_layouts > 1:
         own, control = array("f", averaged(own, n_layouts)), array("f", averaged_controls(control, n_layouts))
-    right = tuple(_listed(sample, RIGHT_PLACES, int))
+    right = tuple(_listed(sample, "right_places", int))
     if own and right and (len(right) != len(own) or min(right) < 0):
-        raise ValueError(
-            f"{RIGHT_PLACES} is {right}, which are not the places of the right option in {n_orders} orders"
-        )
+        raise ValueError(f"right_places is {right}, which are not the places of the right option in {n_orders} orders")
     reference = array("f", _listed(sample, "reference_loglikelihoods", float))
     if len(reference) not in (0, len(own)):
         raise ValueError(f"reference_loglikelihoods has {len(reference)} numbers for {len(own)} orders")
-    shared = tuple((_typed(sample, SHARED_TEXTS, str) or "").split())
+    shared = tuple((_typed(sample, "shared_texts", str) or "").split())
     status = _typed(sample, "published_orders", str)
     if status is None or len(own) < 2:
         return own, None
@@ -337,15 +327,9 @@ def written_line(
     if isinstance(calibrated, Calibrated):
         core |= {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
     if orders is not None:
-        core |= zip(OF_ORDERS, (orders.orders, ",".join(map(repr, orders.reference)) or None), strict=True)
-        more: Iterable[tuple[str, str, Sequence[object]]] = (
-            (COMPARED_ORDERS, ",", orders.compared),
-            (RIGHT_PLACES, ",", orders.right),
-            (SHARED_TEXTS, " ", orders.shared),
-            (LAYOUTS_ASKED, " ", orders.layouts),
-        )
-        for key, by, values in more:
-            core |= {key: by.join(map(str, values))} if values else {}
+        numbers = (",".join(map(repr, own)) for own in (orders.reference, orders.compared, orders.right))
+        told = (orders.orders, *numbers, " ".join(orders.shared), " ".join(orders.layouts))
+        core |= {key: text or None for key, text in zip(OF_ORDERS, told, strict=True) if text or key in OF_ORDERS[:2]}
     own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
     own |= {name: contributions[name] for name in sorted(contributions)}
     reserved = {*core, *OF_HARNESS}

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -169,8 +169,8 @@ def statistics_of(run: Run, task: str) -> set[str]:
 
 
 def _config(run: Run, task: str) -> Mapping[str, Any]:
-    found = (run.results.get("configs") or {}).get(task)
-    return found if isinstance(found, Mapping) else {}
+    found: Mapping[str, Any] = (run.results.get("configs") or {}).get(task) or {}
+    return found
 
 
 def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
@@ -189,21 +189,18 @@ def _list(found: object) -> Sequence[Any]:
 def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
     """Groups of audits, renamed to the groups of benchmarks that they audit, with their members."""
     groups = run.results.get("group_subtasks") or {}
-    names = {name: audited_task(run, name) for name in (*groups, *chain.from_iterable(groups.values()))}
-    endings = {name.removeprefix(told) for name, told in names.items() if told and name.startswith(told)}
-
-    def named(audit: str) -> str:
-        ending = max((ending for ending in endings if ending and audit.endswith(ending)), key=len, default=None)
-        return names[audit] or (benchmark_of(audit) if ending is None else audit.removesuffix(ending))
-
-    return {named(group): [named(member) for member in members] for group, members in groups.items() if members}
+    return {
+        audited_task(run, group): [audited_task(run, member) for member in members]
+        for group, members in groups.items()
+        if members
+    }
 
 
-def audited_task(run: Run, audit: str) -> str | None:
-    """The audited task according to the audit's configuration; None if that does not say."""
+def audited_task(run: Run, audit: str) -> str:
+    """The audited task according to the audit's configuration, else by the audit's name."""
     metadata = _config(run, audit).get("metadata")
-    found = metadata.get("audit_of") if isinstance(metadata, Mapping) else None
-    return found if isinstance(found, str) and found else None
+    told = metadata.get("audit_of") if isinstance(metadata, Mapping) else None
+    return str(told or benchmark_of(audit))
 
 
 def is_audit_log(task: str, file: Path) -> bool:

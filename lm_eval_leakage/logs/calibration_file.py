@@ -7,13 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
-from lm_eval_leakage.stats.order_power import CONTROL_FORMS
+from lm_eval_leakage.stats.known_scores import Calibration, KnownScores
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
 CALIBRATION_VERSION = 3
@@ -38,27 +37,6 @@ class _File(BaseModel):
     natural: NaturalPart | None = None
     answered: tuple[int, int] = (0, 0)
     by_letters: bool = False
-
-    @model_validator(mode="after")
-    def _fit(self) -> _File:
-        for name, known in self.detectors.items():
-            _check(EVERY_CLASS in known.unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
-            _check(len(known.seen_classes) in (0, len(known.seen)), f"{name} lacks one class per seen question")
-        if (one := self.combined) is not None:
-            _check(len(one.weights) == len(one.detectors), "the combined score lacks one weight per detector")
-            _check(all(map(one.unseen.get, one.detectors)), "the combined score lacks unseen questions of a detector")
-        _check(COMBINED not in self.detectors or one is not None, "combined scores, but not how they are computed")
-        _check(0 <= self.answered[0] <= self.answered[1], "more right answers than questions")
-        if self.natural is not None:
-            n_numbers = {len(self.natural.means), len(self.natural.errors)}
-            _check(self.natural.n > 0, "its natural part is of no question")
-            _check(n_numbers == {len(CONTROL_FORMS)}, "its natural part lacks numbers of a control form")
-        return self
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:

@@ -59,10 +59,9 @@ class RunShard:
         found = WRITTEN.fullmatch(written.strip()) if isinstance(written, str) else None
         index, n = map(int, found.groups()) if found else (0, 0)
         if not index < n:
-            last = f"; its last shard is {n - 1}/{n}" if n else ""
             raise ValueError(
                 f"shard is {written!r}; give i/n, such as 0/4 for every fourth question from the first one on, with i "
-                f"from 0 to n - 1{last}"
+                "from 0 to n - 1"
             )
         return cls(index, n)
 

@@ -11,7 +11,6 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -162,18 +161,19 @@ RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hol
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
 DETAILS = re.compile(rf"details_(?P<task>.+?)_(?P<time>{TIME})\.parquet", re.DOTALL)  # of lighteval
 KINDS = (".json", ".eval", ".parquet")  # of files
-SHAPES: Mapping[str, tuple[type, ...]] = {  # types of the values in each section of a results file that is used
-    "results": (dict,),
-    "groups": (dict,),
-    "group_subtasks": (list,),
+SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each section of a results file that is used
+    "results": dict,
+    "groups": dict,
+    "group_subtasks": list,
     "n-shot": (int, str),
-    "n-samples": (dict,),
-    "configs": (dict,),
-    IDENTITY: (str,),
-    DATA: (str,),
-    DRAW: (int,),
+    "n-samples": dict,
+    "config": object,
+    "configs": dict,
+    IDENTITY: str,
+    DATA: str,
+    DRAW: int,
 }
-SECTIONS_KEPT = (*SHAPES, *OF_CALL, "config", "lm_eval_version")
+SECTIONS_KEPT = (*SHAPES, *OF_CALL, "lm_eval_version")
 
 
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
@@ -266,36 +266,16 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
-    sections = {key: _in_shape(found, key, shape, file, problems) for key, shape in SHAPES.items()}
-    sections["group_subtasks"] = _groups(sections["group_subtasks"], file, problems)
-    config = found.get("config")
-    return found | sections | {"config": config if isinstance(config, dict) else {}}
-
-
-def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> dict[str, list[str]]:
-    """Group members, without anything that is not a name; none if a group contains itself."""
-    named = {
-        group: [member for member in members if isinstance(member, str) and member != group]
-        for group, members in groups.items()
-    }
-    try:
-        TopologicalSorter(named).prepare()
-    except CycleError as error:
-        problems.append(Problem(f"its groups are ignored, since one contains itself ({error.args[1]})", file))
-        return {}
-    return named
-
-
-def _in_shape(
-    found: Mapping[str, Any], key: str, shape: tuple[type, ...], file: Path, problems: list[Problem]
-) -> dict[str, Any]:
-    """The entries of a section that have the expected type."""
-    section = found.get(key) or {}
-    whole = section if isinstance(section, dict) else {}
-    kept = {name: value for name, value in whole.items() if isinstance(value, shape)}
-    if section is not whole or len(kept) < len(whole):
-        problems.append(Problem(f"its {key!r} is not as the harness writes it; the invalid part is ignored", file))
-    return kept
+    sections: dict[str, dict[str, Any]] = {}
+    for key, shape in SHAPES.items():
+        section = found.get(key) or {}
+        entries = section.items() if isinstance(section, dict) else ()
+        sections[key] = {name: value for name, value in entries if isinstance(value, shape)}
+        if sections[key] != section:
+            problems.append(Problem(f"its {key!r} is not as the harness writes it; the invalid part is ignored", file))
+    groups = sections["group_subtasks"].items()
+    sections["group_subtasks"] = {name: [one for one in own if isinstance(one, str)] for name, own in groups}
+    return found | sections
 
 
 def _model(results: Mapping[str, Any]) -> str:

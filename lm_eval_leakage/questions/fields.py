@@ -82,13 +82,9 @@ def read_keys(docs: Iterable[Doc]) -> ReadKeys:
 
 
 def _keys(row: int, doc: Doc) -> Iterator[_Key]:
-    try:
-        question_from_doc(doc)
-    except UntestableQuestion:
+    if (question := question_if_any(doc)) is None or len(question.options) < 2:  # no audit asks it
         return
     raw = raw_parts(doc)
-    if len(raw.options) < 2:  # no audit asks it
-        return
     given = {} if raw.key is None else {raw.key: raw.answer}
     if isinstance(doc.get(EQUALLY_RIGHT), (list, tuple)):
         given[EQUALLY_RIGHT] = doc[EQUALLY_RIGHT]
@@ -194,7 +190,6 @@ READINGS: Mapping[str, Callable[[Any, _Key], Places | None]] = {
 }
 
 
-LARGEST_NUMBER = 10**100  # of a number that is read as text; Python prints none of more than 4,300 digits
 MOST_OPTIONS = 100  # the harness's longest list of choices has 77; a longer list is a misread column
 LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the bundled benchmarks
 
@@ -300,15 +295,23 @@ def question_from_doc(doc: Doc) -> Question:
         raise UntestableQuestion("it has no options; at least 2 are needed")
     refuse_beyond_limits(raw.options)
     stem = _text(raw.stem, "question")
-    named = zip(_names(len(raw.options)), raw.options, strict=True)
-    options = tuple(_text(option, f"option {name}") for name, option in named)
+    names = (*ascii_uppercase, *range(len(ascii_uppercase) + 1, MOST_OPTIONS + 1))
+    options = tuple(_text(option, f"option {name}") for name, option in zip(names, raw.options, strict=False))
     return Question(
-        id=_own_id(doc) or content_id(stem, options),
+        id=content_id(stem, options) if doc.get("id") in (None, "") else well_formed(str(doc["id"])),
         stem=stem,
         options=options,
         answer=answer_index(raw.answer, raw.labels or ascii_uppercase, len(options)),
         subject=subject_of(doc),
     )
+
+
+def question_if_any(doc: Doc) -> Question | None:
+    """The same; None for a row that holds no question in a known layout."""
+    try:
+        return question_from_doc(doc)
+    except UntestableQuestion:
+        return None
 
 
 def refuse_beyond_limits(options: Sequence[object]) -> None:
@@ -324,15 +327,6 @@ def subject_of(doc: Doc) -> str:
     """The row's subject or category, under the names that data sets use for it."""
     found = (doc[name] for name in ("subject", "category", "Category", "Subject") if name in doc)
     return next((well_formed(value) for value in found if isinstance(value, str)), "")
-
-
-def _own_id(doc: Doc) -> str:
-    """The row's `id`; empty if it has none, or one that cannot be converted to text."""
-    given = doc.get("id")
-    try:
-        return "" if given is None else well_formed(str(given))
-    except (ValueError, RecursionError):  # a number of more than 4,300 digits, deeply nested lists
-        return ""
 
 
 def raw_parts(doc: Doc) -> Raw:
@@ -352,12 +346,8 @@ def raw_parts(doc: Doc) -> Raw:
     )
 
 
-def _names(count: int) -> list[str]:
-    return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(count)]
-
-
 def _text(value: object, name: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf:
         value = str(value)
     if not isinstance(value, str):
         raise UntestableQuestion(f"{name} is {brief(value)}; it must be text")

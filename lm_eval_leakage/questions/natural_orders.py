@@ -68,8 +68,7 @@ def quantities(options: Options) -> list[tuple[Fraction, ...]]:
     if not plain or max(map(len, plain)) > LONGEST_QUANTITY:
         return []
     for read in (_dated, _quantity, _numbers):
-        readings = list(takewhile(bool, map(read, plain)))
-        known = [reading for reading in readings if reading]
+        known = [reading for reading in takewhile(bool, map(read, plain)) if reading]
         if len(known) == len(plain) and len({around for around, _ in known}) == 1:
             return [numbers for _, numbers in known]
     return []

@@ -13,12 +13,12 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from dataclasses import dataclass
+from itertools import islice, pairwise, takewhile
 from os.path import commonprefix
 from string import ascii_lowercase, ascii_uppercase
 
-from lm_eval_leakage.questions.fields import LARGEST_NUMBER, well_formed
+from lm_eval_leakage.questions.fields import well_formed
 from lm_eval_leakage.records import Frame
 
 MOST_TEXTS = 20_000  # per row; a row with more contains tables, which are not searched for options
@@ -29,34 +29,20 @@ def shared_beginning(texts: Sequence[str]) -> str:
     return commonprefix(texts)  # noqa: RUF071 (of texts, not of paths)
 
 
-def last_place(text: str, part: str, end: int | None = None) -> int:
-    """`text.rfind(part, 0, end)` in linear time; Python's takes time proportional to the product of the lengths."""
-    end = len(text) if end is None else end
-    found = text[:end][::-1].find(part[::-1])
-    return -1 if found < 0 else end - found - len(part)
-
-
 def texts_in(value: object) -> Iterator[str]:
     """The texts and numbers in a data row, however deeply nested, including those in lists written as text."""
     return islice(_all_texts_in(value), MOST_TEXTS)
 
 
 def _all_texts_in(value: object) -> Iterator[str]:
-    left = [iter([value])]
-    while left:
-        part = next(left[-1], left)
-        if part is left:
-            left.pop()
-        elif isinstance(part, str):
-            yield part
-            yield from listed_texts(part)
-        elif isinstance(part, (int, float)):
-            if not isinstance(part, bool) and not abs(part) >= LARGEST_NUMBER:
-                yield str(part)
-        elif isinstance(part, Mapping):
-            left.append(iter(part.values()))
-        elif isinstance(part, Iterable) and not isinstance(part, (bytes, bytearray)):
-            left.append(iter(part))
+    if isinstance(value, str):
+        yield value
+        yield from listed_texts(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Iterable) and not isinstance(value, bytes):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _all_texts_in(part)
 
 
 _PIECE = re.compile(
@@ -124,7 +110,6 @@ _CLOSE = r"[)\]）】>]{0,4}[.．:：、،,。)-]?"
 _CLOSED = r"(?:[)\]）】>]{1,4}[.．:：、،,。)-]?|[.．:：、،,。)-])"
 _WORD = r"[^\W\d_]{2,12}"  # "Option A:"
 # Limits of the search, far beyond any prompt that asks a question; a text may contain a hundred thousand "A.".
-CHARACTERS_SEARCHED = 50_000  # characters at the end of a prompt, where its options are
 MOST_STYLES = 40  # ways to write the labels of one alphabet
 MOST_STARTS = 100  # places, the last ones of a style, where a list of options may begin
 
@@ -154,16 +139,12 @@ def options_after_labels(
     labels: bare labels in order; a prompt may show fewer of them
     fields: texts of the data row, which identify the correct parse and the end of the last option
     """
-    passage, prompt = prompt[:-CHARACTERS_SEARCHED], prompt[-CHARACTERS_SEARCHED:]
     chains = [chain for alphabet in ([labels] if labels else ALPHABETS) for chain in _chains(prompt, alphabet)]
     if not chains:
         return None
     stripped = {field.strip() for field in fields}
     best = max(chains, key=lambda chain: _credibility(prompt, chain, stripped))
-    shown = _cut(prompt, best, {*fields, *stripped})
-    if shown is None or not passage:
-        return shown
-    return replace(shown, frame=replace(shown.frame, before=passage + shown.frame.before))
+    return _cut(prompt, best, {*fields, *stripped})
 
 
 def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
@@ -171,14 +152,14 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
     starts: list[int] = []
     end = len(prompt)
     for option in reversed(options):
-        start = last_place(prompt, option, end) if option else -1
+        start = prompt.rfind(option, 0, end) if option else -1
         if start < 0:
             return None
         starts.insert(0, start)
         end = start
     spans = [(start, start + len(option)) for start, option in zip(starts, options, strict=True)]
     between = {prompt[a_end:b_start] for (_, a_end), (b_start, _) in pairwise(spans)}
-    if len(between) != 1 or not between <= {gap for gap in between if 0 < len(gap) <= 8}:
+    if len(between) != 1 or not all(0 < len(gap) <= 8 for gap in between):
         return None
     (gap,) = between
     before = prompt[: spans[0][0]]
@@ -224,16 +205,9 @@ def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
     styles = Counter((found[1], found[2]) for place in places_of_first for found in re.finditer(place, prompt, re.M))
     for (opened, closed), _ in styles.most_common(MOST_STYLES):
         written = [re.escape(opened + label + closed) for label in labels]
-        for line_start in (True, False):
-            before = r"^[ \t]*" if line_start else r"(?<![\w.(\[（【<])"
-            places = []
-            for pattern in written:
-                found_at = [
-                    (found.start(1), found.end(1)) for found in re.finditer(f"{before}({pattern})", prompt, re.M)
-                ]
-                if not found_at:
-                    break
-                places.append(found_at)
+        for before in (r"^[ \t]*", r"(?<![\w.(\[（【<])"):
+            found_at = ([found.span(1) for found in re.finditer(f"{before}({own})", prompt, re.M)] for own in written)
+            places = [*takewhile(bool, found_at)]
             if len(places) > 1:
                 starts = places[0][-MOST_STARTS:]
                 yield from (chain for start in starts if len(chain := _follow(start, places[1:])) > 1)

@@ -7,13 +7,13 @@ If the prompt shows the options, rendering the parsed question must reproduce th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from lm_eval_leakage.questions.fields import (
     Doc,
     content_id,
-    question_from_doc,
+    question_if_any,
     refuse_beyond_limits,
     subject_of,
     well_formed,
@@ -30,32 +30,23 @@ from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """What a task makes of one row of its data.
+def read_question(
+    doc: Doc, prompt: object, choices: Sequence[object] | None, target: object = None, *, shuffled: bool = False
+) -> Question:
+    """The question that a task asks about `doc`, with its options in the published order.
 
-    prompt: its `doc_to_text`; not a text if the options are inside several contexts
+    prompt: the task's `doc_to_text`; not a text if the options are inside several contexts
     choices: its `doc_to_choice`; None if the model generates its answer
     target: its `doc_to_target`
     shuffled: whether the task itself puts the options into a random order
-    """
-
-    prompt: object
-    choices: Sequence[str] | None
-    target: object = None
-    shuffled: bool = False
-
-
-def read_question(doc: Doc, rendered: Rendered) -> Question:
-    """The question that a task asks about `doc`, with its options in the published order.
 
     Raises UntestableQuestion, with the reason, if the prompt shows no options or others than the data row holds.
     """
-    if not isinstance(rendered.prompt, str):
+    if not isinstance(prompt, str):
         raise NoOptions("each option is inside a context of its own; there is no list of options")
-    prompt, choices = well_formed(rendered.prompt), _texts_of(rendered.choices)
+    prompt, choices = well_formed(prompt), _texts_of(choices)
     fields = frozenset(texts_in(doc))
-    known = _from_fields(doc)
+    known = question_if_any(doc)
     labels = None if choices is None else labels_among(choices)
     if labels and known is not None and known.options == tuple(choices or ()):
         # letters instead of options, or options that look like letters
@@ -76,32 +67,19 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
             )
         question = Question("", shown.frame.before, shown.options, frame=shown.frame)
     refuse_beyond_limits(question.options)
-    answer = _answer(rendered.target, choices, question.options)
+    answer = _answer(target, choices, question.options)
     question = replace(question, answer=answer, subject=subject_of(doc))
-    return _as_published(question, known, shuffled=rendered.shuffled)
+    return _as_published(question, known, shuffled=shuffled)
 
 
-def _texts_of(choices: object) -> list[str] | None:
-    """The choices as texts. Raises UntestableQuestion if they are not texts, too many or too few."""
+def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
+    """The choices as texts. Raises UntestableQuestion if they are too many or too few."""
     if choices is None:
         return None
-    if not isinstance(choices, Iterable):
-        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be a list of texts")
-    choices = list(choices)
     if len(choices) < 2:
         raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
     refuse_beyond_limits(choices)
-    try:
-        return [well_formed(str(choice)) for choice in choices]
-    except (ValueError, RecursionError) as error:
-        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be texts ({error})") from error
-
-
-def _from_fields(doc: Doc) -> Question | None:
-    try:
-        return question_from_doc(doc)
-    except UntestableQuestion:
-        return None
+    return [well_formed(str(choice)) for choice in choices]
 
 
 # ---------------------------------------------------------------------- options in the prompt
@@ -153,12 +131,9 @@ def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], kno
 
 def _without_ending(prompt: str, fields: Collection[str]) -> str:
     """A prompt without the fixed line that asks for the answer, which follows the last field of the data row."""
-    backwards, ending = prompt[::-1], len(prompt)
-    for field in sorted((field for field in fields if len(field.strip()) > 3), key=len, reverse=True):
-        found = backwards.find(field[::-1], 0, ending + len(field))
-        ending = ending if found < 0 else min(ending, found)
-    rest = prompt[len(prompt) - ending :]
-    return prompt[: len(prompt) - ending] if rest.startswith("\n") and ending < len(prompt) else prompt
+    places = ((prompt.rfind(field), len(field)) for field in fields if len(field.strip()) > 3)
+    end = max((place + length for place, length in places if place >= 0), default=0)
+    return prompt[:end] if end and prompt.startswith("\n", end) else prompt
 
 
 # ---------------------------------------------------------------------- answer and order

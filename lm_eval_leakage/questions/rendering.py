@@ -13,34 +13,23 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from operator import getitem
 from string import ascii_uppercase
 
 from lm_eval_leakage.records import Frame, Question, Request, UntestableQuestion
 
-
-@dataclass(frozen=True)
-class OptionFormat:
-    """The text after the stem, and the text after an option's letter."""
-
-    after_stem: str
-    after_label: str
-
-
-FORMATS = {
-    "usual": OptionFormat(after_stem="", after_label=". "),
-    "papers": OptionFormat(after_stem=":", after_label=":"),  # Ni et al. (2025), their data_process.py
+FORMATS = {  # the text after the stem, and the text after an option's letter
+    "usual": ("", ". "),
+    "papers": (":", ":"),  # Ni et al. (2025), their data_process.py
 }
 
 
-def option_format(name: str | None) -> OptionFormat:
+def option_format(name: str | None) -> tuple[str, str]:
     """One of FORMATS, the usual one for None; raises ValueError for another name."""
-    name = "usual" if name is None else name
-    if name not in FORMATS:
+    if name is not None and name not in FORMATS:
         raise ValueError(f"format is {name!r}; choose one of: {', '.join(FORMATS)}")
-    return FORMATS[name]
+    return FORMATS[name or "usual"]
 
 
 def frame_of(question: Question, format_name: str | None = None) -> Frame:
@@ -55,8 +44,8 @@ def frame_of(question: Question, format_name: str | None = None) -> Frame:
 
 def lettered(stem: str, n_options: int, format_name: str | None = None) -> Frame:
     """A question whose options follow its stem as lettered lines."""
-    style = option_format(format_name)
-    return Frame(stem.strip() + style.after_stem, _labels(style, n_options), "\nAnswer:")
+    after_stem, after_label = option_format(format_name)
+    return Frame(stem.strip() + after_stem, _labels(after_label, n_options), "\nAnswer:")
 
 
 AUDITED, JSON_ROW, CSV_ROW, INLINE = "audited", "json", "csv", "inline"
@@ -78,7 +67,7 @@ def laid_out(question: Question, layout: str, format_name: str | None = None) ->
     if layout == CSV_ROW:
         return Frame(_in_csv(stem), (",",) * len(options), ","), tuple(map(_in_csv, options))
     if layout == INLINE:
-        letters = [label.strip("\n. ") for label in _labels(FORMATS["usual"], len(options))]
+        letters = [label.strip("\n. ") for label in _labels(". ", len(options))]
         return Frame(stem, tuple(f" ({letter}) " for letter in letters), " Answer:"), options
     return frame_of(question, format_name), options
 
@@ -103,10 +92,10 @@ def in_orders(markers: Sequence[str], options: Sequence[str], orders: Iterable[S
 
 
 @cache
-def _labels(style: OptionFormat, n_options: int) -> tuple[str, ...]:
+def _labels(after_label: str, n_options: int) -> tuple[str, ...]:
     if n_options > len(ascii_uppercase):
         raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
-    return tuple(f"\n{letter}{style.after_label}" for letter in ascii_uppercase[:n_options])
+    return tuple(f"\n{letter}{after_label}" for letter in ascii_uppercase[:n_options])
 
 
 AROUND = " \t*_`\"'“”‘’«»"  # emphasis and quotation marks

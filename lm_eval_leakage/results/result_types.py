@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
+from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, digest_of, leaves
 from lm_eval_leakage.records import OrderAnswers, Question
@@ -155,7 +155,7 @@ def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
             found[name] = replace(told, digest=digest, dataset=dataset, config=config)
     for run in with_audits(runs):
         told, groups = provenance_of(run), benchmarks_of_groups(run)
-        audits = {audited_task(run, audit) or benchmark_of(audit): audit for audit in run.logs}
+        audits = {audited_task(run, audit): audit for audit in run.logs}
         for name in (*audits, *groups):
             of_run = found.get(name, NOT_TOLD)
             digest = _digest(run, {task: audits.get(task, task) for task in leaves(name, groups)})

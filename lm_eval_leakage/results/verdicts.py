@@ -139,7 +139,7 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
             null_rate=main.null_rate,
             reason=TWO_OPTIONS if _undecidable(main) else main.reason,
             score=main.score,
-            margin=main.margin,
+            margin=main.values.get("margin"),
             n_orders=len(main.loglikelihoods) or None,
             loglikelihoods=tuple(main.loglikelihoods),
             calibrated_flagged=main.calibrated_flagged,

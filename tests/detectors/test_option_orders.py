@@ -75,7 +75,7 @@ def test_orders_are_drawn_uniformly_among_those_that_read_differently() -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [(("x",), "it has one option"), (("x", "x ", "x"), r"3 options are identical \('x'\)")],
+    [(("x",), r"orders of its 1 option\(s\) read the same"), (("x", "x ", "x"), "of which 3 can change place")],
 )
 def test_a_question_without_two_different_options_is_untestable(options: tuple[str, ...], reason: str) -> None:
     with pytest.raises(UntestableQuestion, match=reason):
@@ -103,7 +103,9 @@ def test_movable_orders_are_drawn_where_there_are_too_many() -> None:
 
 def test_a_question_whose_options_all_keep_their_place_is_untestable_and_says_so() -> None:
     held = Question("q", "Which?", ("red", "blue", "both A and B", "none of the above"))
-    with pytest.raises(UntestableQuestion, match="4 of its 4 options keep their place, as they refer to others"):
+    with pytest.raises(
+        UntestableQuestion, match=r"orders of its 4 option\(s\) read the same, of which 0 can change place"
+    ):
         OptionOrders(move="movable").chosen_orders(held)
     assert len(OptionOrders().chosen_orders(held)) == 24
 

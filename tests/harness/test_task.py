@@ -124,8 +124,8 @@ def test_bad_questions_are_skipped_and_each_reason_is_logged_once(questions_file
     assert row["null_rate,max_order"] == 1 / 24
     one, good, same, empty, _ = lines(results, "outlier")
     assert [one["flagged"], good["flagged"], same["flagged"], empty["flagged"]] == [None, True, None, None]
-    assert one["reason"] == "it has one option; at least 2 different options are needed"
-    assert same["reason"].startswith("its 4 options are identical ('red')")
+    assert one["reason"].startswith("all orders of its 1 option(s) read the same")
+    assert same["reason"].startswith("all orders of its 4 option(s) read the same")
     assert empty["reason"] == "question is empty; it must have text"
     told = [text for text in caplog.messages if "max_order" in text]
     assert told == [

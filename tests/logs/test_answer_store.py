@@ -21,12 +21,11 @@ ANSWERS = {
 }
 
 
-def kept(folder: Path, identity=None) -> AnswerStore:
-    store = AnswerStore(folder, identity or MODEL)
-    for key, answer in ANSWERS.items():
+def keep(folder: Path, answers=ANSWERS) -> None:
+    store = AnswerStore(folder, MODEL)
+    for key, answer in answers.items():
         store.add(key, answer)
     store.close()
-    return store
 
 
 @given(st.one_of(st.tuples(st.floats(allow_nan=False), st.booleans()), st.text()))
@@ -54,7 +53,7 @@ def test_many_processes_keep_side_by_side(tmp_path: Path) -> None:
 
 
 def test_answers_of_another_model_are_never_found_and_the_difference_is_told(tmp_path: Path) -> None:
-    kept(tmp_path)
+    keep(tmp_path)
     other = AnswerStore(tmp_path, MODEL | {"pretrained": "b"})
     assert other.find(ANSWERS) == {}
     assert other.others() == []  # nobody expects the answers of a model of another name
@@ -75,7 +74,7 @@ def test_a_later_answer_counts(tmp_path: Path) -> None:
 
 
 def test_what_one_process_keeps_any_other_finds_but_no_row_that_was_changed(tmp_path: Path) -> None:
-    kept(tmp_path)
+    keep(tmp_path)
     assert AnswerStore(tmp_path, MODEL).find(ANSWERS) == ANSWERS
     (file,) = tmp_path.glob("*.sqlite")
     with sqlite3.connect(file) as database:
@@ -89,11 +88,8 @@ def test_a_damaged_file_gives_right_answers_or_none(tmp_path: Path, seed: int, c
     import random
 
     rng = random.Random(seed)
-    store = AnswerStore(tmp_path, MODEL)
     right = {request_key("loglikelihood", ("q", str(number))): (-float(number), False) for number in range(300)}
-    for key, answer in right.items():
-        store.add(key, answer)
-    store.close()
+    keep(tmp_path, right)
     (file,) = tmp_path.glob("*.sqlite")
     content = bytearray(file.read_bytes())
     if seed % 2:

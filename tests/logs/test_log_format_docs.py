@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.logs.audit_line import (
-    COMPARED_ORDERS,
-    CORE,
-    LAYOUTS_ASKED,
-    OF_HARNESS,
-    OF_ORDERS,
-    RIGHT_PLACES,
-    SHARED_TEXTS,
-)
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, OF_ORDERS
 from tests.logs.kinds import KINDS
+from tests.method_pages import DOCS, section
 
-DOCS = (Path(__file__).parents[2] / "docs" / "log_format.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "log_format.md").read_text(encoding="utf-8")
 
 
 def table(heading: str) -> list[list[str]]:
     """The cells of the table under a heading, without its head."""
-    (section,) = re.findall(rf"^## {heading}$(.*?)(?=^## |\Z)", DOCS, re.DOTALL | re.MULTILINE)
-    lines = [line for line in section.splitlines() if line.startswith("|")]
+    lines = [line for line in section(PAGE, heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -33,7 +24,7 @@ def table(heading: str) -> list[list[str]]:
     ("heading", "keys"),
     [
         ("Keys of every line", CORE),
-        ("Keys of option orders", (*OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, LAYOUTS_ASKED)),
+        ("Keys of option orders", OF_ORDERS),
         ("Keys of the harness", OF_HARNESS),
     ],
 )

@@ -204,22 +204,6 @@ class TestWithInspect:
         install(monkeypatch)
         assert (read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])) == (own, own_run)
 
-    def test_a_truncated_log_is_one_sentence(self, tmp_path) -> None:
-        whole = (MADE / EVAL).read_bytes()
-        (tmp_path / "x.eval").write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(ValueError, match=r"x\.eval: left out: not a complete log of inspect_ai \(") as told:
-            find_runs([tmp_path], [])
-        assert "\n" not in str(told.value)
-
-    def test_a_truncated_log_in_json_keeps_the_accuracy_at_its_beginning(self, tmp_path) -> None:
-        whole = (MADE / SHUFFLED).read_bytes()
-        (tmp_path / "x.json").write_bytes(whole[: len(whole) // 2])
-        (found,) = annotate([tmp_path])
-        (run,) = find_runs([MADE / SHUFFLED], [])
-        assert found.rows[0].accuracy.value == run.results["results"]["pupils_shuffled"]["acc,choice"]
-        told = [str(one) for one in found.problems]
-        assert [one.count("\n") for one in told if "x.json: left out: its samples cannot be read (" in one] == [0]
-
 
 # ---------------------------------------------------------------------- lighteval
 
@@ -273,7 +257,7 @@ def with_other_docs(file: Path) -> None:
     ("damage", "told"),
     [
         (cut, "left out: not the details that lighteval writes (ArrowInvalid"),
-        (without_metrics, "left out: not the details that lighteval writes (ValueError: it has no column metric)"),
+        (without_metrics, "left out: its samples cannot be read (ArrowInvalid"),
         (with_other_docs, "left out: its samples cannot be read (KeyError: 'query')"),
     ],
 )

@@ -37,13 +37,6 @@ def test_samples_whose_results_are_gone_keep_their_model_by_the_folder_or_the_ru
     assert {run.model for run in find_runs([tmp_path], [])} == {"org/m revision=r2"}
 
 
-def test_groups_within_themselves_are_left_out_and_named(tmp_path) -> None:
-    write_run(tmp_path, "m", {"a": LINES}, groups={"g": ["h"], "h": ["g", "a"], "i": ["i", "a"]})
-    (run,) = find_runs([tmp_path], problems := [])
-    assert run.results["group_subtasks"] == {}
-    assert "one contains itself" in str(problems[0])
-
-
 def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
     place = write_run(tmp_path, "m", {"a": LINES})
     for file in list(place.iterdir()):

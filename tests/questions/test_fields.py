@@ -98,19 +98,11 @@ BAD = {
         "option B is nan; it must be text",
     ),
     "CMB without any option": ({"question": "Q?", "option": {"A": "", "B": None}}, "no options"),
-    "a number of 5,000 digits": (
-        {"question": "Q?", "choices": ["a", 10**5000]},
-        "option B is <a number of about 5,00",
-    ),
     "10,000 options": (
         {"question": "Q?", "choices": ["a"] * 10_000},
         "it has 10,000 options; a question has at most 100",
     ),
     "an option of 100,000 characters": ({"question": "Q?", "choices": ["a", "x" * 10**5]}, "has 100,000 characters"),
-    "labels of 5,000 digits": (
-        {"question": "Q?", "choices": {"text": ["a"], "label": [10**5000]}, "answerKey": "A"},
-        "cannot be read",
-    ),
     "a layout's field of another type": ({"question": "Q?", "option": None}, "cannot be read"),
 }
 
@@ -121,8 +113,8 @@ def test_a_bad_row_is_refused_with_its_reason(doc: dict, reason: str) -> None:
         question_from_doc(doc)
 
 
-@pytest.mark.parametrize("own", [10**5000, "", None], ids=["5,000 digits", "empty", "none"])
-def test_an_id_that_cannot_be_written_is_that_of_the_content(own: object) -> None:
+@pytest.mark.parametrize("own", ["", None])
+def test_an_empty_id_is_that_of_the_content(own: object) -> None:
     doc = {"question": "Q?", "choices": ["a", "b"], "answer": 0}
     assert question_from_doc(doc | {"id": own}).id == question_from_doc(doc).id
 

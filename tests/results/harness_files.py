@@ -13,7 +13,6 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import (
     LINE_VERSION,
     QUESTION_KEY,
-    SHARED_TEXTS,
     VERSION_KEY,
     benchmark_of,
     content_of,
@@ -76,7 +75,7 @@ def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **va
         "ranks_by": "" if flagged is None else "statistic",
     }
     if (read := content_of(doc)[0]) is not None:
-        line |= {QUESTION_KEY: question_key(read), SHARED_TEXTS: " ".join(shared_texts(read))}
+        line |= {QUESTION_KEY: question_key(read), "shared_texts": " ".join(shared_texts(read))}
     if flagged is not None:
         margin = 1.5 if flagged else -1.5
         line |= {"null_rate": 1 / 24, "pvalue": 1 / 24 if flagged else 0.5, "margin": margin, "statistic": margin}

@@ -24,7 +24,7 @@ from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.prompt_parser import texts_in
-from lm_eval_leakage.questions.reader import Rendered, read_question
+from lm_eval_leakage.questions.reader import read_question
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 from lm_eval_leakage.results.published_orders import (
     DOCUMENTED,
@@ -110,15 +110,11 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
 
     def read(doc: Doc) -> Question:
         try:
-            rendered = Rendered(
-                prompt=task.doc_to_text(doc),
-                choices=task.doc_to_choice(doc) if offers_choices else None,
-                target=task.doc_to_target(doc),
-                shuffled=shuffled,
-            )
+            prompt, target = task.doc_to_text(doc), task.doc_to_target(doc)
+            choices = task.doc_to_choice(doc) if offers_choices else None
         except Exception as error:  # a task's templates and functions may raise anything
             raise UntestableQuestion(f"the task cannot render this row ({brief(error)})") from error
-        return read_question(doc, rendered)
+        return read_question(doc, prompt, choices, target, shuffled=shuffled)
 
     return read
 
