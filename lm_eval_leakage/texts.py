@@ -85,11 +85,14 @@ def as_yaml(value: object) -> str:
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+MOST_YAML_NODES = 100_000  # with aliases written out; a plan has some hundreds
+
+
 def from_yaml(text: str) -> object:
     """What a YAML text says, with plain values only.
 
-    Raises ValueError, in one sentence, for what is not YAML, and for a key that stands twice, of which YAML takes the
-    last value without a word.
+    Raises ValueError, in one sentence, for what is not YAML, for a key that stands twice (YAML takes the last value
+    without a word), and for aliases that multiply beyond memory.
     """
     import yaml
 
@@ -98,27 +101,41 @@ def from_yaml(text: str) -> object:
         node = loader.get_single_node()
         if node is None:
             return None
-        _refuse_twice(node)
+        _size_of_node(node, {})
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ValueError(f"it is not valid YAML ({' '.join(str(error).split())}); fix that line") from error
+    except RecursionError:
+        raise ValueError("its lists or names are nested too deeply; settings need only a few levels") from None
     finally:
         loader.dispose()
 
 
-def _refuse_twice(node: Any) -> None:
-    if node.id == "mapping":
-        lines: dict[str, int] = {}
-        for key in (key for key, _ in node.value if key.id == "scalar"):
-            line = key.start_mark.line + 1
-            if key.value in lines:
-                raise ValueError(
-                    f"{brief(key.value)} stands twice, in lines {lines[key.value]} and {line}; keep one of them"
-                )
-            lines[key.value] = line
-    for part in node.value if node.id != "scalar" else ():
-        for inner in part if isinstance(part, tuple) else (part,):
-            _refuse_twice(inner)
+def _size_of_node(node: Any, known: dict[int, int]) -> int:
+    """The number of values in it with aliases written out, each alias counted in one step."""
+    if id(node) not in known:
+        known[id(node)] = MOST_YAML_NODES + 1  # until it is counted: met again before, it holds itself
+        if node.id == "mapping":
+            _refuse_twice([key for key, _ in node.value if key.id == "scalar"])
+        parts = [] if node.id == "scalar" else node.value
+        inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_size_of_node(one, known) for one in inner)
+    if known[id(node)] > MOST_YAML_NODES:
+        raise ValueError(
+            f"its aliases (`*name`) stand for more than {MOST_YAML_NODES:,} values; write the settings without them"
+        )
+    return known[id(node)]
+
+
+def _refuse_twice(keys: Iterable[Any]) -> None:
+    lines: dict[str, int] = {}
+    for key in keys:
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            first = lines[key.value]
+            where = f"line {line}" if first == line else f"lines {first} and {line}"
+            raise ValueError(f"{brief(key.value)} stands twice, in {where}; keep one of them")
+        lines[key.value] = line
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:

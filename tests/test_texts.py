@@ -65,17 +65,30 @@ def test_every_text_and_number_of_a_row_is_found_however_deep() -> None:
 # ---------------------------------------------------------------------- YAML
 
 
+def laughs(merge: bool) -> str:
+    """Ten times ten times ten ... values, in ten lines."""
+    first = "a0: &a0 {k: v}" if merge else "a0: &a0 [x, x]"
+    inner = "{{<<: [{}]}}" if merge else "[{}]"
+    lines = [f"a{n}: &a{n} {inner.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 11)]
+    return "\n".join([first, *lines])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a: 1\nb: 2\na: 3", "'a' stands twice, in lines 1 and 3; keep one of them"),
-        ("a: [{b: 1, b: 2}]", "'b' stands twice, in lines 1 and 1; keep one"),
+        ("a: [{b: 1, b: 2}]", "'b' stands twice, in line 1; keep one"),
+        (laughs(merge=False), "its aliases .* stand for more than 100,000 values; write the settings without them"),
+        (laughs(merge=True), "its aliases .* stand for more than 100,000 values"),
+        ("a: &a [*a]", "its aliases .* stand for more than 100,000 values"),
         ("a: [", "it is not valid YAML .*line 1"),
         ("a: !!python/object/apply:os.system [x]", "it is not valid YAML"),
+        ("[" * 5_000, "nested too deeply"),
         ("a: 1\n---\nb: 2", "it is not valid YAML"),
     ],
+    ids=range(9),
 )
-def test_yaml_that_would_be_misread_is_refused_in_a_sentence(text: str, said: str) -> None:
+def test_yaml_that_would_be_misread_or_fill_the_memory_is_refused_in_a_sentence(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         from_yaml(text)
 

@@ -198,6 +198,7 @@ def test_what_cannot_be_used_is_told_in_one_sentence_with_its_place_and_the_reme
         ("- a\n", "holds ['a']; give names and values"),
         ("a: [\n", "is not valid YAML"),
         ("questions: 3\nquestions: 300\n", "cannot be used: 'questions' stands twice, in lines 1 and 2"),
+        ("metadata: &m [*m]\n", "stand for more than 100,000 values"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, sentence: str) -> None:
