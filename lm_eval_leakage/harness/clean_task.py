@@ -70,7 +70,7 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
             raise ValueError(
                 f"{len(found)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
                 f"{len(docs)} that {about['base']} has here: its data or lm_eval's processing of them has changed; "
-                f"make the list again from runs on these data, or use what it was made with ({made_with(about)})"
+                f"make the list again from runs on these data, or use what it was made with ({about['made_with']})"
             )
         if len(docs) > about["n_questions"]:
             logger.warning(
@@ -119,10 +119,6 @@ def version_of(config: Mapping[str, Any]) -> Any:
     """The version in a task's settings; None if it has none."""
     metadata = config.get("metadata")
     return metadata.get("version") if isinstance(metadata, dict) else None
-
-
-def made_with(about: Mapping[str, Any]) -> str:
-    return ", ".join(f"{package} {number}" for package, number in about["made_with"].items())
 
 
 def doc_hash(doc: Any) -> str:
