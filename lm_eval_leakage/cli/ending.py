@@ -31,7 +31,6 @@ from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
@@ -189,7 +188,6 @@ def check_early(args: argparse.Namespace) -> None:
         check_writable(args.output_path, folder=True)
     if of_ls and args.tokenizer is not None:
         check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
-    shard_in(metadata)
     preflight(
         [name for name in named if not name.endswith(FILES)],
         models,
