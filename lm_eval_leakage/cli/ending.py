@@ -16,7 +16,6 @@ Completion of commands, options and file names in a shell, written by shtab: a s
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import re
 import sys
@@ -114,8 +113,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
     """
     meant_for_users: tuple[type[Exception], ...] = (Refusal, *refusals)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+        stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
     try:
         try:
             command()
@@ -146,8 +144,7 @@ def in_words(error: OSError) -> str:
         return f"{address} cannot be reached ({error}); start the server, or correct base_url"
     if error.filename is None or error.strerror is None:
         return str(error) or repr(error)
-    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    return f"cannot use {' -> '.join(names)} ({error.strerror}); choose another path, or make this one accessible"
+    return f"cannot use {error.filename} ({error.strerror}); choose another path, or make this one accessible"
 
 
 def _mute(stream: TextIO) -> None:

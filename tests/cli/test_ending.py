@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -232,13 +231,6 @@ def _assert_harmless(monkeypatch, capfd, words) -> None:
     assert "31m" in out, words
     assert not set(out + err) & set("\x1b\x9b\x7f\r\u202e\u2028\ud800"), words
     assert not [line for line in (out + err).splitlines() if line.startswith(("|x", "\\|x"))], words
-
-
-def test_streams_that_are_not_files_are_not_changed(monkeypatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    end_in_words(lambda: say("x"))
-    note("y")
-    assert sys.stdout.getvalue() == "x\n"
 
 
 def test_what_is_printed_beside_a_progress_bar_has_a_line_of_its_own() -> None:

@@ -13,13 +13,10 @@ from tests.results.harness_files import answered, row, write_run
     ("condition", "code", "said"),
     [
         ("pvalue<0.01", 1, "m, bench: pvalue is"),
-        ("accuracy<0.2", 0, ""),
-        ("prevalence>0.5", 2, "no row has"),
         ("pvalue", 2, "verdict>=evidence"),
         ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
         ("verdict>=evidence", 2, "not judged, since its verdict is that it cannot be told: these are orders"),
         ("verdict>=evidence --allow-untold", 0, "m, bench: not judged, since its verdict is that it cannot be told"),
-        ("confusion_mean>0.5", 2, "no row has"),
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
