@@ -113,7 +113,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
     """
     meant_for_users: tuple[type[Exception], ...] = (Refusal, *refusals)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         try:
             command()

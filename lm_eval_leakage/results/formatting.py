@@ -61,11 +61,8 @@ def rounded_up(n: float) -> int:
 
 def about(n: int) -> str:
     """`9.6 million`, `36,000`: two digits, for an estimate that is worth no more."""
-    if n < 99_500:
-        return count(int(float(f"{n:.2g}")))
-    if n < 995_000:
-        return count(round(n, -4))
-    return f"{max(1.0, n / 1e6):.2g} million" if n < 99_500_000 else f"{n / 1e6:,.0f} million"
+    rounded = int(float(f"{n:.2g}"))
+    return count(rounded) if rounded < 1_000_000 else f"{rounded / 1e6:,g} million"
 
 
 def duration(seconds: float) -> str:
