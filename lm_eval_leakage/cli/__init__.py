@@ -14,10 +14,10 @@ from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.ending import (
     CONDITION_MET,
     LISTINGS,
+    NAMING_TASKS,
     add_completion,
     be_quiet,
     check_early,
-    check_place,
     end_in_words,
 )
 from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
@@ -25,7 +25,7 @@ from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import describe, ls_arguments
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line
-from lm_eval_leakage.harness.seams.patching import REFUSED
+from lm_eval_leakage.harness.seams.patching import REFUSED, Refusal
 from lm_eval_leakage.lab.settings import add_arguments as simulate_arguments
 
 
@@ -97,7 +97,7 @@ def plugin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help=told)
 
 
-OF_OURS = (ValueError, ImportError)  # only our own commands turn these into one sentence
+OF_OURS = (Refusal, ValueError, ImportError)  # only our own commands turn these into one sentence
 COMMANDS = {
     check: check_arguments,
     plugin: plugin_arguments,
@@ -105,8 +105,6 @@ COMMANDS = {
     seal: seal_arguments,
     **COMMANDS_ON_RESULTS,
 }
-# commands that need lm_eval's tasks
-NAMING_TASKS = ("run", "ls", "validate", "simulate")
 
 
 def main() -> None:
@@ -126,9 +124,8 @@ def _main() -> None:
     cli = commands()
     args = cli.parse_args()
     be_quiet(getattr(args, "quiet", False))
-    end_in_words(partial(check_place, args), refusals=OF_OURS)
+    end_in_words(partial(check_early, args), refusals=OF_OURS)
     if args.command in NAMING_TASKS:
-        end_in_words(partial(check_early, args), refusals=OF_OURS)
         _extend_harness(args)
     if args.command in {one.__name__ for one in COMMANDS} or (args.command == "ls" and args.what not in LISTINGS):
         end_in_words(partial(cli.execute, args), refusals=OF_OURS)

@@ -106,12 +106,11 @@ def _print(text: str, stream: TextIO) -> None:
         _mute(stream)
 
 
-def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception], ...] = ()) -> None:
+def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception], ...] = (Refusal,)) -> None:
     """Run a command; every error is printed as one sentence and ends with exit code 2.
 
-    refusals: errors whose text is meant for the user, in addition to OSError and Refusal
+    refusals: errors whose text is meant for the user, in addition to OSError
     """
-    meant_for_users: tuple[type[Exception], ...] = (Refusal, *refusals)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
@@ -131,7 +130,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         if isinstance(end.code, str):
             refuse(end.code)
         raise
-    except meant_for_users as error:
+    except refusals as error:
         refuse(str(error) or repr(error))
     except Exception as error:  # a backend, a server or a task may raise anything
         refuse(unforeseen(error))
@@ -154,21 +153,25 @@ def _mute(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-WRITES_FOLDER = ("annotate", "clean")
+WRITES_FOLDER = ("annotate", "clean", "simulate")
 WRITES_FILE = ("calibrate", "identify", "report", "leaderboard")
 FILES = (".json", ".jsonl", ".parquet")  # of questions, which `ls --orders` and `simulate` take instead of a task
+NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_eval's tasks
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
 
-def check_place(args: argparse.Namespace) -> None:
-    """Raises ValueError for an output that cannot be written."""
+def check_early(args: argparse.Namespace) -> None:
+    """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed, such as one whose
+    output cannot be written."""
     place = getattr(args, "output_path", None)
     if place is not None and args.command in WRITES_FOLDER + WRITES_FILE:
         check_writable(place, folder=args.command in WRITES_FOLDER)
+    if args.command in NAMING_TASKS:
+        _check_named(args)
 
 
-def check_early(args: argparse.Namespace) -> None:
-    """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed."""
+def _check_named(args: argparse.Namespace) -> None:
+    """What a command names, its tasks above all."""
     from lm_eval_leakage.harness.preflight import check_model, check_path, parsed_args, preflight
 
     if args.command == "run":
@@ -182,7 +185,6 @@ def check_early(args: argparse.Namespace) -> None:
     if args.command == "simulate":
         models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
         check_model(args.model, audits)
-        check_writable(args.output_path, folder=True)
     if of_ls and args.tokenizer is not None:
         check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
     preflight(
@@ -229,18 +231,13 @@ FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
 def add_completion(parser: argparse.ArgumentParser) -> None:
     """The script completes the commands of `parser`, their options, choices, files and folders."""
     for action in arguments_of(parser):
-        if action.choices is None and (kind := _completes(action)):
-            action.complete = shtab.DIRECTORY if kind == "folder" else shtab.FILE  # type: ignore[attr-defined]
+        if action.metavar in FOLDERS or action.dest == "output_path":
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif action.metavar == "FILE" or action.dest == "config":
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
     parser.add_argument(
         "--print-completion",
         action=shtab.completion_action(),
         choices=SHELLS,
         help="print a completion script for this shell (docs/cli.md)",
     )
-
-
-def _completes(action: argparse.Action) -> str:
-    shown = action.metavar if isinstance(action.metavar, tuple) else (action.metavar,)
-    if set(FOLDERS) & set(shown) or action.dest == "output_path":
-        return "folder"
-    return "file" if "FILE" in shown or action.dest == "config" else ""
