@@ -19,8 +19,8 @@ from lm_eval_leakage.harness import clean_task
 from lm_eval_leakage.harness.clean_files import write_clean
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_sets
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from tests.fakes import FakeLM, by_hash
+from tests.results.test_clean_sets import annotation, question
 from tests.written_tasks import write_task
 
 pytestmark = pytest.mark.model  # each test runs the harness several times, a minute in all
@@ -63,22 +63,13 @@ def run(folder: Path, *names: str, **options: Any) -> dict[str, Any]:
 def sets_of(results: Mapping[str, Any], flagged: Callable[[int], bool | None], **options: Any) -> list[CleanSet]:
     """The sets from a real run's samples, with verdicts made up by doc id."""
     questions = [
-        AnnotatedQuestion(
-            task=name,
-            doc_id=sample["doc_id"],
-            doc_hash=sample["doc_hash"],
-            content="",
-            subject="",
-            length=1,
-            scores={"acc,none": sample["acc"]},
-            audited=AuditedQuestion(
-                sample["doc_hash"], "", name, "", "", options=(), answer=None, flagged=flagged(sample["doc_id"])
-            ),
+        question(
+            one["doc_id"], flagged(one["doc_id"]), task, doc_hash=one["doc_hash"], scores={"acc,none": one["acc"]}
         )
-        for name, samples in results["samples"].items()
-        for sample in samples
+        for task, samples in results["samples"].items()
+        for one in samples
     ]
-    return clean_sets([Annotation("m", "max_order", (), tuple(questions), ())], **options)
+    return clean_sets([annotation(*questions, audited=[])], **options)
 
 
 def thirds(doc_id: int) -> bool:

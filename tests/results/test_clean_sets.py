@@ -43,14 +43,8 @@ def audited(doc_hash: str, flagged: bool | None, content: str = "") -> AuditedQu
 
 def question(doc_id: int, flagged: bool | None = False, task: str = "t", **changes) -> AnnotatedQuestion:
     doc_hash = changes.pop("doc_hash", f"h{doc_id}")
-    fields = {
-        "content": f"c{doc_hash}",
-        "subject": "",
-        "length": 1,
-        "scores": RIGHT,
-        "audited": audited(doc_hash, flagged),
-    }
-    return AnnotatedQuestion(task=task, doc_id=doc_id, doc_hash=doc_hash, **(fields | changes))
+    usual = {"content": f"c{doc_hash}", "scores": RIGHT, "audited": audited(doc_hash, flagged)}
+    return AnnotatedQuestion(task, doc_id, doc_hash, subject="", length=1, **(usual | changes))
 
 
 def annotation(
