@@ -113,14 +113,6 @@ def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Pa
 # ---------------------------------------------------------------------- verify
 
 
-def test_an_unchanged_benchmark_is_verified_with_its_commitment_and_the_head_of_its_ledger(typed, made: Path) -> None:
-    code, out, err = typed("seal", "verify", made / "public", made / "private")
-    assert (code, err) == (0, "")
-    seal = read_seal(made / "private")
-    assert (seal.commitment in out, read_ledger(made / "private", seal).head in out) == (True, True)
-    assert typed("seal", "verify", made) == (code, out, err)
-
-
 def test_a_file_on_its_own_with_more_columns_is_verified_against_an_announced_commitment(
     typed, made, tmp_path
 ) -> None:
