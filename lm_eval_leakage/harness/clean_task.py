@@ -34,20 +34,14 @@ NOT_INHERITED = ("task", "tag", "group", "task_list", "class")
 class CleanTask(ConfigurableTask):  # type: ignore[misc]
     """Has the prompts, few-shot examples, metrics and filters of the base task, but only the kept questions."""
 
-    def __init__(
-        self,
-        data_dir: str | None = None,
-        cache_dir: str | None = None,
-        download_mode: Any = None,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        own = {key: value for key, value in (config or {}).items() if key != "class"}
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        own = {key: value for key, value in config.items() if key != "class"}
         self._questions_file = HERE / own["metadata"]["questions"]
         base = base_config(own["metadata"])
         own["metadata"] = metadata_of(base, own["metadata"])
         if "task_alias" in base:
             own.setdefault("task_alias", f"{base['task_alias']}_clean")
-        super().__init__(data_dir, cache_dir, download_mode, config=base | own)
+        super().__init__(config=base | own)
 
     @cached_property
     def base_docs(self) -> Any:

@@ -98,11 +98,6 @@ def test_the_same_audit_has_the_same_pvalues_in_both_commands(tmp_path) -> None:
     assert counts == (whole.flags.n, whole.unguarded.n) == (15, 13)
 
 
-def test_a_run_of_another_model_is_refused(run) -> None:
-    with pytest.raises(ValueError, match="holds audits of 'M', but the calibration is of 'N'"):
-        by_calibration(run, replace(calibration(), model="N"), TEST, 0.05, [])
-
-
 def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None:
     lines = [line(i, "few" if i < 5 else "many", True) for i in range(25)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
