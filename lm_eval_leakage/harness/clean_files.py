@@ -71,10 +71,6 @@ def _as_typed(model_args: object) -> str:
     return plain
 
 
-class _NoCleanTask(Exception):
-    """A set cannot be written as a task; the message says why."""
-
-
 class _Base(NamedTuple):
     """metrics: metrics that a group may average over its members"""
 
@@ -113,40 +109,39 @@ def write_clean(
     texts: dict[str, str] = {}
     made_with = {package: version(package) for package in ("lm_eval_leakage", "lm_eval")}
     for clean in sets:
-        try:
-            base = bases[clean.task] = _base_of(clean, manager)
-        except _NoCleanTask as reason:
-            problems.append(Problem(f"no {clean.name} is written: {reason}"))
+        base = _base_of(clean, manager)
+        if isinstance(base, str):
+            problems.append(Problem(f"no {clean.name} is written: {base}"))
             continue
+        bases[clean.task] = base
         is_own = not base.yaml.is_relative_to(INSTALLED_TASKS)
         place = (base.yaml if is_own else base.yaml.relative_to(INSTALLED_TASKS)).as_posix()
+        if is_own:
+            told = f"{clean.task} is a task of your own, so its clean task runs only where {base.yaml} is"
+            problems.append(Problem(told))
         stem = _file_stem(clean.name)
         texts[f"{stem}.yaml"] = render_task(clean, {"base_yaml": place}, base.version, f"{stem}.json")
         texts[f"{stem}.json"] = render_questions(clean, made_with)
     if not bases:
-        reasons = "; ".join(map(str, problems)) or "no set is given"
+        reasons = "; ".join(map(str, problems))
         raise ValueError(f"there is no clean task to write ({reasons}); give runs of base tasks with their audits")
-    problems += [
-        Problem(f"{task} is a task of your own, so its clean task runs only where {base.yaml} is")
-        for task, base in bases.items()
-        if not base.yaml.is_relative_to(INSTALLED_TASKS)
-    ]
     texts |= _group_files(groups, bases, manager, problems)
     texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
     _write(texts, folder, overwrite)
     return problems
 
 
-def _base_of(clean: CleanSet, manager: Any) -> _Base:
+def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
+    """The task that is restricted, or why it cannot be."""
     if not clean.kept:
         counts = Counter(question.why for question in clean.left_out).items()
         told = ", ".join(f"{why}: {count}" for why, count in counts)
-        raise _NoCleanTask(f"nothing remains of the {clean.n_questions} questions ({told})")
+        return f"nothing remains of the {clean.n_questions} questions ({told})"
     entry = manager.task_index.get(clean.task)
     if entry is not None and kind_of(entry) == "PY_TASK":
-        raise _NoCleanTask(f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside")
+        return f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside"
     if entry is None or entry.yaml_path is None or kind_of(entry) != "TASK":
-        raise _NoCleanTask(f"the harness knows no YAML of a task {clean.task}; give its folder as include_path")
+        return f"the harness knows no YAML of a task {clean.task}; give its folder as include_path"
     config = own_settings(entry.yaml_path, includes=True)
     return _Base(entry.yaml_path.expanduser().resolve(), version_of(config), [*_means(config)])
 
