@@ -222,7 +222,8 @@ class Table:
     @property
     def cells(self) -> Cells:
         """The headings, and the lines as texts."""
-        return _in_text(self.columns, [line for _, line in self.lines])
+        lines = ([visible(cell.in_line) for cell in line] for _, line in self.lines)
+        return [[column.heading for column in self.columns], *lines]
 
 
 def tabulate(
@@ -235,15 +236,6 @@ def tabulate(
     return Table(
         [column for column, _ in shown], [(level(one), line) for one, line in zip(records, lines, strict=True)]
     )
-
-
-def cells_of(records: Sequence[Record], columns: Sequence[Column[Record]]) -> Cells:
-    """The headings, and the lines as texts, of all columns."""
-    return _in_text(columns, [[column.cell(one) for column in columns] for one in records])
-
-
-def _in_text(columns: Sequence[Column[Any]], lines: Sequence[Sequence[Cell]]) -> Cells:
-    return [[column.heading for column in columns], *([visible(cell.in_line) for cell in line] for line in lines)]
 
 
 STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; `--help` needs them, and this is quick to import
