@@ -8,8 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -40,27 +40,21 @@ def child(
     as on a terminal."""
     with TemporaryFile("w+") as errors:
         shell = subprocess.Popen(["bash", "-c", reader], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.dup2(shell.stdin.fileno(), 1)
-                os.dup2(1 if together else errors.fileno(), 2)
-                shell.stdin.close()
-                sys.stdout = open(1, "w", 1 if together else -1, encoding=encoding, closefd=False)  # noqa: SIM115
-                sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
-                end_in_words(run)
-                code = 0
-            except SystemExit as end:
-                code = end.code
-            finally:
-                with suppress(OSError):
-                    sys.stdout.flush()
-                os._exit(code)
+
+        def work() -> None:
+            os.dup2(shell.stdin.fileno(), 1)
+            os.dup2(1 if together else errors.fileno(), 2)
+            shell.stdin.close()
+            sys.stdout = open(1, "w", 1 if together else -1, encoding=encoding, closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+            end_in_words(run)
+
+        process = get_context("fork").Process(target=work)
+        process.start()
         out, _ = shell.communicate()
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        process.join()
         errors.seek(0)
-        return Process(code, out.decode(encoding), errors.read())
+        return Process(process.exitcode, out.decode(encoding), errors.read())
 
 
 @pytest.mark.parametrize(
