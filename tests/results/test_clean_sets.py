@@ -155,14 +155,6 @@ def test_an_audit_counts_without_a_run_of_its_model(same) -> None:
     assert clean.left_out == (LeftOut(1, "h1", WHY_FLAGGED, ("b",)),)
 
 
-def test_copies_of_a_row_are_kept_or_left_out_together() -> None:
-    twice = [question(0, True, doc_hash="x", scores=WRONG), question(5, True, doc_hash="x"), question(1)]
-    clean = only([annotation(*twice)], rule="strong")
-    assert left_out(clean) == {0: WHY_FLAGGED, 5: WHY_FLAGGED}
-    both = only([annotation(question(0, doc_hash="x"), question(5, doc_hash="x"))])
-    assert both.kept == (Kept(0, "x"), Kept(5, "x"))
-
-
 def test_several_models_do_not_multiply_copies() -> None:
     run = [question(0, doc_hash="x"), question(5, doc_hash="x"), question(1)]
     clean = only([annotation(*run, model="a"), annotation(*run[::-1], model="b")])
