@@ -14,6 +14,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import (
+    BY_FLAGS,
     UNSCORED,
     UNTESTED,
     WHY_FLAGGED,
@@ -261,6 +262,12 @@ def test_what_keeps_other_questions_cannot_have_a_rate(options, why) -> None:
     judged, guarantee = by_target_rate([scored("a", [0.01] * 40)], 0.1)
     with pytest.raises(ValueError, match=f"^target_rate is 0.1, but {why}.* keeps questions for which no rate holds"):
         clean_sets(judged, guarantee=guarantee, **options)
+
+
+def test_flags_at_a_false_positive_rate_guarantee_nothing_of_what_is_kept() -> None:
+    (clean,) = clean_sets([scored("a", [0.01] * 4)], guarantee=BY_FLAGS)
+    assert clean.guarantee.text.startswith("nothing is guaranteed for the kept questions: a false-positive rate")
+    assert clean.guarantee.text in render_task(clean, {"base_yaml": "t.yaml"}, 1, "t.json")
 
 
 @pytest.mark.usefixtures("calibrations_are_admitted")
