@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAMED = 5  # problems, and sentences to copy, that are told
 FAILURES_NAMED = 20
+FORMATS = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
 BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every single audit
 
@@ -57,7 +58,6 @@ def _refuse_servers_without_echo(plan: Plan) -> None:
         refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 
-FORMATS = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
 KINDS = {"FOLDER": Path, "X": float}  # of values; a plan says what the others are
 FIRST = {
     "[--status FOLDER]": "only say how far the work of an engine in a folder is",

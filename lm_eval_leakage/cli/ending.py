@@ -30,6 +30,7 @@ from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
@@ -187,6 +188,7 @@ def _check_named(args: argparse.Namespace) -> None:
         check_model(args.model, audits)
     if of_ls and args.tokenizer is not None:
         check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
+    shard_in(metadata)
     preflight(
         [name for name in named if not name.endswith(FILES)],
         models,
