@@ -14,10 +14,10 @@ from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.ending import (
     CONDITION_MET,
     LISTINGS,
+    NAMING_TASKS,
     add_completion,
     be_quiet,
     check_early,
-    check_place,
     end_in_words,
 )
 from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
@@ -66,12 +66,7 @@ def disable() -> None:
     if not file.exists():
         print("nothing to do: the hook is not enabled")
         return
-    try:
-        file.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"cannot remove {file} ({error.strerror}); remove it as a user who may write to this environment"
-        ) from error
+    file.unlink()
     print(f"disabled: {file} is removed")
 
 
@@ -102,7 +97,7 @@ def plugin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help=told)
 
 
-OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
+OF_OURS = (ValueError, ImportError)  # only our own commands turn these into one sentence
 COMMANDS = {
     check: check_arguments,
     plugin: plugin_arguments,
@@ -110,8 +105,6 @@ COMMANDS = {
     seal: seal_arguments,
     **COMMANDS_ON_RESULTS,
 }
-# commands that need lm_eval's tasks
-NAMING_TASKS = ("run", "ls", "validate", "simulate")
 
 
 def main() -> None:
@@ -121,23 +114,18 @@ def main() -> None:
 def commands() -> CommandLine:
     """The whole command line: lm_eval's commands and ours."""
     found = command_line(COMMANDS, describe, ls_arguments)
-    found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")
+    versions = f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}, Python {platform.python_version()}"
+    found.parser.add_argument("--version", action="version", version=versions, help="print the versions and exit")
     add_completion(found.parser)
     return found
-
-
-def versions() -> str:
-    """Of this package, lm_eval and Python."""
-    return f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}, Python {platform.python_version()}"
 
 
 def _main() -> None:
     cli = commands()
     args = cli.parse_args()
     be_quiet(getattr(args, "quiet", False))
-    end_in_words(partial(check_place, args), refusals=OF_OURS)
+    end_in_words(partial(check_early, args), refusals=OF_OURS)
     if args.command in NAMING_TASKS:
-        end_in_words(partial(check_early, args), refusals=OF_OURS)
         _extend_harness(args)
     if args.command in {one.__name__ for one in COMMANDS} or (args.command == "ls" and args.what not in LISTINGS):
         end_in_words(partial(cli.execute, args), refusals=OF_OURS)

@@ -7,22 +7,34 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.results.formatting import STYLES
+
 Kinds = Mapping[str, Callable[[str], Any]]
 KINDS: Kinds = {"FOLDER": Path, "RUNS": Path, "FILE": Path, "FDR": float, "FPR": float, "RATE": float, "ALPHA": float}
-USUAL_FDR, USUAL_FPR = 0.1, 0.05
+NO_DEFAULTS: Mapping[str, Any] = {}
+USUAL = {"fpr": 0.05}
 
 
-def add_options(parser: argparse._ActionsContainer, options: Mapping[str, str], kinds: Kinds = KINDS) -> None:
-    """Adds arguments; what is not given is None, or False without a value.
+def add_options(
+    parser: argparse._ActionsContainer,
+    options: Mapping[str, str],
+    kinds: Kinds = KINDS,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> None:
+    """Adds arguments; what is not given and has no default is None, or False without a value.
 
-    options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated), and its help
+    options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated, with its
+        choices in braces), and its help
     kinds: what the values of these names are; others are texts
+    defaults: by the names of the options
     """
     for usage, meaning in options.items():
         shown = usage.strip("[].")
         names = [word for word in shown.split() if word.startswith("-")]
         value = shown.removeprefix(" ".join(names)).strip()
         how: dict[str, Any] = {"metavar": value, "type": kinds.get(value)}
+        if value.startswith("{"):
+            how = {"choices": value[1:-1].split(",")}
         if not value:
             how = {"action": "store_true"}
         elif usage.endswith("..."):
@@ -30,6 +42,7 @@ def add_options(parser: argparse._ActionsContainer, options: Mapping[str, str], 
         if names:
             how["required"] = not usage.startswith("[")
         parser.add_argument(*(names or [value.lower()]), help=meaning, **how)
+    parser.set_defaults(**defaults)
 
 
 CALIBRATE = {
@@ -76,7 +89,8 @@ READING = {
     "[--reference FOLDER]...": "runs of other models, whose answers tell how difficult a question is (for the gap "
     "within strata)",
 }
-ANNOTATE = {
+ANNOTATE = READING | {
+    f"[--format {{{','.join(STYLES)}}}]": "format of the printed table (default: %(default)s)",
     "[--subjects]": "also print a row per subject",
     "[--fail-on CONDITION]...": "exit with status 1 if the row of a task or group meets it, such as evidence (a "
     "verdict of at least this) or 'confusion_delta<-0.1'; may be repeated",
@@ -97,53 +111,14 @@ CLEAN = {
     "[--include_path DIR]": "folder of your own tasks, if it has moved since the runs",
     "[--overwrite]": "replace tasks that already exist in the folder",
 }
-REPORT = {"[--output_path FILE]": "HTML file to write (default: %(default)s)"}
-LEADERBOARD = {"[--output_path FILE]": "file to write (default: leaderboard.html; markdown and csv are printed)"}
-
-
-def _reading_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, READING)
-    parser.set_defaults(fpr=USUAL_FPR)
-
-
-def annotate_arguments(parser: argparse.ArgumentParser) -> None:
-    from lm_eval_leakage.results.formatting import STYLES
-
-    _reading_arguments(parser)
-    meaning = "format of the printed table (default: %(default)s)"
-    parser.add_argument("--format", choices=STYLES, default="table", help=meaning)
-    add_options(parser, ANNOTATE)
+REPORT = READING | {"[--output_path FILE]": "HTML file to write (default: %(default)s)"}
+LEADERBOARD = READING | {
+    "[--format {html,markdown,csv}]": "output format (default: %(default)s)",
+    "[--output_path FILE]": "file to write (default: leaderboard.html; markdown and csv are printed)",
+}
 
 
 def clean_arguments(parser: argparse.ArgumentParser) -> None:
-    _reading_arguments(parser)
-    parser.add_argument("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
+    add_options(parser, READING | {"--output_path FOLDER": "folder for the clean tasks"}, defaults=USUAL)
     add_options(parser.add_mutually_exclusive_group(), RULES)
     add_options(parser, CLEAN)
-
-
-def report_arguments(parser: argparse.ArgumentParser) -> None:
-    _reading_arguments(parser)
-    add_options(parser, REPORT)
-    parser.set_defaults(output_path=Path("leakage.html"))
-
-
-def leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
-    _reading_arguments(parser)
-    meaning = "output format (default: %(default)s)"
-    parser.add_argument("--format", choices=("html", "markdown", "csv"), default="html", help=meaning)
-    add_options(parser, LEADERBOARD)
-
-
-def calibrate_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, CALIBRATE)
-
-
-def identify_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, IDENTIFY)
-    parser.set_defaults(fdr=USUAL_FDR)
-
-
-def prevalence_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, PREVALENCE)
-    parser.set_defaults(fpr=USUAL_FPR)

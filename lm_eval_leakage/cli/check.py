@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAMED = 5  # problems, and sentences to copy, that are told
 FAILURES_NAMED = 20
+FORMATS = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
 BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every single audit
 
@@ -82,6 +83,7 @@ ASKED = {
     "[--output_path -o DIR]": "folder for everything that is written (default: leakage)",
     "[--fail-on VERDICT]": "exit with status 1 if a verdict is at least this one, such as evidence",
     "[--allow-untold]": "--fail-on accepts verdicts that cannot be told",
+    f"[--export {{{','.join(EXPORTS)}}}]...": f"also write the verdicts as {FORMATS}; may be repeated",
 }
 HOW_IT_RUNS = {
     "[--batch_size -b N]": "as for lm_eval",
@@ -110,11 +112,9 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     several = "tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions "
     add("--tasks", "-t", nargs="+", metavar="TASK", help=f"{several}(.jsonl, .json, .parquet)")
     add_options(parser, ASKED, kinds=KINDS)
-    formats = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
-    add("--export", action="append", choices=[*EXPORTS], help=f"also write the verdicts as {formats}; may be repeated")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
-    add_options(parser, HOW_IT_RUNS, kinds=KINDS)
-    parser.set_defaults(tflops=100.0, allow_untold=None, dry_run=None, quiet=None)  # None: as the plan says
+    as_the_plan_says = dict.fromkeys(("allow_untold", "dry_run", "quiet"))
+    add_options(parser, HOW_IT_RUNS, KINDS, {"tflops": 100.0, **as_the_plan_says})
 
 
 def only_warnings() -> None:

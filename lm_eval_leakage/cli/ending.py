@@ -16,13 +16,15 @@ Completion of commands, options and file names in a shell, written by shtab: a s
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
+
+import shtab
+from tqdm import tqdm
 
 from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
@@ -60,7 +62,6 @@ def with_coloured_verdicts(text: str, stream: TextIO) -> str:
 
 CONDITION_MET = 1
 UNHEARD = 141  # 128 + SIGPIPE: whoever read the output has closed the pipe
-NESTED = "a file is nested too deeply to be read; JSON of lm_eval and of this package is only a few levels deep"
 
 
 class _Quiet:
@@ -81,11 +82,8 @@ def refuse(reason: object) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """Print to stdout; if the reader has closed the pipe (`| head`), continue silently: the exit code still counts."""
-    try:
-        _print(with_coloured_verdicts(text, sys.stdout), sys.stdout)
-    except BrokenPipeError:
-        _mute(sys.stdout)
+    """Print to stdout."""
+    _print(with_coloured_verdicts(text, sys.stdout), sys.stdout)
 
 
 def note(text: object) -> None:
@@ -96,32 +94,26 @@ def note(text: object) -> None:
 
 def warn(text: object, colour: str = YELLOW) -> None:
     """Print one line to stderr, also if notes are left out."""
-    try:
-        _print(in_colour(visible(str(text)), colour, sys.stderr), sys.stderr)
-    except BrokenPipeError:
-        _mute(sys.stderr)
+    _print(in_colour(visible(str(text)), colour, sys.stderr), sys.stderr)
 
 
 def _print(text: str, stream: TextIO) -> None:
-    """On a line of its own, also while a progress bar stands there."""
-    if "tqdm" in sys.modules:
-        from tqdm import tqdm
-
+    """On a line of its own, also while a progress bar stands there; if the reader has closed the pipe (`| head`),
+    continue silently: the exit code still counts."""
+    try:
         tqdm.write(text, file=stream)
         stream.flush()
-    else:
-        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        _mute(stream)
 
 
-def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception], ...] = ()) -> None:
+def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception], ...] = (Refusal,)) -> None:
     """Run a command; every error is printed as one sentence and ends with exit code 2.
 
-    refusals: errors whose text is meant for the user, in addition to OSError and Refusal
+    refusals: errors whose text is meant for the user, in addition to OSError
     """
-    meant_for_users: tuple[type[Exception], ...] = (Refusal, *refusals)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         try:
             command()
@@ -139,8 +131,8 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         if isinstance(end.code, str):
             refuse(end.code)
         raise
-    except meant_for_users as error:
-        refuse(NESTED if isinstance(error, RecursionError) else str(error) or repr(error))
+    except refusals as error:
+        refuse(str(error) or repr(error))
     except Exception as error:  # a backend, a server or a task may raise anything
         refuse(unforeseen(error))
 
@@ -149,23 +141,10 @@ def in_words(error: OSError) -> str:
     """The error as a sentence, with the file and the reason if the error has them."""
     address = getattr(getattr(error, "request", None), "url", None)  # of an error that `requests` raises
     if address is not None and getattr(error, "response", None) is None:
-        return f"{address} cannot be reached ({_reason(error)}); start the server, or correct base_url"
+        return f"{address} cannot be reached ({error}); start the server, or correct base_url"
     if error.filename is None or error.strerror is None:
         return str(error) or repr(error)
-    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    return f"cannot use {' -> '.join(names)} ({error.strerror}); choose another path, or make this one accessible"
-
-
-def _reason(error: BaseException) -> str:
-    """What the operating system said, which libraries wrap in errors of their own."""
-    seen: list[BaseException] = []
-    inner: BaseException | None = error
-    while inner is not None and inner not in seen:
-        if isinstance(inner, OSError) and inner.strerror:
-            return inner.strerror
-        seen.append(inner)
-        inner = inner.__cause__ or inner.__context__
-    return type(error).__name__
+    return f"cannot use {error.filename} ({error.strerror}); choose another path, or make this one accessible"
 
 
 def _mute(stream: TextIO) -> None:
@@ -175,25 +154,27 @@ def _mute(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-WRITES_FOLDER = ("annotate", "clean")
+WRITES_FOLDER = ("annotate", "clean", "simulate")
 WRITES_FILE = ("calibrate", "identify", "report", "leaderboard")
 FILES = (".json", ".jsonl", ".parquet")  # of questions, which `ls --orders` and `simulate` take instead of a task
+NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_eval's tasks
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
 
-def check_place(args: argparse.Namespace) -> None:
-    """Raises ValueError for an output that cannot be written."""
+def check_early(args: argparse.Namespace) -> None:
+    """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed, such as one whose
+    output cannot be written."""
     place = getattr(args, "output_path", None)
     if place is not None and args.command in WRITES_FOLDER + WRITES_FILE:
         check_writable(place, folder=args.command in WRITES_FOLDER)
+    if args.command in NAMING_TASKS:
+        _check_named(args)
 
 
-def check_early(args: argparse.Namespace) -> None:
-    """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed."""
-    from lm_eval_leakage.harness.preflight import check_given_once, check_model, check_path, parsed_args, preflight
+def _check_named(args: argparse.Namespace) -> None:
+    """What a command names, its tasks above all."""
+    from lm_eval_leakage.harness.preflight import check_model, check_path, parsed_args, preflight
 
-    for option, texts in _as_typed().items():
-        check_given_once(option, texts or ())
     if args.command == "run":
         _check_run(args)
         return
@@ -205,7 +186,6 @@ def check_early(args: argparse.Namespace) -> None:
     if args.command == "simulate":
         models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
         check_model(args.model, audits)
-        check_writable(args.output_path, folder=True)
     if of_ls and args.tokenizer is not None:
         check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
     shard_in(metadata)
@@ -237,14 +217,6 @@ def _check_run(args: argparse.Namespace) -> None:
         names_in_file(Path(args.config))
 
 
-def _as_typed() -> dict[str, list[str] | None]:
-    """The texts of lm_eval's options with keys and values; of a key that is given twice it keeps the last value."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in (("--model_args", "-a"), ("--metadata",), ("--gen_kwargs",)):
-        parser.add_argument(*names, nargs="*", action="extend")
-    return vars(parser.parse_known_args(sys.argv[1:])[0])
-
-
 def _names(args: argparse.Namespace) -> list[str]:
     """The tasks that a command names."""
     if args.command == "ls":
@@ -258,37 +230,16 @@ SHELLS = ("bash", "zsh", "tcsh")
 FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
 
 
-class _PrintCompletion(argparse.Action):
-    """Prints the script for a shell and exits."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None
-    ) -> None:
-        print(completion(parser, str(values)))
-        parser.exit()
-
-
 def add_completion(parser: argparse.ArgumentParser) -> None:
+    """The script completes the commands of `parser`, their options, choices, files and folders."""
+    for action in arguments_of(parser):
+        if action.metavar in FOLDERS or action.dest == "output_path":
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif action.metavar == "FILE" or action.dest == "config":
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
     parser.add_argument(
         "--print-completion",
-        action=_PrintCompletion,
+        action=shtab.completion_action(),
         choices=SHELLS,
         help="print a completion script for this shell (docs/cli.md)",
     )
-
-
-def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script that completes the commands of `parser`, their options, choices, files and folders."""
-    import shtab  # only here, so that it does not delay other commands
-
-    for action in arguments_of(parser):
-        if action.choices is None and (kind := _completes(action)):
-            action.complete = shtab.DIRECTORY if kind == "folder" else shtab.FILE  # type: ignore[attr-defined]
-    return str(shtab.complete(parser, shell))
-
-
-def _completes(action: argparse.Action) -> str:
-    shown = action.metavar if isinstance(action.metavar, tuple) else (action.metavar,)
-    if set(FOLDERS) & set(shown) or action.dest == "output_path":
-        return "folder"
-    return "file" if "FILE" in shown or action.dest == "config" else ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli import arguments
+from lm_eval_leakage.cli.arguments import USUAL, add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.command_line import AddArguments, Command
@@ -244,11 +246,11 @@ def _write_page(page: str, file: Path) -> None:
 
 
 COMMANDS_ON_RESULTS: Mapping[Command, AddArguments] = {
-    calibrate: arguments.calibrate_arguments,
-    identify: arguments.identify_arguments,
-    prevalence: arguments.prevalence_arguments,
-    annotate: arguments.annotate_arguments,
+    calibrate: partial(add_options, options=arguments.CALIBRATE),
+    identify: partial(add_options, options=arguments.IDENTIFY, defaults={"fdr": 0.1}),
+    prevalence: partial(add_options, options=arguments.PREVALENCE, defaults=USUAL),
+    annotate: partial(add_options, options=arguments.ANNOTATE, defaults=USUAL | {"format": "table"}),
     clean: arguments.clean_arguments,
-    report: arguments.report_arguments,
-    leaderboard: arguments.leaderboard_arguments,
+    report: partial(add_options, options=arguments.REPORT, defaults=USUAL | {"output_path": Path("leakage.html")}),
+    leaderboard: partial(add_options, options=arguments.LEADERBOARD, defaults=USUAL | {"format": "html"}),
 }

@@ -45,8 +45,9 @@ WHAT = (
 OPTIONS = {
     "[--output_path -o DIR]": f"a new folder for public and private (default: {SEALED}); with audit: a JSON file",
     "[--name NAME]": "of the benchmark and its task (default: from the file or task)",
-}
-WITH_VERIFY_OR_AUDIT = {
+    f"[--order_dependent {{{','.join(ORDER_RULES)}}}]": "what is done with options that depend on their order, such "
+    "as all of the above: keep their order, hold the question out, or refuse to seal (default: %(default)s); a "
+    "question's field `seal` overrides it",
     "[--commitment HEX]": "with verify: the commitment as its author announced it",
     "[--head HEX]": "with verify: a head of the ledger, as its author announced it after some look",
     "[--include_path DIR]": "a folder with additional tasks",
@@ -56,17 +57,11 @@ WITH_VERIFY_OR_AUDIT = {
     "with another reference, the same answers are another look",
     "[--alpha ALPHA]": "with audit: probability of any false claim over all looks at all models (default: 0.01)",
 }
-DEPENDENT = (
-    "what is done with options that depend on their order, such as all of the above: keep their order, hold the "
-    "question out, or refuse to seal (default: %(default)s); a question's field `seal` overrides it"
-)
 
 
 def seal_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", metavar="FILE", help=WHAT)
-    add_options(parser, OPTIONS)
-    parser.add_argument("--order_dependent", choices=ORDER_RULES, default=ORDER_RULES[0], help=DEPENDENT)
-    add_options(parser, WITH_VERIFY_OR_AUDIT)
+    add_options(parser, OPTIONS, defaults={"order_dependent": ORDER_RULES[0]})
 
 
 def _seal(args: argparse.Namespace, what: str) -> None:

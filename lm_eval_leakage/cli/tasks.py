@@ -6,10 +6,41 @@ import argparse
 import math
 from typing import Any
 
+from lm_eval_leakage.cli.arguments import add_options
 from lm_eval_leakage.cli.ending import FILES, refuse, say
 from lm_eval_leakage.lab.settings import metadata_argument
 
-ALL = "all"
+
+def _positive(text: str) -> float | None:
+    """None for `all`."""
+    if text == "all":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+KINDS = {"ARGS": metadata_argument, "N": _positive, "X": _positive}
+LISTED = {
+    "[--format {markdown,json}]": "output format (default: %(default)s)",
+    "[--metadata ARGS]": "as for lm_eval: max_orders=24",
+    "[--quiet]": "print only the result, without notes of progress",
+}
+ASKED = {
+    "[--tokenizer NAME]": "count requests and tokens; a folder or a model of the Hugging Face Hub",
+    "[--model -M NAME]": "backend, as for lm_eval; it decides which tokens are read (default: %(default)s)",
+    "[--questions N]": "questions tokenised of each task, drawn at random, or all (default: %(default)s)",
+    "[--limit N]": "as for lm_eval: the run asks only N questions of each task",
+}
+SPEED = {
+    "[--tokens_per_second X]": "that the model reads on your machine; adds the time",
+    "[--parameters N]": "of the model, such as 8e9; with --tflops, adds the time",
+    "[--tflops X]": "that your machine achieves, such as 400 of an H100's 989",
+}
 
 
 def describe(args: argparse.Namespace) -> None:
@@ -25,40 +56,18 @@ def describe(args: argparse.Namespace) -> None:
 
 
 def ls_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--format", choices=("markdown", "json"), default="markdown", help="output format (default: %(default)s)")
-    add("--metadata", type=metadata_argument, default={}, metavar="ARGS", help="as for lm_eval: max_orders=24")
-    add("--quiet", action="store_true", help="print only the result, without notes of progress")
+    add_options(parser, LISTED, KINDS, {"format": "markdown", "metadata": {}})
     orders = parser.add_argument_group("are the published orders random? (from the questions alone; also of files)")
-    orders.add_argument("--orders", action="store_true", help="test whether they are")
-    orders.add_argument(
-        "--documented",
-        nargs=2,
-        metavar=("STATUS", "SOURCE"),
-        help="what the builder says about the orders (random, sealed or written), and where; shown beside the tests",
+    add_options(orders, {"[--orders]": "test whether they are"})
+    documented = (
+        "what the builder says about the orders (random, sealed or written), and where; shown beside the tests"
     )
-    add = parser.add_argument_group("what will be asked? (without a model)").add_argument
-    add("--tokenizer", metavar="NAME", help="count requests and tokens; a folder or a model of the Hugging Face Hub")
-    add(
-        "--model",
-        "-M",
-        default="hf-prefix-tree",
-        metavar="NAME",
-        help="backend, as for lm_eval; it decides which tokens are read (default: %(default)s)",
-    )
-    add(
-        "--questions",
-        type=_questions,
-        default=200,
-        metavar="N",
-        help="questions tokenised of each task, drawn at random, or all (default: %(default)s)",
-    )
-    add("--limit", type=_positive, metavar="N", help="as for lm_eval: the run asks only N questions of each task")
-    add("--num_fewshot", type=int, metavar="N", help="as for lm_eval; audits have no examples")
-    add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
-    add("--tokens_per_second", type=_positive, metavar="X", help="that the model reads on your machine; adds the time")
-    add("--parameters", type=_positive, metavar="N", help="of the model, such as 8e9; with --tflops, adds the time")
-    add("--tflops", type=_positive, metavar="X", help="that your machine achieves, such as 400 of an H100's 989")
+    orders.add_argument("--documented", nargs=2, metavar=("STATUS", "SOURCE"), help=documented)
+    asked = parser.add_argument_group("what will be asked? (without a model)")
+    add_options(asked, ASKED, KINDS, {"model": "hf-prefix-tree", "questions": 200})
+    asked.add_argument("--num_fewshot", type=int, metavar="N", help="as for lm_eval; audits have no examples")
+    asked.add_argument("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
+    add_options(asked, SPEED, KINDS)
 
 
 def _list_audits(args: argparse.Namespace) -> None:
@@ -104,7 +113,7 @@ def _count(args: argparse.Namespace) -> None:
     found = costs(
         names,
         args.tokenizer,
-        questions=args.questions,
+        questions=args.questions and int(args.questions),
         limit=args.limit,
         metadata=args.metadata,
         num_fewshot=args.num_fewshot,
@@ -129,19 +138,3 @@ def _refuse_keys(metadata: dict[str, object], names: list[str]) -> None:
     audits = [name for name in names if names_an_audit(name)]
     if audits and (refusal := refusal_of_keys(metadata, of_audits_only=len(audits) == len(names))):
         raise ValueError(refusal)
-
-
-def _questions(text: str) -> int | None:
-    if text == ALL:
-        return None
-    return int(_positive(text))
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value

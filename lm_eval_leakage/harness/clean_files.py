@@ -23,13 +23,12 @@ from lm_eval_leakage.harness.clean_task import version_of
 from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
-from lm_eval_leakage.harness.seams.tasks import kind_of, task_settings
+from lm_eval_leakage.harness.seams.tasks import kind_of, own_settings
 from lm_eval_leakage.logs.run import Problem, leaves
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_group, render_questions, render_task
 
 USUAL_DEVICE = "cuda:0"  # lm_eval's default, which results also name for a run on a CPU
 GROUPING = frozenset("[]{}()\"'\n")  # characters that lm_eval's command line reads in another way
-KINDS = {"PY_TASK": "a task with its own class", "GROUP": "a group", "TAG": "a tag"}
 
 
 def run_command(results: Mapping[str, Any], shots: Collection[str], folder: Path, tasks: Sequence[str]) -> str:
@@ -72,10 +71,6 @@ def _as_typed(model_args: object) -> str:
     return plain
 
 
-class _NoCleanTask(Exception):
-    """A set cannot be written as a task; the message says why."""
-
-
 class _Base(NamedTuple):
     """metrics: metrics that a group may average over its members"""
 
@@ -114,50 +109,40 @@ def write_clean(
     texts: dict[str, str] = {}
     made_with = {package: version(package) for package in ("lm_eval_leakage", "lm_eval")}
     for clean in sets:
-        try:
-            base = bases[clean.task] = _base_of(clean, manager)
-        except _NoCleanTask as reason:
-            problems.append(Problem(f"no {clean.name} is written: {reason}"))
+        base = _base_of(clean, manager)
+        if isinstance(base, str):
+            problems.append(Problem(f"no {clean.name} is written: {base}"))
             continue
+        bases[clean.task] = base
         is_own = not base.yaml.is_relative_to(INSTALLED_TASKS)
         place = (base.yaml if is_own else base.yaml.relative_to(INSTALLED_TASKS)).as_posix()
+        if is_own:
+            told = f"{clean.task} is a task of your own, so its clean task runs only where {base.yaml} is"
+            problems.append(Problem(told))
         stem = _file_stem(clean.name)
         texts[f"{stem}.yaml"] = render_task(clean, {"base_yaml": place}, base.version, f"{stem}.json")
         texts[f"{stem}.json"] = render_questions(clean, made_with)
     if not bases:
-        reasons = "; ".join(map(str, problems)) or "no set is given"
+        reasons = "; ".join(map(str, problems))
         raise ValueError(f"there is no clean task to write ({reasons}); give runs of base tasks with their audits")
-    problems += [
-        Problem(f"{task} is a task of your own, so its clean task runs only where {base.yaml} is")
-        for task, base in bases.items()
-        if not base.yaml.is_relative_to(INSTALLED_TASKS)
-    ]
     texts |= _group_files(groups, bases, manager, problems)
     texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
     _write(texts, folder, overwrite)
-    strangers = sorted(file for file in folder.rglob("*.yaml") if str(file.relative_to(folder)) not in texts)
-    told = "a task file that this run did not write; the harness reads it too"  # as every YAML below the folder
-    return problems + [Problem(told, file) for file in strangers]
+    return problems
 
 
-def _base_of(clean: CleanSet, manager: Any) -> _Base:
+def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
+    """The task that is restricted, or why it cannot be."""
     if not clean.kept:
         counts = Counter(question.why for question in clean.left_out).items()
         told = ", ".join(f"{why}: {count}" for why, count in counts)
-        raise _NoCleanTask(f"nothing remains of the {clean.n_questions} questions ({told})")
+        return f"nothing remains of the {clean.n_questions} questions ({told})"
     entry = manager.task_index.get(clean.task)
-    if entry is None or (kind_of(entry) == "TASK" and entry.yaml_path is None):
-        raise _NoCleanTask(f"the harness knows no YAML of {clean.task}; give its folder as include_path")
-    if kind_of(entry) != "TASK":
-        raise _NoCleanTask(
-            f"{clean.task} is {KINDS.get(kind_of(entry), 'no task')}, whose questions cannot be chosen from outside"
-        )
-    try:
-        config = task_settings(entry.yaml_path)
-    except Exception as error:  # a task's own module may raise anything
-        raise _NoCleanTask(f"{entry.yaml_path} cannot be loaded ({error!r})") from error
-    if "task_list" in config or not isinstance(config["task"], str):
-        raise _NoCleanTask(f"{entry.yaml_path} is a list of tasks, not one task's settings")
+    if entry is not None and kind_of(entry) == "PY_TASK":
+        return f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside"
+    if entry is None or entry.yaml_path is None or kind_of(entry) != "TASK":
+        return f"the harness knows no YAML of a task {clean.task}; give its folder as include_path"
+    config = own_settings(entry.yaml_path, includes=True)
     return _Base(entry.yaml_path.expanduser().resolve(), version_of(config), [*_means(config)])
 
 
@@ -165,8 +150,9 @@ def _means(config: Mapping[str, Any]) -> Iterator[str]:
     """The metrics of a task that are means over its questions."""
     default = [{"metric": name} for name in DEFAULT_METRIC_REGISTRY[config.get("output_type", "generate_until")]]
     for entry in config.get("metric_list") or default:
-        name = entry.get("metric")
-        if isinstance(name, str) and (entry.get("aggregation") or get_metric_aggregation(name)) in ("mean", mean):
+        name = entry["metric"]
+        is_named = "/" not in name  # else it is a function, as the path of its module
+        if is_named and (entry.get("aggregation") or get_metric_aggregation(name)) in ("mean", mean):
             yield name
 
 
@@ -178,9 +164,8 @@ def _group_files(
         left = [member for member in dict.fromkeys(members) if set(leaves(member, groups)) & bases.keys()]
         if not members:  # the harness lists single tasks as groups without members
             continue
-        if group in bases or not left:
-            why = "a task has that name" if group in bases else "none of its tasks has a clean one"
-            problems.append(Problem(f"no group {name} is written: {why}"))
+        if not left:
+            problems.append(Problem(f"no group {name} is written: none of its tasks has a clean one"))
             continue
         if missing := sorted(set(members) - set(left)):
             problems.append(Problem(f"{name} lacks {', '.join(missing)}, which have no clean task"))

@@ -34,20 +34,14 @@ NOT_INHERITED = ("task", "tag", "group", "task_list", "class")
 class CleanTask(ConfigurableTask):  # type: ignore[misc]
     """Has the prompts, few-shot examples, metrics and filters of the base task, but only the kept questions."""
 
-    def __init__(
-        self,
-        data_dir: str | None = None,
-        cache_dir: str | None = None,
-        download_mode: Any = None,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        own = {key: value for key, value in (config or {}).items() if key != "class"}
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        own = {key: value for key, value in config.items() if key != "class"}
         self._questions_file = HERE / own["metadata"]["questions"]
         base = base_config(own["metadata"])
         own["metadata"] = metadata_of(base, own["metadata"])
         if "task_alias" in base:
             own.setdefault("task_alias", f"{base['task_alias']}_clean")
-        super().__init__(data_dir, cache_dir, download_mode, config=base | own)
+        super().__init__(config=base | own)
 
     @cached_property
     def base_docs(self) -> Any:
@@ -70,7 +64,7 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
             raise ValueError(
                 f"{len(found)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
                 f"{len(docs)} that {about['base']} has here: its data or lm_eval's processing of them has changed; "
-                f"make the list again from runs on these data, or use what it was made with ({made_with(about)})"
+                f"make the list again from runs on these data, or use what it was made with ({about['made_with']})"
             )
         if len(docs) > about["n_questions"]:
             logger.warning(
@@ -119,10 +113,6 @@ def version_of(config: Mapping[str, Any]) -> Any:
     """The version in a task's settings; None if it has none."""
     metadata = config.get("metadata")
     return metadata.get("version") if isinstance(metadata, dict) else None
-
-
-def made_with(about: Mapping[str, Any]) -> str:
-    return ", ".join(f"{package} {number}" for package, number in about["made_with"].items())
 
 
 def doc_hash(doc: Any) -> str:

@@ -242,11 +242,6 @@ class _View:
         self._asked = {(question.task, question.doc_hash): question for question in rows}
         self._audited = _by_name(annotation.audited_questions)
 
-    def knows(self, task: str, hashes: Iterable[str]) -> bool:
-        """Whether its audits tested anything in the task; a run that was not audited is not consulted."""
-        asked = (question.audited for question in self.rows.get(task, ()))
-        return any(one is not None and one.flagged is not None for one in (*asked, *map(self._audited.get, hashes)))
-
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
         """Why it is left out, by the most serious reason among its copies; None if it is kept."""
         if own := self._asked.get((question.task, question.doc_hash)):
@@ -280,32 +275,28 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
         for doc_hash, copies in grouped(view.rows.get(task, ()), lambda question: question.doc_hash).items():
             for number, question in enumerate(copies):
                 rows.setdefault((doc_hash, number), question)
-    hashes = {doc_hash for doc_hash, _ in rows}
-    knowing = [view for view in views if view.knows(task, hashes)] or views  # tested by none, it is untested
-    against: dict[str, dict[str, tuple[str, ...]]] = {}  # of each question, the models that give a reason, by reason
-    for (doc_hash, number), question in rows.items():
-        own = against.setdefault(doc_hash, {})
-        for view in views if number == 0 else ():
-            why = view.why_not(question, rule)
-            if why is not None and (why != UNTESTED or view in knowing):
-                own[why] = (*own.get(why, ()), view.annotation.model)
-    speaking = {model for reasons in against.values() for models in reasons.values() for model in models}
-    heard = [view.annotation for view in views if view in knowing or view.annotation.model in speaking]
-    kept, left_out = [], []
+    first = {doc_hash: question for (doc_hash, number), question in rows.items() if number == 0}
+    told = [(view.annotation, {name: view.why_not(one, rule) for name, one in first.items()}) for view in views]
+    # a model whose audits tested nothing in the task is not consulted; if that holds for all, it is untested
+    heard = [(annotation, reasons) for annotation, reasons in told if {*reasons.values()} != {UNTESTED}] or told
+    kept, left_out, n_untested = [], [], 0
     for (doc_hash, _), question in sorted(rows.items(), key=lambda row: row[1].doc_id):
-        why = _gravest(against[doc_hash])
+        given = [(annotation.model, reasons[doc_hash]) for annotation, reasons in heard]
+        why = _gravest([reason for _, reason in given])
+        n_untested += any(reason == UNTESTED for _, reason in given)
         if why is None or (why == UNTESTED and keep_untested):
             kept.append(Kept(question.doc_id, doc_hash))
         else:
-            left_out.append(LeftOut(question.doc_id, doc_hash, why, against[doc_hash][why]))
+            by = tuple(model for model, reason in given if reason == why)
+            left_out.append(LeftOut(question.doc_id, doc_hash, why, by))
     return CleanSet(
         task=task,
         rule=rule,
-        detector=", ".join(dict.fromkeys(annotation.detector for annotation in heard)),
-        models=tuple(dict.fromkeys(annotation.model for annotation in heard)),
+        detector=", ".join(dict.fromkeys(annotation.detector for annotation, _ in heard)),
+        models=tuple(dict.fromkeys(annotation.model for annotation, _ in heard)),
         kept=tuple(kept),
         left_out=tuple(left_out),
-        n_untested=sum(UNTESTED in against[doc_hash] for doc_hash, _ in rows),
+        n_untested=n_untested,
     )
 
 

@@ -61,11 +61,8 @@ def rounded_up(n: float) -> int:
 
 def about(n: int) -> str:
     """`9.6 million`, `36,000`: two digits, for an estimate that is worth no more."""
-    if n < 99_500:
-        return count(int(float(f"{n:.2g}")))
-    if n < 995_000:
-        return count(round(n, -4))
-    return f"{max(1.0, n / 1e6):.2g} million" if n < 99_500_000 else f"{n / 1e6:,.0f} million"
+    rounded = int(float(f"{n:.2g}"))
+    return count(rounded) if rounded < 1_000_000 else f"{rounded / 1e6:,g} million"
 
 
 def duration(seconds: float) -> str:
@@ -225,7 +222,8 @@ class Table:
     @property
     def cells(self) -> Cells:
         """The headings, and the lines as texts."""
-        return _in_text(self.columns, [line for _, line in self.lines])
+        lines = ([visible(cell.in_line) for cell in line] for _, line in self.lines)
+        return [[column.heading for column in self.columns], *lines]
 
 
 def tabulate(
@@ -238,15 +236,6 @@ def tabulate(
     return Table(
         [column for column, _ in shown], [(level(one), line) for one, line in zip(records, lines, strict=True)]
     )
-
-
-def cells_of(records: Sequence[Record], columns: Sequence[Column[Record]]) -> Cells:
-    """The headings, and the lines as texts, of all columns."""
-    return _in_text(columns, [[column.cell(one) for column in columns] for one in records])
-
-
-def _in_text(columns: Sequence[Column[Any]], lines: Sequence[Sequence[Cell]]) -> Cells:
-    return [[column.heading for column in columns], *([visible(cell.in_line) for cell in line] for line in lines)]
 
 
 STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; `--help` needs them, and this is quick to import

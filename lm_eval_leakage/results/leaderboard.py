@@ -11,7 +11,6 @@ Source: simultaneous intervals of ranks from pairwise tests, Al Mohamad, van Zwe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -130,16 +129,13 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
 
 
 def _board(rows: Sequence[Row]) -> Board:
-    n_above = Counter[int]()
-    below: dict[int, list[str]] = {index: [] for index in range(len(rows))}
-    for higher, lower in _apart(rows):
-        n_above[lower] += 1
-        below[higher].append(rows[lower].model)
+    apart = _apart(rows)
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
-    standings = [
-        Standing(row, 1 + n_above[index], len(rows) - len(below[index]), n_common, tuple(sorted(below[index])))
-        for index, row in enumerate(rows)
-    ]
+    standings = []
+    for index, row in enumerate(rows):
+        n_above = sum(lower == index for _, lower in apart)
+        below = tuple(sorted(rows[lower].model for higher, lower in apart if higher == index))
+        standings.append(Standing(row, 1 + n_above, len(rows) - len(below), n_common, below))
     return sorted(standings, key=_place)
 
 

@@ -150,12 +150,9 @@ def listed(annotation: Annotation, budget: int) -> Listed:
         entry = _entry(audited, answers.get(audited.doc_hash, ()))
         line = htmlsafe_json_dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         size = n_bytes(line) + 1
-        if size > LONGEST_QUESTION:
-            continue
-        if used + size > budget:
-            break
-        lines.append(line)
-        used += size
+        if size <= LONGEST_QUESTION and used + size <= budget:
+            lines.append(line)
+            used += size
     return Listed(Markup(f"[{','.join(lines)}]"), len(lines), len(flagged))
 
 

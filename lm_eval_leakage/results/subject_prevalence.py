@@ -19,7 +19,7 @@ from lm_eval_leakage.results.formatting import (
     PVALUE,
     TEXT,
     Column,
-    cells_of,
+    Table,
     markdown_of,
     percent,
     value_in_interval,
@@ -162,8 +162,9 @@ def as_table(found: Sequence[SubjectShare]) -> str:
     tables = []
     for detector, own in groupby(rows, key=lambda row: row.detector):
         lines = list(own)
-        table = markdown_of(cells_of(lines, _columns(lines[0].is_calibrated)))
-        tables.append(f"`{visible(detector)}`\n\n{table}")
+        shown = _columns(lines[0].is_calibrated)
+        table = Table(shown, [("", [column.cell(row) for column in shown]) for row in lines])
+        tables.append(f"`{visible(detector)}`\n\n{markdown_of(table.cells)}")
     return "\n\n".join(tables)
 
 

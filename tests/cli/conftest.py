@@ -29,8 +29,9 @@ def typed(monkeypatch, capsys):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run and an audit of six questions in `runs`, of which three are flagged and answered correctly."""
+    """A run, in `runs`, and an audit, in `audits`, of six questions, of which three are flagged and answered
+    correctly."""
     docs = [row(i) for i in range(6)]
     write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 3) for i, doc in enumerate(docs)]})
-    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 3) for i, doc in enumerate(docs)]})
+    write_run(tmp_path / "audits", "m", {"bench_leakage_perm": [audited(doc, i < 3) for i, doc in enumerate(docs)]})
     return tmp_path

@@ -45,33 +45,6 @@ def make(folder, typed):
     return run
 
 
-def test_seen_questions_are_identified_by_the_models_own_scores_of_private_ones(folder, typed, make) -> None:
-    code, out, err = make()
-    assert code == 0
-    assert "Scores of m on 60 questions that the model cannot have seen, for bench: `max_order`." in out
-    assert f"written: {folder / 'c.json'}" in err
-    made = read_calibration(str(folder / "c.json"))
-    assert (made.model, made.benchmark, made.whose) == ("m", "bench", "own")
-    code, out, _ = typed(
-        *("identify", folder / "runs", "--calibration", folder / "c.json", "--calibrated_by", DETECTOR),
-        *("--output_path", folder / "found.jsonl"),
-    )
-    found = [json.loads(text)["flagged"] for text in (folder / "found.jsonl").read_text().splitlines()]
-    assert code == 0
-    assert np.mean(found[:N_SEEN]) > 0.8
-    assert np.mean(found[N_SEEN:]) < 0.1
-    assert "questions flagged" in out
-
-
-def test_without_a_combined_score_the_first_detector_is_used(folder, typed, make) -> None:
-    make()
-    named = typed("identify", folder / "runs", "--calibration", folder / "c.json", "--calibrated_by", DETECTOR)
-    assert typed("identify", folder / "runs", "--calibration", folder / "c.json") == named
-    assert named[0] == 0
-    _, out, _ = typed("annotate", folder / "runs", "--calibration", folder / "c.json", "--dry_run", "--format", "json")
-    assert json.loads(out)[0]["calibrated_rate"] is not None
-
-
 @pytest.mark.parametrize(
     ("numbers", "change", "said"),
     [

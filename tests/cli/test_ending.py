@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -42,38 +40,30 @@ def child(
     as on a terminal."""
     with TemporaryFile("w+") as errors:
         shell = subprocess.Popen(["bash", "-c", reader], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.dup2(shell.stdin.fileno(), 1)
-                os.dup2(1 if together else errors.fileno(), 2)
-                shell.stdin.close()
-                sys.stdout = open(1, "w", 1 if together else -1, encoding=encoding, closefd=False)  # noqa: SIM115
-                sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
-                end_in_words(run)
-                code = 0
-            except SystemExit as end:
-                code = end.code
-            finally:
-                with suppress(OSError):
-                    sys.stdout.flush()
-                os._exit(code)
+
+        def work() -> None:
+            os.dup2(shell.stdin.fileno(), 1)
+            os.dup2(1 if together else errors.fileno(), 2)
+            shell.stdin.close()
+            sys.stdout = open(1, "w", 1 if together else -1, encoding=encoding, closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+            end_in_words(run)
+
+        process = get_context("fork").Process(target=work)
+        process.start()
         out, _ = shell.communicate()
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        process.join()
         errors.seek(0)
-        return Process(code, out.decode(encoding), errors.read())
+        return Process(process.exitcode, out.decode(encoding), errors.read())
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("annotate", "{}/runs", "--calibration", "{}/deep.json"),
         ("annotate", "{}/runs", "--calibration", "{}"),
         ("annotate", "{}/empty"),
         ("prevalence", "{}/empty"),
         *((command, "{}/nowhere") for command in ("annotate", "report", "leaderboard", "prevalence")),
-        ("prevalence", "{}/runs", "--calibration", "{}/deep.json"),
         ("identify", "{}/runs", "--calibration", "{}/file"),
         ("simulate", "--model_args", "dtype=float32", "--tasks", "mmlu", "--output_path", "{}/new"),
     ],
@@ -82,41 +72,27 @@ def child(
 def test_an_error_that_the_user_can_fix_is_one_sentence_and_exit_2(folder, typed, words) -> None:
     (folder / "file").write_text("")
     (folder / "empty").mkdir()
-    (folder / "deep.json").write_text("[" * 100_000)
     code, _, err = typed(*(word.format(folder) for word in words))
     assert (code, "Traceback" in err) == (2, False)
     assert err.strip()
-
-
-def test_files_nested_too_deeply_are_named_and_the_others_are_read(folder, typed) -> None:
-    place = folder / "runs" / "m"
-    (place / "results_2027-01-01T00-00-00.json").write_text('{"results":' * 100_000)
-    (log,) = place.glob("samples_bench_leakage_perm_*")
-    log.write_text(log.read_text() + '{"doc":' * 100_000 + "\n")
-    code, _, err = typed("annotate", folder / "runs", "--dry_run")
-    assert code == 0
-    assert "not a complete results file" in err
-    assert "line 7: left out" in err
 
 
 def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(folder, typed) -> None:
     (log,) = folder.rglob("samples_bench_leakage_perm_*")
     log.write_text(log.read_text().splitlines(keepends=True)[0])
     said = "lacks questions of bench_leakage_perm: it holds 1 of 6 by max_order"
-    runs, page, board = folder / "runs", folder / "page.html", folder / "board.html"
+    page, board = folder / "page.html", folder / "board.html"
     for words in (
-        ("annotate", runs, "--dry_run"),
-        ("report", runs, "--output_path", page),
-        ("leaderboard", runs, "--output_path", board),
-        ("leaderboard", runs, "--format", "csv"),
-        ("leaderboard", runs, "--format", "markdown"),
-        ("prevalence", runs),
+        ("annotate", folder, "--dry_run"),
+        ("report", folder, "--output_path", page),
+        ("leaderboard", folder, "--output_path", board),
+        ("prevalence", folder),
     ):
         code, _, err = typed(*words)
         assert (code, said in err) == (0, True), words
     assert said in page.read_text().partition('<section id="by-task">')[0]
     assert said in board.read_text().partition('<section id="standings">')[0]
-    code, _, err = typed("annotate", runs, "--dry_run", "--fail-on", "pvalue<0.9")
+    code, _, err = typed("annotate", folder, "--dry_run", "--fail-on", "pvalue<0.9")
     assert code == 2
     assert "--fail-on does not judge incomplete logs" in err
 
@@ -126,15 +102,18 @@ def many_lines(print_one: Callable[[str], object]) -> None:
         print_one("x" * 100)
 
 
-def test_a_closed_pipe_does_not_change_the_exit_code() -> None:
-    found = child(lambda: (many_lines(say), sys.exit(1)), "true")
-    assert (found.code, found.err) == (1, "")
-
-
-@pytest.mark.parametrize("reader", ["true", "head -1"])
-def test_a_command_that_prints_directly_ends_quietly_when_its_pipe_is_closed(reader: str) -> None:
-    found = child(lambda: many_lines(print), reader)
-    assert (found.code, found.err) == (141, "")
+@pytest.mark.parametrize(
+    ("run", "reader", "code"),
+    [
+        (lambda: (many_lines(say), sys.exit(1)), "true", 1),
+        (lambda: many_lines(print), "true", 141),
+        (lambda: many_lines(print), "head -1", 141),
+    ],
+    ids=["say", "print", "print to head"],
+)
+def test_a_closed_pipe_ends_quietly_and_does_not_change_the_exit_code_of_what_is_said(run, reader, code) -> None:
+    found = child(run, reader)
+    assert (found.code, found.err) == (code, "")
 
 
 def test_notes_to_a_closed_pipe_are_no_error() -> None:
@@ -164,16 +143,6 @@ def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch
 
     monkeypatch.setattr(cli, "_main", stop)
     assert typed("annotate") == (130, "", "interrupted\n")
-
-
-def test_a_signal_ends_a_command_with_130() -> None:
-    def interrupted() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for commands in the background
-        os.kill(os.getpid(), signal.SIGINT)
-        signal.pause()
-
-    found = child(interrupted)
-    assert (found.code, found.err) == (130, "interrupted\n")
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -261,13 +230,6 @@ def _assert_harmless(monkeypatch, capfd, words) -> None:
     assert not [line for line in (out + err).splitlines() if line.startswith(("|x", "\\|x"))], words
 
 
-def test_streams_that_are_not_files_are_not_changed(monkeypatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    end_in_words(lambda: say("x"))
-    note("y")
-    assert sys.stdout.getvalue() == "x\n"
-
-
 def test_what_is_printed_beside_a_progress_bar_has_a_line_of_its_own() -> None:
     def work() -> None:
         bar = tqdm(total=3, mininterval=0)
@@ -284,8 +246,10 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_reason_and_the_remedy
     address = "http://127.0.0.1:1/v1/completions"
     with pytest.raises(requests.ConnectionError) as raised:
         requests.post(address, json={}, timeout=9)
-    said = f"{address} cannot be reached (Connection refused); start the server, or correct base_url"
-    assert in_words(raised.value) == said
+    said = in_words(raised.value)
+    assert said.startswith(f"{address} cannot be reached (")
+    assert "Connection refused" in said
+    assert said.endswith("; start the server, or correct base_url")
 
 
 def test_lm_evals_exit_code_1_is_none_of_a_condition_that_was_met(typed, monkeypatch) -> None:

@@ -86,14 +86,6 @@ def file_of(questions_file):
     return lambda rows: questions_file(rows)["data_files"]
 
 
-def test_five_questions_and_single_options_get_a_sentence(file_of, typed) -> None:
-    file = file_of([*docs(5), {"question": "Why?", "choices": ["so"], "answer": 0}])
-    code, out, _ = typed("ls", file, "--orders")
-    assert code == 0
-    assert "`too few to say`: there are 5 different questions" in out
-    assert "|" not in out
-
-
 @pytest.mark.model  # indexes all tasks of the harness
 def test_unknown_tasks_and_tasks_without_orders_are_refused(typed, tmp_path, file_of) -> None:
     code, _, err = typed("ls", "no_such_task", "--orders")

@@ -6,33 +6,17 @@ import json
 
 import pytest
 
-from tests.results.harness_files import answered, audited, confused, row, write_run
-
-N = 24
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Of 24 questions, 8 are flagged and answered correctly; the others are answered incorrectly."""
-    docs = [row(i) for i in range(N)]
-    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 8) for i, doc in enumerate(docs)]})
-    write_run(tmp_path / "audits", "m", {"bench_leakage_perm": [audited(doc, i < 8) for i, doc in enumerate(docs)]})
-    lines = [confused(doc, i < 8, i < 2) for i, doc in enumerate(docs)]
-    write_run(tmp_path / "audits", "m", {"bench_choice_confusion": lines})
-    return tmp_path
+from tests.results.harness_files import answered, row, write_run
 
 
 @pytest.mark.parametrize(
     ("condition", "code", "said"),
     [
         ("pvalue<0.01", 1, "m, bench: pvalue is"),
-        ("accuracy<0.2", 0, ""),
-        ("prevalence>0.5", 2, "no row has"),
         ("pvalue", 2, "verdict>=evidence"),
         ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
         ("verdict>=evidence", 2, "not judged, since its verdict is that it cannot be told: these are orders"),
         ("verdict>=evidence --allow-untold", 0, "m, bench: not judged, since its verdict is that it cannot be told"),
-        ("confusion_mean>0.5", 2, "no row has"),
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
@@ -55,7 +39,7 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
     assert "--alias OTHER=MODEL" in err
     _, out, _ = typed("annotate", folder, "--dry_run", "--format", "json", "--alias", "my/m=m")
     (only,) = json.loads(out)
-    assert (only["model"], only["n_tested"]) == ("m", N)
+    assert (only["model"], only["n_tested"]) == ("m", 6)
     assert typed("annotate", folder, "--alias", "m")[0] == 2
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.cli import commands, ending
-from lm_eval_leakage.cli.ending import SHELLS, completion, shows_colours, with_coloured_verdicts
+from lm_eval_leakage.cli.ending import SHELLS, shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.results.verdict_words import WORDS
 from tests.cli.reference import PAGE, reference
@@ -72,7 +72,6 @@ def test_a_completion_script_is_printed_for_each_shell(typed, shell) -> None:
     code, out, err = typed("--print-completion", shell)
     assert (code, err) == (0, "")
     assert "annotate" in out
-    assert out.rstrip("\n") == completion(commands().parser, shell).rstrip("\n")
 
 
 COMPLETE = """
@@ -90,18 +89,16 @@ $(complete -p lm-eval-leakage | sed 's/.*-F \\([^ ]*\\).*/\\1/'); printf '%s\\n'
         ("run --mod", {"--model", "--model_args"}),
     ],
 )
-def test_bash_completes_commands_options_and_choices(tmp_path: Path, words: str, expected: set[str]) -> None:
+def test_bash_completes_commands_options_and_choices(typed, tmp_path: Path, words: str, expected: set[str]) -> None:
     script = tmp_path / "script"
-    script.write_text(completion(commands().parser, "bash"))
+    script.write_text(typed("--print-completion", "bash")[1])
     command = ["bash", "-c", COMPLETE, "bash", script, *words.split()]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert set(found.stdout.split()) == expected, found.stderr
 
 
 def test_folders_and_files_are_completed_as_such() -> None:
-    parser = commands().parser
-    completion(parser, "bash")
-    kinds = {action.dest: getattr(action, "complete", None) for action in arguments_of(parser)}
+    kinds = {action.dest: getattr(action, "complete", None) for action in arguments_of(commands().parser)}
     assert kinds["runs"] == kinds["include_path"] == kinds["reference"] != kinds["calibration"] is not None
 
 
@@ -196,11 +193,7 @@ def test_a_task_without_options_is_not_sealed_and_that_is_said_early(typed, monk
 def test_what_ls_is_given_is_refused_early(typed, monkeypatch, tmp_path) -> None:
     words = ("ls", "arc_easy_leakage_perm", "--tokenizer")
     assert "there is no such folder" in refused_early(typed, monkeypatch, *words, tmp_path / "none")
-    for metadata, said in (
-        ("shard=9/3", "shard is '9/3'"),
-        ("fpr=1,fpr=0", "metadata gives 'fpr' twice; give it once"),
-    ):
-        assert said in refused_early(typed, monkeypatch, *words, "gpt2", "--metadata", metadata)
+    assert "shard is '9/3'" in refused_early(typed, monkeypatch, *words, "gpt2", "--metadata", "shard=9/3")
 
 
 def test_an_output_path_that_cannot_be_written_is_refused_before_any_run(typed, monkeypatch, tmp_path) -> None:

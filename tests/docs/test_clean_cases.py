@@ -45,13 +45,6 @@ def test_no_case_is_a_false_alarm_at_any_number_of_questions_and_none_counts_twi
         assert sizes == sorted(set(sizes))
 
 
-def test_there_are_eighty_cases_of_two_families_in_both_formats() -> None:
-    assert len(told()) >= 80
-    assert {(model, form) for _, model, form in cases()} == {
-        (model, form) for model in ("smollm2", "gemma270m") for form in ("plain", "chat")
-    }
-
-
 def test_the_sentence_of_the_page_follows_from_the_file() -> None:
     high = binomtest(0, len(told())).proportion_ci(method="exact").high
     assert f"95 % interval of the rate 0 to {high:.2f}".replace("0.", ".") in VALIDITY

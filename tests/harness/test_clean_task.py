@@ -19,32 +19,21 @@ from lm_eval_leakage.harness import clean_task
 from lm_eval_leakage.harness.clean_files import write_clean
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_sets
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from tests.fakes import FakeLM, by_hash
+from tests.results.test_clean_sets import annotation, question
+from tests.written_tasks import write_task
 
 pytestmark = pytest.mark.model  # each test runs the harness several times, a minute in all
 
 N = 10
 ROWS = [{"q": f"Colour {i}?", "options": [f"red {i}", f"grün {i}"], "answer": i % 2} for i in range(N)]
 DEV = [{"q": f"Example {i}?", "options": ["yes", "no"], "answer": 0} for i in range(4)]
-SHAPE = """
-output_type: multiple_choice
-doc_to_text: "{{q}}"
-doc_to_choice: "{{options}}"
-doc_to_target: answer
-metric_list:
-  - {metric: acc, aggregation: mean, higher_is_better: true}
-metadata:
-  version: 3
-"""
+METRICS = (
+    "metric_list:\n  - {metric: acc, aggregation: mean, higher_is_better: true}\nmetadata: {version: 3}\ntag: bright\n"
+)
 UTILS = """
-import random
-
 def louder(docs):
     return docs.map(lambda doc: {**doc, "q": doc["q"].upper(), "set": 1})
-
-def shuffled(docs):
-    return docs.shuffle(random.randrange(2**32))
 """
 
 
@@ -56,19 +45,11 @@ def base(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def task(base: Path) -> Callable[..., None]:
-    """Writes a base task's YAML and its data."""
-
-    def write(name: str = "colours", docs: Sequence[dict] = ROWS, shape: str = SHAPE, more: str = "") -> None:
-        for split, rows in (("test", docs), ("dev", DEV)):
-            (base / f"{name}_{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (base / f"{name}.yaml").write_text(
-            f"task: {name}\ntag: bright\ndataset_path: json\ntest_split: test\ndataset_kwargs:\n  data_files:\n"
-            f"    test: {base / f'{name}_test.jsonl'}\n    dev: {base / f'{name}_dev.jsonl'}\n{shape}{more}"
-        )
-
-    return write
+def write(
+    base: Path, name: str = "colours", docs: Sequence[dict] = ROWS, metrics: str = METRICS, more: str = ""
+) -> None:
+    """A base task."""
+    write_task(base, name, docs, '"{{q}}"', '"{{options}}"', f"{metrics}{more}", DEV)
 
 
 def manager(folder: Path) -> TaskManager:
@@ -82,22 +63,13 @@ def run(folder: Path, *names: str, **options: Any) -> dict[str, Any]:
 def sets_of(results: Mapping[str, Any], flagged: Callable[[int], bool | None], **options: Any) -> list[CleanSet]:
     """The sets from a real run's samples, with verdicts made up by doc id."""
     questions = [
-        AnnotatedQuestion(
-            task=name,
-            doc_id=sample["doc_id"],
-            doc_hash=sample["doc_hash"],
-            content="",
-            subject="",
-            length=1,
-            scores={"acc,none": sample["acc"]},
-            audited=AuditedQuestion(
-                sample["doc_hash"], "", name, "", "", options=(), answer=None, flagged=flagged(sample["doc_id"])
-            ),
+        question(
+            one["doc_id"], flagged(one["doc_id"]), task, doc_hash=one["doc_hash"], scores={"acc,none": one["acc"]}
         )
-        for name, samples in results["samples"].items()
-        for sample in samples
+        for task, samples in results["samples"].items()
+        for one in samples
     ]
-    return clean_sets([Annotation("m", "max_order", (), tuple(questions), ())], **options)
+    return clean_sets([annotation(*questions, audited=[])], **options)
 
 
 def thirds(doc_id: int) -> bool:
@@ -125,12 +97,12 @@ def prompts(results: Mapping[str, Any], name: str) -> dict[str, list]:
     return {sample["doc_hash"]: [tuple(pair) for pair in sample["arguments"]] for sample in results["samples"][name]}
 
 
-PROCESSED = "process_docs: !function utils.louder\nfewshot_split: dev\nfewshot_config: {sampler: first_n}\n"
+PROCESSED = "process_docs: !function utils.louder\nfewshot_split: train\nfewshot_config: {sampler: first_n}\n"
 
 
 @pytest.mark.parametrize("more", ["", PROCESSED], ids=["rows as they are", "process_docs"])
-def test_a_clean_run_has_the_kept_questions_with_the_hashes_and_scores_of_the_full_run(base, task, more) -> None:
-    task(more=more)
+def test_a_clean_run_has_the_kept_questions_with_the_hashes_and_scores_of_the_full_run(base, more) -> None:
+    write(base, more=more)
     full = run(base, "colours")
     clean = run(cleaned(base, "colours"), "colours_clean")
     expected = [sample for sample in full["samples"]["colours"] if sample["doc_id"] not in (0, 3, 6, 9)]
@@ -142,8 +114,8 @@ def test_a_clean_run_has_the_kept_questions_with_the_hashes_and_scores_of_the_fu
 
 FIRST_N = "fewshot_config: {sampler: first_n}\n"
 EXAMPLES = {
-    "first of their split": f"fewshot_split: dev\n{FIRST_N}",
-    "drawn from their split": "fewshot_split: dev\n",
+    "first of their split": f"fewshot_split: train\n{FIRST_N}",
+    "drawn from their split": "fewshot_split: train\n",
     "processed": PROCESSED,
     "first of the split that is asked": f"fewshot_split: test\n{FIRST_N}",
     "drawn from the split that is asked": "fewshot_split: test\n",
@@ -152,8 +124,8 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("examples", EXAMPLES.values(), ids=EXAMPLES)
-def test_prompts_are_the_base_tasks_with_its_own_number_of_examples_or_another(base, task, examples) -> None:
-    task(more=examples + "num_fewshot: 1\n")
+def test_prompts_are_the_base_tasks_with_its_own_number_of_examples_or_another(base, examples) -> None:
+    write(base, more=examples + "num_fewshot: 1\n")
     folder = cleaned(base, "colours")
     for number in (None, 3):
         full = prompts(run(base, "colours", num_fewshot=number), "colours")
@@ -163,8 +135,8 @@ def test_prompts_are_the_base_tasks_with_its_own_number_of_examples_or_another(b
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_on_several_devices_prompts_are_those_of_one(base, task, rank) -> None:
-    task(more="fewshot_split: test\n")
+def test_on_several_devices_prompts_are_those_of_one(base, rank) -> None:
+    write(base, more="fewshot_split: test\n")
     full = prompts(run(base, "colours", num_fewshot=3), "colours")
     clean = manager(cleaned(base, "colours")).load(["colours_clean"])["tasks"]["colours_clean"]
     clean.set_config("num_fewshot", 3)
@@ -175,15 +147,15 @@ def test_on_several_devices_prompts_are_those_of_one(base, task, rank) -> None:
         assert instance.args == full[clean_task.doc_hash(instance.doc)][instance.idx]
 
 
-def test_equal_rows_count_as_often_as_in_the_base_task(base, task) -> None:
-    task(docs=[*ROWS, ROWS[1], ROWS[3]])
+def test_equal_rows_count_as_often_as_in_the_base_task(base) -> None:
+    write(base, docs=[*ROWS, ROWS[1], ROWS[3]])
     clean = run(cleaned(base, "colours", flagged=lambda doc_id: doc_id in (3, 11)), "colours_clean")
     asked = [sample["doc"]["q"] for sample in clean["samples"]["colours_clean"]]
     assert asked == [f"Colour {i}?" for i in (0, 1, 2, 4, 5, 6, 7, 8, 9, 1)]
 
 
-def test_a_copy_beyond_the_run_is_no_question_of_its_list(base, task, caplog) -> None:
-    task(docs=[*ROWS, ROWS[1]])
+def test_a_copy_beyond_the_run_is_no_question_of_its_list(base, caplog) -> None:
+    write(base, docs=[*ROWS, ROWS[1]])
     folder = cleaned(base, "colours", limit=4)
     with caplog.at_level(logging.WARNING):
         clean = run(folder, "colours_clean")
@@ -192,25 +164,25 @@ def test_a_copy_beyond_the_run_is_no_question_of_its_list(base, task, caplog) ->
 
 
 @pytest.mark.parametrize("docs", [ROWS[:-2], [{**row, "q": row["q"][:-1]} for row in ROWS]])
-def test_changed_data_are_an_error_that_names_numbers_file_and_remedy(base, task, docs) -> None:
-    task()
+def test_changed_data_are_an_error_that_names_numbers_file_and_remedy(base, docs) -> None:
+    write(base)
     folder = cleaned(base, "colours")
-    (base / "colours_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
+    (base / "colours.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
     found = 5 if docs == ROWS[:-2] else 0
     with pytest.raises(ValueError, match=f"{found} of the 6 questions that .*colours_clean.json.*make the list again"):
         run(folder, "colours_clean")
 
 
-def test_a_base_task_that_the_harness_no_longer_has_is_named(base, task) -> None:
-    task()
+def test_a_base_task_that_the_harness_no_longer_has_is_named(base) -> None:
+    write(base)
     folder = cleaned(base, "colours")
     (base / "colours.yaml").unlink()
     with pytest.raises(ValueError, match=r"colours has no YAML at .*colours\.yaml with lm_eval 0"):
         run(folder, "colours_clean")
 
 
-def test_another_version_of_the_base_task_gets_a_warning_and_is_shown(base, task, caplog) -> None:
-    task()
+def test_another_version_of_the_base_task_gets_a_warning_and_is_shown(base, caplog) -> None:
+    write(base)
     folder = cleaned(base, "colours")
     file = base / "colours.yaml"
     file.write_text(file.read_text().replace("version: 3", "version: 4"))
@@ -219,9 +191,9 @@ def test_another_version_of_the_base_task_gets_a_warning_and_is_shown(base, task
     assert "colours has version 4 here; its questions were chosen with version 3" in caplog.text
 
 
-def test_cached_requests_of_another_list_are_not_used(base, task, tmp_path, monkeypatch) -> None:
+def test_cached_requests_of_another_list_are_not_used(base, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.caching.cache.PATH", str(tmp_path / "cache"))
-    task()
+    write(base)
     full = run(base, "colours")
     for flagged in (thirds, lambda doc_id: not thirds(doc_id)):
         folder = tmp_path / f"clean_{flagged(0)}"
@@ -232,9 +204,9 @@ def test_cached_requests_of_another_list_are_not_used(base, task, tmp_path, monk
             assert hashes(clean, "colours_clean") == expected
 
 
-def test_a_groups_accuracy_is_that_of_its_questions_together(base, task) -> None:
-    task("colours")
-    task("shades", docs=[{**row, "q": f"Shade of {row['q']}"} for row in ROWS[:5]])
+def test_a_groups_accuracy_is_that_of_its_questions_together(base) -> None:
+    write(base, "colours")
+    write(base, "shades", docs=[{**row, "q": f"Shade of {row['q']}"} for row in ROWS[:5]])
     full = run(base, "colours", "shades")
     folder = base.parent / "clean"
     groups = {"all": ["inner", "shades"], "inner": ["colours"], "colours": []}
@@ -247,9 +219,9 @@ def test_a_groups_accuracy_is_that_of_its_questions_together(base, task) -> None
     assert results["group_subtasks"]["all_clean"] == ["inner_clean", "shades_clean"]
 
 
-def test_a_group_shows_only_means_that_all_members_have_and_lacks_those_without_a_clean_task(base, task) -> None:
-    task("colours")
-    task("shades", shape=SHAPE.replace("metric: acc,", "metric: acc_norm,"))
+def test_a_group_shows_only_means_that_all_members_have_and_lacks_those_without_a_clean_task(base) -> None:
+    write(base, "colours")
+    write(base, "shades", metrics=METRICS.replace("metric: acc,", "metric: acc_norm,"))
     sets = [
         *sets_of(run(base, "colours"), thirds),
         *sets_of({"samples": {"shades": [{"doc_id": 1, "doc_hash": "h", "acc": 1.0}]}}, thirds),
@@ -263,12 +235,11 @@ def test_a_group_shows_only_means_that_all_members_have_and_lacks_those_without_
     assert not (base.parent / "clean" / "none_clean.yaml").exists()
 
 
-def test_sets_that_cannot_be_clean_tasks_are_named_and_the_others_written(base, task) -> None:
-    for name in ("colours", "all_flagged", "own_class", "random", "broken"):
-        task(name, more="process_docs: !function utils.shuffled\n" if name == "random" else "")
-    full = run(base, "colours", "all_flagged", "own_class", "random", "broken")
+def test_sets_that_cannot_be_clean_tasks_are_named_and_the_others_written(base) -> None:
+    for name in ("colours", "all_flagged", "own_class"):
+        write(base, name)
+    full = run(base, "colours", "all_flagged", "own_class")
     (base / "own_class.yaml").write_text("task: own_class\nclass: !function utils.Own\n")
-    (base / "broken.yaml").write_text("task: broken\nprocess_docs: !function utils.nowhere\n")
     renamed = {"gone": full["samples"]["colours"], "bright": full["samples"]["colours"]}
     sets = sets_of({"samples": full["samples"] | renamed}, thirds)
     sets = [one if one.task != "all_flagged" else sets_of(full, lambda _: True)[1] for one in sets]
@@ -276,27 +247,24 @@ def test_sets_that_cannot_be_clean_tasks_are_named_and_the_others_written(base, 
     beginnings = {
         "no all_flagged_clean is written: nothing remains of the 10 questions (flagged: 10)",
         "no own_class_clean is written: own_class is a task with its own class, whose questions",
-        "no bright_clean is written: bright is a tag, whose questions",
-        "no gone_clean is written: the harness knows no YAML of gone; give its folder as include_path",
-        f"no broken_clean is written: {base / 'broken.yaml'} cannot be loaded (AttributeError",
+        "no bright_clean is written: the harness knows no YAML of a task bright; give its folder as include_path",
+        "no gone_clean is written: the harness knows no YAML of a task gone; give its folder as include_path",
     }
     assert len(said) == len(beginnings)
     assert all(any(one.startswith(beginning) for one in said) for beginning in beginnings)
     written = {file.name for file in (base.parent / "clean").glob("*.yaml")}
-    assert written == {"colours_clean.yaml", "random_clean.yaml"}
+    assert written == {"colours_clean.yaml"}
 
 
-@pytest.mark.parametrize("sets", [[], ["gone"]])
-def test_nothing_to_write_is_an_error_and_no_folder(base, sets) -> None:
-    sample = {"doc_id": 1, "doc_hash": "h", "acc": 1.0}
-    given = [one for name in sets for one in sets_of({"samples": {name: [sample]}}, thirds)]
+def test_nothing_to_write_is_an_error_and_no_folder(base) -> None:
+    given = sets_of({"samples": {"gone": [{"doc_id": 1, "doc_hash": "h", "acc": 1.0}]}}, thirds)
     with pytest.raises(ValueError, match="no clean task to write .*give runs of base tasks with their audits"):
         write_clean(given, {}, base.parent / "clean", manager(base))
     assert not (base.parent / "clean").exists()
 
 
-def test_files_of_another_run_are_not_overwritten_unasked(base, task) -> None:
-    task()
+def test_files_of_another_run_are_not_overwritten_unasked(base) -> None:
+    write(base)
     full = run(base, "colours")
     folder = cleaned(base, "colours")
     before = {file.name: file.read_text() for file in folder.iterdir() if file.is_file()}
@@ -308,9 +276,7 @@ def test_files_of_another_run_are_not_overwritten_unasked(base, task) -> None:
     ):
         write_clean(others, {}, folder, manager(base))
     assert {file.name: file.read_text() for file in folder.iterdir() if file.is_file()} == before
-    (folder / "other.yaml").write_text("task: other\n")
-    (problem,) = problems_of(others, {}, folder, manager(base), overwrite=True)
-    assert problem.file == folder / "other.yaml", "a task file that another run left"
+    assert problems_of(others, {}, folder, manager(base), overwrite=True) == []
     assert len(run(folder, "colours_clean")["samples"]["colours_clean"]) == 4
 
 
@@ -331,10 +297,10 @@ WITHOUT_US = (
 )
 
 
-def test_plain_lm_eval_without_our_package_runs_a_written_folder(base, task, tmp_path) -> None:
+def test_plain_lm_eval_without_our_package_runs_a_written_folder(base, tmp_path) -> None:
     from tests.harness.test_prefix_tree_lm import checkpoint
 
-    task(more="fewshot_split: dev\nfewshot_config: {sampler: first_n}\n")
+    write(base, more="fewshot_split: train\nfewshot_config: {sampler: first_n}\n")
     folder, output = cleaned(base, "colours"), tmp_path / "out"
     model = checkpoint(tmp_path / "model", max_position_embeddings=512)
     command = [sys.executable, "-c", WITHOUT_US, "--model", "hf", "--model_args", f"pretrained={model},dtype=float32"]

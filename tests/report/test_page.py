@@ -105,14 +105,6 @@ def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") ->
     return re.sub("<.*?>", "", cells[heads.index(column)]).strip().replace("\u00a0", " ")
 
 
-def test_undefined_is_a_dash() -> None:
-    page = render([annotation(rows=(row("mmlu", accuracy=UNKNOWN), row("other", verdict=verdict(0.2))))])
-    assert [cell_of(page, head, -1) for head in ("verdict", "p or ratio", "accuracy")] == ["–", "–", "–"]
-    assert [cell_of(page, head, -1, "rows") for head in ("verdict", "p", "accuracy")] == ["–", "–", "–"]
-    assert "nan" not in Parsed(page).text.lower().split()
-    assert [cell_of(page, head) for head in ("verdict", "p or ratio")] == ["none found", "p = 0.2"]
-
-
 UNREAD = AuditedQuestion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
 
 

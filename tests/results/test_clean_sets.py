@@ -44,14 +44,8 @@ def audited(doc_hash: str, flagged: bool | None, content: str = "") -> AuditedQu
 
 def question(doc_id: int, flagged: bool | None = False, task: str = "t", **changes) -> AnnotatedQuestion:
     doc_hash = changes.pop("doc_hash", f"h{doc_id}")
-    fields = {
-        "content": f"c{doc_hash}",
-        "subject": "",
-        "length": 1,
-        "scores": RIGHT,
-        "audited": audited(doc_hash, flagged),
-    }
-    return AnnotatedQuestion(task=task, doc_id=doc_id, doc_hash=doc_hash, **(fields | changes))
+    usual = {"content": f"c{doc_hash}", "scores": RIGHT, "audited": audited(doc_hash, flagged)}
+    return AnnotatedQuestion(task, doc_id, doc_hash, subject="", length=1, **(usual | changes))
 
 
 def annotation(
@@ -160,14 +154,6 @@ def test_an_audit_counts_without_a_run_of_its_model(same) -> None:
     clean = only([annotation(question(0), question(1), model="a"), other])
     assert clean.models == ("a", "b")
     assert clean.left_out == (LeftOut(1, "h1", WHY_FLAGGED, ("b",)),)
-
-
-def test_copies_of_a_row_are_kept_or_left_out_together() -> None:
-    twice = [question(0, True, doc_hash="x", scores=WRONG), question(5, True, doc_hash="x"), question(1)]
-    clean = only([annotation(*twice)], rule="strong")
-    assert left_out(clean) == {0: WHY_FLAGGED, 5: WHY_FLAGGED}
-    both = only([annotation(question(0, doc_hash="x"), question(5, doc_hash="x"))])
-    assert both.kept == (Kept(0, "x"), Kept(5, "x"))
 
 
 def test_several_models_do_not_multiply_copies() -> None:

@@ -67,17 +67,13 @@ def test_the_schema_that_records_are_validated_by_is_the_version_that_they_name(
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_record_with_any_verdict_is_valid_and_has_score_error_verdict_and_sentence(word: str) -> None:
+def test_a_record_with_any_verdict_is_valid_and_has_verdict_and_sentence(word: str) -> None:
     one = told(word)
     record = record_of(one)
     (result,) = record["evaluation_results"]
-    assert result["score_details"]["score"] == 0.5
-    assert result["score_details"]["uncertainty"] == {"standard_error": {"value": 0.05}, "num_samples": 100}
     details = result["score_details"]["details"]
     assert details["leakage_word"] == word
     assert details["leakage_citation"] == sentence_to_copy(one)
-    clean = [details[f"accuracy_without_leakage{end}"] for end in ("", "_low", "_high")]
-    assert [float(value) for value in clean] == pytest.approx([0.4, 0.3, 0.5])
     assert ("leakage_pvalue_adjusted" in details) == (word != CANNOT_TELL)
 
 

@@ -10,7 +10,7 @@ from scipy.stats import betabinom, binom
 
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null, notes
+from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, by_calibration, by_null, notes
 from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.results.harness_files import audited, row, write_run
 
@@ -96,24 +96,6 @@ def test_the_same_audit_has_the_same_pvalues_in_both_commands(tmp_path) -> None:
     assert columns.PVALUE_ALL.of(annotated) < columns.PVALUE_UNGUARDED.of(annotated)
     counts = annotated.values["n_pvalue"], annotated.values["n_pvalue_unguarded"]
     assert counts == (whole.flags.n, whole.unguarded.n) == (15, 13)
-
-
-@pytest.mark.parametrize("status", ["written", "too few to say"])
-def test_on_written_orders_flags_have_no_pvalue_and_no_share_but_a_verdict(tmp_path, status) -> None:
-    lines = [line(i, "history", i < 9) | {"published_orders": status} for i in range(30)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
-    whole, subject = by_null(tmp_path, [])
-    for found in (whole, subject):
-        assert (found.flags.n_flagged, found.verdict.word) == (9, "cannot be told")
-        assert math.isnan(found.pvalue)
-        assert math.isnan(found.share.low)
-    assert "cannot be told" in as_table([whole])
-    assert next(notes([whole, subject])).startswith("2 of 2 rows have no p-value of flags and no share")
-
-
-def test_a_run_of_another_model_is_refused(run) -> None:
-    with pytest.raises(ValueError, match="holds audits of 'M', but the calibration is of 'N'"):
-        by_calibration(run, replace(calibration(), model="N"), TEST, 0.05, [])
 
 
 def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None:
