@@ -13,12 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -43,33 +42,22 @@ class OrderScores:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
-        """A batch on `device` from one sequence of log-likelihoods per question."""
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        if len(rows) and lengths.min() < 2:
-            bad = int(lengths.argmin())
-            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed")
-        padded = _padded(rows, lengths, -np.inf)
-        outside = ~np.isfinite(padded) & _within(padded, lengths)
-        if outside.any():
-            bad = int(np.flatnonzero(outside.any(axis=1))[0])
-            raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
+        """A batch on `device` from one sequence of two or more finite log-likelihoods per question."""
+        each = [torch.tensor(row, dtype=torch.float64) for row in rows]
+        padded = pad_sequence(each, batch_first=True, padding_value=-math.inf)
         where = find_device(device)
-        return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
+        return cls(padded.to(where), torch.tensor([*map(len, rows)]).to(where))
 
     @property
     def is_order(self) -> Tensor:
         """Which entries are not padding."""
         return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
 
-    def centred(self, values: Tensor) -> Tensor:
-        """Values of the same shape minus their mean over the question's orders; 0 in the padding."""
-        values = torch.where(self.is_order, values, 0.0)
-        return torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
-
     def standardised(self) -> Tensor:
         """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
         in the padding, and for a question whose orders are all equally likely."""
-        centred = self.centred(self.loglikelihoods)
+        values = torch.where(self.is_order, self.loglikelihoods, 0.0)
+        centred = torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
         lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
         deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
         varies = (
@@ -89,17 +77,6 @@ def running_sums(rows: Tensor) -> Tensor:
 def sums(rows: Tensor) -> Tensor:
     """The sum of each row, likewise."""
     return running_sums(rows)[:, -1]
-
-
-def _padded(rows: Sequence[Sequence[float]], lengths: NDArray[np.int64], filler: float) -> NDArray[np.float64]:
-    padded = np.full((len(rows), int(lengths.max(initial=2))), filler, dtype=np.float64)
-    padded[_within(padded, lengths)] = np.fromiter(chain.from_iterable(rows), dtype=np.float64)
-    return padded
-
-
-def _within(padded: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = np.arange(padded.shape[1]) < lengths[:, None]
-    return inside
 
 
 def order_z(scores: OrderScores) -> Tensor:
@@ -132,7 +109,7 @@ def isolation_scores(scores: OrderScores) -> Tensor:
     leaves, depths = (table.to(rows.device) for table in _tables(ordered.shape[1]))
     leaf, last_depth = leaves.expand_as(ordered), depths[n_orders - 1][:, None]
     expected = leaf
-    for depth in reversed(range(int(last_depth.max()) if len(rows) else 0)):
+    for depth in reversed(range(int(last_depth.max()))):
         cut = torch.ones_like(ordered)
         cut[:, 1:] += running_sums(gaps * expected[:, :-1]) / span[:, 1:]
         expected = torch.where((span > 0) & (depth < last_depth), cut, leaf)

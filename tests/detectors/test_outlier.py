@@ -30,17 +30,6 @@ def test_rows_of_different_lengths_share_a_batch() -> None:
     assert scores.loglikelihoods.dtype == torch.float64
 
 
-def test_one_order_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="row 1 has 1 orders; at least 2"):
-        OrderScores.from_rows([[-1.0, -2.0], [-1.0]])
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_scores_that_are_not_finite_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="row 1 holds a log-likelihood that is not finite"):
-        OrderScores.from_rows([[-1.0, -2.0], [value, -1.0]])
-
-
 @pytest.mark.parametrize(("there", "found"), [(None, "cpu"), ("cuda", "cuda"), ("xpu", "xpu"), ("mps", "cpu")])
 def test_the_first_accelerator_with_float64_is_found(
     there: str | None, found: str, monkeypatch: pytest.MonkeyPatch
