@@ -32,14 +32,20 @@ from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, Floats, mean_a
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A task in a run; `log` is None if the run kept no samples, and that of the first shard if it was done in
-    shards."""
+    """A task in a run.
+
+    log: None if the run kept no samples, and that of the first shard if it was done in shards
+    questions: as they were joined; none before, and if the run kept no samples
+    pooled: its metrics if it was done in shards, once they are known
+    """
 
     task: str
     n_shot: str
     run: Run
     log: Path | None
     n_questions: int
+    questions: Sequence[AnnotatedQuestion] = ()
+    pooled: Mapping[str, Estimate] | None = None
 
     @property
     def shards(self) -> ShardSet | None:
