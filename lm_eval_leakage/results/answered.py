@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from sys import intern
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -125,7 +124,7 @@ def answers(
         try:
             key = int(sample["doc_id"]), str(sample["doc_hash"])
             one = found.get(key) or _unanswered(*key, sample, file)
-            filters = one.filters | {intern(str(sample.get("filter", "none")))}
+            filters = one.filters | {str(sample.get("filter", "none"))}
             found[key] = replace(one, scores={**one.scores, **dict(_scores(sample))}, filters=filters)
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))

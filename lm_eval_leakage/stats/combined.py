@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -141,12 +140,6 @@ class CombinedScore:
     weights: tuple[float, ...]
     intercept: float
     unseen: Mapping[str, tuple[float, ...]]
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> CombinedScore:
-        """From its JSON form."""
-        unseen = {name: tuple(scores) for name, scores in stored["unseen"].items()}
-        return cls(tuple(stored["detectors"]), tuple(stored["weights"]), stored["intercept"], unseen)
 
     def probability(self, scores: Mapping[str, float]) -> float:
         """Probability that the question was trained on if half of such questions were. A missing score counts as
