@@ -27,8 +27,7 @@ from lm_eval_leakage.results.result_types import (
 )
 from lm_eval_leakage.results.rows import adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
-
-MOST_NAMED = 20  # questions that could not be joined
+from lm_eval_leakage.texts import shortened
 
 
 def annotate(
@@ -266,13 +265,8 @@ class Joining:
         unaudited = "{}: {} question(s) are in no audit (doc_id {}); only counted in `n`"
         unanswered = "{}: {} audited question(s) were answered in no run (doc_hash {})"
         return [
-            Problem(told.format(name, len(ids), _some(ids)))
+            Problem(told.format(name, len(ids), shortened(", ".join(map(str, ids)))))
             for told, found in ((unaudited, self._missed), (unanswered, left))
             for name, ids in found.items()
             if ids
         ]
-
-
-def _some(names: Sequence[object]) -> str:
-    shown = ", ".join(map(str, names[:MOST_NAMED]))
-    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
