@@ -12,7 +12,6 @@ from statistics import fmean
 
 import numpy as np
 
-from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, sanitized
 from lm_eval_leakage.logs.runs import find_runs
@@ -138,11 +137,6 @@ def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]
     return {name: _means(own) for name, own in found.items()}
 
 
-def _scored(one: AskedOnce) -> AuditLine | None:
-    """The line of the audit of texts; None where its text was not scored."""
-    return next((line for line in one.lines.values() if line.text_scores is not None), None)
-
-
 def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(map(fmean, zip(*scores, strict=True)))
 
@@ -152,9 +146,11 @@ def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]
 
     known: scores by the reference, by the hash of the row
     """
-    lines = [line for one in asked if (line := _scored(one)) and line.question in known]
-    texts = ((line.read, line.text_scores, known[line.question]) for line in lines)
-    scored = [(read, own, theirs) for read, own, theirs in texts if read is not None and own is not None]
+    scored = []
+    for one in asked:
+        line = next((line for line in one.lines.values() if line.text_scores is not None), one.first)
+        if line.read is not None and line.text_scores is not None and line.question in known:
+            scored.append((line.read, line.text_scores, known[line.question]))
     numbers = families([shared_texts(question) for question, *_ in scored])
     found = []
     for places in grouped(range(len(scored)), numbers.__getitem__).values():
