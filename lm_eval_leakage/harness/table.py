@@ -33,7 +33,7 @@ from lm_eval_leakage.registry import leave_out, package_of
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.data_verdict import VERDICT_ROWS, verdict_on
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, Part, rows_of
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, rows_of
 from lm_eval_leakage.results.tables import keys_of
 from lm_eval_leakage.results.verdict_words import details
 from lm_eval_leakage.results.verdicts import audited_questions
@@ -380,7 +380,7 @@ def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
     for task, lines in samples.items():
         if task not in audits:
             of_task = TaskRun(task, "", run, None, len(lines))
-            parts.append(Part(of_task, joining.join(of_task, answers(enumerate(lines), problems))))
+            parts.append(replace(of_task, questions=joining.join(of_task, answers(enumerate(lines), problems))))
     for row in rows_of("", parts, {}, {}, None, {}):
         for section in ("results", "groups"):
             own = results.get(section, {}).get(row.task)

@@ -25,10 +25,9 @@ from lm_eval_leakage.results.result_types import (
     grouped,
     provenances,
 )
-from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
+from lm_eval_leakage.results.rows import adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
-
-MOST_NAMED = 20  # questions that could not be joined
+from lm_eval_leakage.texts import shortened
 
 
 def annotate(
@@ -82,7 +81,7 @@ def _annotation(
     rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
     names = _benchmarks_of_other_tools(questions)
-    own_groups = [part.answered.run.results.get("group_subtasks") or {} for part in parts]
+    own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]
     return Annotation(
         model,
         audited.detector,
@@ -118,8 +117,8 @@ def named_as_benchmarks(annotation: Annotation) -> Annotation:
     return replace(annotation, rows=rows, questions=questions) if names else annotation
 
 
-def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
-    files = [file for part in parts for file in part.answered.run.results_files or (part.answered.log,)]
+def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
+    files = [file for part in parts for file in part.run.results_files or (part.log,)]
     return {
         "runs": list(dict.fromkeys(map(str, files))),
         "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
@@ -127,10 +126,10 @@ def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
-    """What the task's logs and shards lack is added to the problems."""
+def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
+    """With its questions and pooled metrics. What the task's logs and shards lack is added to the problems."""
     if one.log is None:
-        return Part(one, [])
+        return one
     found, shards = one.answers(problems), one.shards
     held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
     for name, n in held.items():
@@ -139,9 +138,9 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
             of = "all of them" if shards is None else "those"
             what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of {of}"
             problems.append(Problem(what, one.log, incomplete=True))
-    questions = joining.join(one, found)
+    one = replace(one, questions=joining.join(one, found))
     if shards is None:
-        return Part(one, questions)
+        return one
     if lacking := shards.lacking:
         what = f"{one.task}: {lacking}; the row is of these, until the others are run with the same options"
         problems.append(Problem(what, shards.results_file, incomplete=True))
@@ -157,7 +156,7 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
             "in each shard; only a run without shards has it"
         )
         problems.append(Problem(what, shards.results_file))
-    return Part(one, questions, metrics)
+    return replace(one, pooled=metrics)
 
 
 # ---------------------------------------------------------------------- references
@@ -266,13 +265,8 @@ class Joining:
         unaudited = "{}: {} question(s) are in no audit (doc_id {}); only counted in `n`"
         unanswered = "{}: {} audited question(s) were answered in no run (doc_hash {})"
         return [
-            Problem(told.format(name, len(ids), _some(ids)))
+            Problem(told.format(name, len(ids), shortened(", ".join(map(str, ids)))))
             for told, found in ((unaudited, self._missed), (unanswered, left))
             for name, ids in found.items()
             if ids
         ]
-
-
-def _some(names: Sequence[object]) -> str:
-    shown = ", ".join(map(str, names[:MOST_NAMED]))
-    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"

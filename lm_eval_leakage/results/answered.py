@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from sys import intern
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -32,14 +31,20 @@ from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, Floats, mean_a
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A task in a run; `log` is None if the run kept no samples, and that of the first shard if it was done in
-    shards."""
+    """A task in a run.
+
+    log: None if the run kept no samples, and that of the first shard if it was done in shards
+    questions: as they were joined; none before, and if the run kept no samples
+    pooled: its metrics if it was done in shards, once they are known
+    """
 
     task: str
     n_shot: str
     run: Run
     log: Path | None
     n_questions: int
+    questions: Sequence[AnnotatedQuestion] = ()
+    pooled: Mapping[str, Estimate] | None = None
 
     @property
     def shards(self) -> ShardSet | None:
@@ -72,20 +77,20 @@ def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRu
         yield best
 
 
+def _above(name: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
+    """The groups that contain a task or group, the innermost first."""
+    inner = next((group for group, members in subtasks.items() if name in members and group != name), "")
+    return [inner, *_above(inner, subtasks)] if inner else []
+
+
 def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
     """All groups, each before the groups within it, in whatever order the harness wrote them."""
-
-    def depth(name: str) -> int:
-        parents = [group for group, members in subtasks.items() if name in members and group != name]
-        return 1 + depth(parents[0]) if parents else 0
-
-    return sorted(subtasks, key=depth)
+    return sorted(subtasks, key=lambda name: len(_above(name, subtasks)))
 
 
 def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
     """The outermost group that contains a task or group; empty if none does."""
-    parents = [group for group, members in subtasks.items() if name in members and group != name]
-    return (outermost(parents[0], subtasks) or parents[0]) if parents else ""
+    return ["", *_above(name, subtasks)][-1]
 
 
 def _tasks(run: Run) -> Iterator[TaskRun]:
@@ -119,7 +124,7 @@ def answers(
         try:
             key = int(sample["doc_id"]), str(sample["doc_hash"])
             one = found.get(key) or _unanswered(*key, sample, file)
-            filters = one.filters | {intern(str(sample.get("filter", "none")))}
+            filters = one.filters | {str(sample.get("filter", "none"))}
             found[key] = replace(one, scores={**one.scores, **dict(_scores(sample))}, filters=filters)
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
@@ -190,33 +195,28 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQu
     answers: of all shards, in the order of the questions
     """
     by_log = grouped(answers, lambda answer: answer.log)
-    asked = [one for one in shards.found.values() if n_told(one, task)]
-    told = [(told_metrics(one, task), by_log.get(str(one.logs.get(task)), []), n_told(one, task)) for one in asked]
-    # those that lost answers say nothing about the rule
-    whole = [(metrics, own) for metrics, own, n in told if len(own) == n]
-    return {key: _pooled(key, answers, whole) for key in dict.fromkeys(key for metrics, *_ in told for key in metrics)}
+    told = [
+        (told_metrics(one, task), by_log.get(str(one.logs.get(task)), []), n)
+        for one in shards.found.values()
+        if (n := n_told(one, task))
+    ]
 
+    def is_mean(key: str) -> bool:
+        """In each shard but those that lost answers, which say nothing about the rule."""
+        whole = [(metrics[key], own) for metrics, own, n in told if key in metrics and len(own) == n]
+        return bool(whole) and all(_is_same(one, _mean_of(key, own)) for one, own in whole)
 
-def _pooled(
-    key: str,
-    answers: Sequence[AnnotatedQuestion],
-    parts: Sequence[tuple[Mapping[str, Estimate], Sequence[AnnotatedQuestion]]],
-) -> Estimate:
-    """parts: of each shard, the task's metrics in its results file, and its answers"""
-    told = [(metrics.get(key, UNKNOWN), own) for metrics, answered in parts if (own := _mean_of(key, answered))]
-    if not told or not all(_is_same(one.value, own.value) for one, own in told):
-        return UNKNOWN
-    whole, checked = _mean_of(key, answers), [pair for pair in told if not math.isnan(pair[1].stderr)]
-    return whole if all(_is_same(one.stderr, own.stderr) for one, own in checked) else normal(whole.value, NAN)
+    keys = dict.fromkeys(key for metrics, *_ in told for key in metrics)
+    return {key: _mean_of(key, answers) if is_mean(key) else UNKNOWN for key in keys}
 
 
 def _mean_of(key: str, answers: Iterable[AnnotatedQuestion]) -> Estimate:
     return normal(*mean_and_stderr([answer.scores[key] for answer in answers if key in answer.scores]))
 
 
-def _is_same(told: float, own: float) -> bool:
+def _is_same(told: Estimate, own: Estimate) -> bool:
     """Up to the order in which the harness adds."""
-    return math.isclose(told, own, rel_tol=1e-12, abs_tol=1e-12)
+    return math.isclose(told.value, own.value, rel_tol=1e-12, abs_tol=1e-12)
 
 
 def metrics_of_group(
@@ -227,23 +227,19 @@ def metrics_of_group(
     runs = {id(one.results): one for task in members for one in shards[task].found.values()}
     shown = [(metrics, one) for one in runs.values() if (metrics := told_metrics(one, group))]
 
-    def agrees(key: str, rule: Rule, part: str) -> bool:
+    def agrees(key: str, rule: Rule) -> bool:
         """Whether the group's value in each shard, if it has one, follows by this rule from those of its tasks."""
         for metrics, one in shown:
             tasks = [(told_metrics(one, task).get(key, UNKNOWN), n_told(one, task) or 0) for task in members]
-            known = [pair for pair in tasks if not math.isnan(getattr(pair[0], part))]
-            told = getattr(metrics.get(key, UNKNOWN), part)
-            if not math.isnan(told) and known and not _is_same(told, getattr(_by_rule(rule, known), part)):
+            known = [(estimate, n) for estimate, n in tasks if estimate]
+            if key in metrics and known and not _is_same(metrics[key], _by_rule(rule, known)):
                 return False
         return True
 
     def pooled(key: str) -> Estimate:
         own = [(metrics[key], shards[task].n_asked) for task, metrics in members.items() if key in metrics]
-        fitting = [rule for rule in RULES if agrees(key, rule, "value")]
-        if not own or not all(estimate for estimate, _ in own) or not fitting:
-            return UNKNOWN
-        known = [rule for rule in fitting if agrees(key, rule, "stderr")]
-        return _by_rule(known[0], own) if known else normal(_by_rule(fitting[0], own).value, NAN)
+        fitting = [rule for rule in RULES if agrees(key, rule)]
+        return _by_rule(fitting[0], own) if own and all(one for one, _ in own) and fitting else UNKNOWN
 
     return {key: pooled(key) for key in dict.fromkeys(key for metrics, _ in shown for key in metrics)}
 

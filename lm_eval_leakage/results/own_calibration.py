@@ -12,7 +12,6 @@ from statistics import fmean
 
 import numpy as np
 
-from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, sanitized
 from lm_eval_leakage.logs.runs import find_runs
@@ -34,7 +33,7 @@ from lm_eval_leakage.stats.known_scores import (
     exchangeability,
     why_withheld,
 )
-from lm_eval_leakage.stats.unseen_texts import ScoredText, TextTest, text_test
+from lm_eval_leakage.stats.unseen_texts import ScoredText, text_test
 
 
 def own_calibration(
@@ -86,7 +85,8 @@ def own_calibration(
     if reason := why_withheld(made, others):
         raise ValueError(reason)
     if text_references:
-        made = replace(made, texts=_text_test(asked, unseen, _known_texts(text_references, model, problems)))
+        known = _known_texts(text_references, model, problems)
+        made = replace(made, texts=text_test(_by_family(asked, known), _by_family(unseen, known)))
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))
 
 
@@ -126,13 +126,6 @@ def _detectors(
     return {name: known(name) for name in shared}
 
 
-def _text_test(
-    asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]
-) -> TextTest:
-    """known: scores by the reference, by the hash of the row"""
-    return text_test(*(_by_family(group, known) for group in (asked, unseen)))
-
-
 def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, tuple[float, ...]]:
     """By the hash of the row, the mean of other models' scores."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -144,20 +137,20 @@ def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]
     return {name: _means(own) for name, own in found.items()}
 
 
-def _scored(one: AskedOnce) -> AuditLine | None:
-    """The line of the audit of texts; None where its text was not scored."""
-    return next((line for line in one.lines.values() if line.text_scores is not None), None)
-
-
 def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(map(fmean, zip(*scores, strict=True)))
 
 
 def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]) -> list[ScoredText]:
-    """The mean scores and the first question's text of each family."""
-    lines = [line for one in asked if (line := _scored(one)) and line.question in known]
-    texts = ((line.read, line.text_scores, known[line.question]) for line in lines)
-    scored = [(read, own, theirs) for read, own, theirs in texts if read is not None and own is not None]
+    """The mean scores and the first question's text of each family.
+
+    known: scores by the reference, by the hash of the row
+    """
+    scored = []
+    for one in asked:
+        line = next((line for line in one.lines.values() if line.text_scores is not None), one.first)
+        if line.read is not None and line.text_scores is not None and line.question in known:
+            scored.append((line.read, line.text_scores, known[line.question]))
     numbers = families([shared_texts(question) for question, *_ in scored])
     found = []
     for places in grouped(range(len(scored)), numbers.__getitem__).values():

@@ -33,7 +33,6 @@ from lm_eval_leakage.stats.pooling import (
     SKIPPED,
     Estimate,
     mean_and_stderr,
-    normal,
     poisson_binomial_tail,
     share,
 )
@@ -101,8 +100,7 @@ def _over_questions(detector: str, name: str, found: Sequence[Values]) -> Detect
     numbers = [values[name] for values in found if name in values]
     null_rates = [values[NULL_RATE_ROW.name] for values in found if NULL_RATE_ROW.name in values]
     if name != FLAGGED_RATE.name or not null_rates:
-        mean = share(numbers) if {*numbers} <= {0.0, 1.0} else normal(*mean_and_stderr(numbers))
-        return DetectorValue(detector, name, len(numbers), mean)
+        return DetectorValue(detector, name, len(numbers), share(numbers))
     decidable = [values[name] for values in found if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
     rate = share(decidable)
     pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, leaves, n_told
@@ -33,25 +33,13 @@ from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 
-@dataclass(frozen=True)
-class Part:
-    """A task in a run with its questions; none if the run kept no samples.
-
-    pooled: its metrics if it was done in shards
-    """
-
-    answered: TaskRun
-    questions: Sequence[AnnotatedQuestion]
-    pooled: Mapping[str, Estimate] | None = None
-
-
 # A row without values, its metrics as the harness reported them, and its questions.
 Begun = tuple[Row, Mapping[str, Estimate], Sequence[AnnotatedQuestion]]
 
 
 def rows_of(
     model: str,
-    parts: Sequence[Part],
+    parts: Sequence[TaskRun],
     unanswered: Mapping[str, Sequence[AuditedQuestion]],
     groups_of_audits: Mapping[str, Sequence[str]],
     calibrating: Calibrating | None,
@@ -67,29 +55,29 @@ def rows_of(
     return [row for one in begun for row in _of_metrics(one, calibrating, ease)]
 
 
-def _groups(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
+def _groups(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
     shown: set[tuple[str, str]] = set()
     for part in parts:
-        run, n_shot = part.answered.run, part.answered.n_shot
+        run, n_shot = part.run, part.n_shot
         members = run.results.get("group_subtasks") or {}
-        same = {other.answered.task: other for other in parts if other.answered.n_shot == n_shot}
+        same = {other.task: other for other in parts if other.n_shot == n_shot}
         for group in outer_first(members):
             tasks = leaves(group, members)
-            if tasks == [group] or part.answered.task not in tasks or (group, n_shot) in shown:
+            if tasks == [group] or part.task not in tasks or (group, n_shot) in shown:
                 continue
             shown.add((group, n_shot))
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            own = {task: same[task].pooled for task in tasks if task in same and same[task].answered.run is run}
+            own = {task: same[task].pooled for task in tasks if task in same and same[task].run is run}
             in_shards = {task: metrics for task, metrics in own.items() if metrics is not None}
             told = metrics_of_group(group, in_shards, run.shards) if run.shards else told_metrics(run, group)
             yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told, pooled
 
 
-def _tasks(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
+def _tasks(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
     for part in parts:
-        task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
+        task, run, n_shot = part.task, part.run, part.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
         told = told_metrics(run, task) if part.pooled is None else part.pooled
         yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told, part.questions

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -44,19 +43,12 @@ def auroc(trained: Floats, held_out: Floats) -> float:
     return float((below + not_above).mean() / (2 * len(held_out)))
 
 
-def threshold_at_fpr(held_out: Floats, fpr: float) -> float:
-    """The lowest held-out score that at most a share `fpr` of them exceeds; scores above it are flagged."""
-    if not len(held_out):
-        return math.nan
-    n_allowed = math.floor(fpr * len(held_out) + 1e-9)
-    return float(np.sort(held_out)[len(held_out) - 1 - n_allowed])
-
-
 def tpr_at_fpr(trained: Floats, held_out: Floats, fpr: float) -> float:
-    """Share of trained questions above the threshold that flags at most a share `fpr` of the held-out ones."""
+    """Share of trained questions above the lowest held-out score that at most a share `fpr` of these exceeds."""
     if not len(trained) or not len(held_out):
         return math.nan
-    return float((trained > threshold_at_fpr(held_out, fpr)).mean())
+    n_allowed = math.floor(fpr * len(held_out) + 1e-9)
+    return float((trained > np.sort(held_out)[len(held_out) - 1 - n_allowed]).mean())
 
 
 @dataclass(frozen=True)
@@ -149,12 +141,6 @@ class CombinedScore:
     intercept: float
     unseen: Mapping[str, tuple[float, ...]]
 
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> CombinedScore:
-        """From its JSON form."""
-        unseen = {name: tuple(scores) for name, scores in stored["unseen"].items()}
-        return cls(tuple(stored["detectors"]), tuple(stored["weights"]), stored["intercept"], unseen)
-
     def probability(self, scores: Mapping[str, float]) -> float:
         """Probability that the question was trained on if half of such questions were. A missing score counts as
         uninformative."""
@@ -192,11 +178,8 @@ def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[boo
 
     labels = np.array(trained, dtype=bool)
     table = {name: np.asarray(values, dtype=float) for name, values in scores.items()}
-    n_folds = min(FOLDS, int(labels.sum()), int((~labels).sum()))
-    if n_folds < 2:
-        raise ValueError(f"{labels.sum()} trained and {(~labels).sum()} held-out questions; each needs at least 2")
     probabilities = np.empty(len(labels))
-    for rest, fold in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(labels, labels):
+    for rest, fold in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels):
         fitted = fit({name: values[rest].tolist() for name, values in table.items()}, labels[rest].tolist())
         for place in fold:
             probabilities[place] = fitted.probability({name: float(values[place]) for name, values in table.items()})

@@ -157,8 +157,6 @@ def false_bound(pvalues: Floats, n_known: int, level: float) -> FalseBound:
     """
     ranks = _ranks(n_known)
     thresholds = (ranks + 0.5) / (n_known + 1)  # between two possible p-values
-    if not len(pvalues):
-        return FalseBound(thresholds, np.zeros(len(ranks), dtype=np.int64), 0)
     n_above = len(pvalues) - np.searchsorted(np.sort(pvalues), thresholds, side="right")
     most, n_null = np.zeros(len(ranks), dtype=np.int64), 0
     sizes = _sizes(len(pvalues))
@@ -250,14 +248,12 @@ THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 class KeptQuestions:
     """kept: whether each question is in the set
     pvalues: of each question, that some model has seen it
-    seen_share: estimated share of questions that some model has seen, an upper estimate
     most_seen: at most how many of the kept were seen by some model, with probability CONFIDENCE
     target_rate: expected rate of those among the kept, at most
     """
 
     kept: tuple[bool, ...]
     pvalues: tuple[float, ...]
-    seen_share: float
     most_seen: int
     target_rate: float
 
@@ -272,14 +268,13 @@ def keep(by_model: Sequence[Floats], n_seen: Sequence[int], target_rate: float) 
     by_model: `seen_pvalues` of the same questions by each model
     n_seen: number of known-seen questions of each model
     """
-    check_target_rate(target_rate)
     pvalues: Floats = np.max(by_model, axis=0)
-    share = seen_share(pvalues)
-    kept = _rejected(pvalues, share, target_rate + 1e-9)  # a rate that is reached exactly is not exceeded
+    rate = target_rate + 1e-9  # one that is reached exactly is not exceeded
+    kept = _rejected(pvalues, seen_share(pvalues), rate)
     level = (1 - CONFIDENCE) / len(by_model)
     most_seen = sum(false_bound(own, n, level).among(own[kept]) for own, n in zip(by_model, n_seen, strict=True))
     most_seen = min(most_seen, int(kept.sum()))
-    return KeptQuestions(tuple(kept.tolist()), tuple(pvalues.tolist()), share, most_seen, target_rate)
+    return KeptQuestions(tuple(kept.tolist()), tuple(pvalues.tolist()), most_seen, target_rate)
 
 
 def check_target_rate(target_rate: float) -> None:
@@ -292,18 +287,11 @@ def check_target_rate(target_rate: float) -> None:
 
 def seen_pvalues(scores: Floats | Sequence[float], seen: Sequence[float]) -> Floats:
     """(1 + known-seen questions that score at least as low) / (1 + known-seen questions), for each score."""
-    if len(seen) < FEWEST_SEEN:
-        raise ValueError(
-            f"there are {len(seen)} known-seen scores; with fewer than {FEWEST_SEEN} no p-value reaches 5 %, so add "
-            "known-seen questions"
-        )
     return conformal_pvalues((-np.asarray(scores, dtype=float)).tolist(), (-np.asarray(seen, dtype=float)).tolist())
 
 
 def seen_share(pvalues: Floats) -> float:
     """Upper estimate of the share of questions that some model has seen, from the highest p-values."""
-    if not len(pvalues):
-        return 1.0
     lowest = np.inf
     for threshold in THRESHOLDS:
         estimate = float((1 + (pvalues > threshold).sum()) / (len(pvalues) * (1 - threshold)))

@@ -55,8 +55,7 @@ class Likeness:
 def exchangeability(
     unseen: Mapping[str, Sequence[float]], asked: Mapping[str, Sequence[float]], *, rng: np.random.Generator
 ) -> list[Likeness]:
-    """Every property that both groups have and that varies, the most different first. Raises ValueError for an empty
-    group."""
+    """Every property that both groups, which must not be empty, have and that varies, the most different first."""
     shared = [name for name in unseen if name in asked]
     names = [name for name in shared if len({*unseen[name], *asked[name]}) > 1]
     pvalues = [_pvalue(unseen[name], asked[name], rng) for name in names]
@@ -68,8 +67,6 @@ def exchangeability(
 
 
 def _pvalue(unseen: Sequence[float], asked: Sequence[float], rng: np.random.Generator) -> float:
-    if not (len(unseen) and len(asked)):
-        raise ValueError("one of the groups has no questions; a comparison needs at least one in each")
     pooled = np.array([*unseen, *asked], dtype=float)
     order = np.argsort(pooled, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(pooled[order]) > 0, True))  # the last place of each run of equal values

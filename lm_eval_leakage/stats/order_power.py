@@ -125,9 +125,7 @@ class OrderPower:
 
     @cached_property
     def _if_unseen(self) -> Floats:
-        if self.priors is not None:
-            return _moments(*as_units(self.weights, self.priors, self._numbers))
-        return _moments(*as_units(self._likeliest, equal_bases(self._likeliest), self._numbers))
+        return _moments(*as_units(self.weights, self.priors or equal_bases(self.weights), self._numbers))
 
     def _if_seen(self, times: int) -> Floats:
         parts = {size: _spread(self.ranks[times], size) for size in {len(own) for own in self._likeliest}}

@@ -379,25 +379,12 @@ def order_ratio(n_flagged: int, null_rates: Sequence[float]) -> OrderRatio:
     The bound is Clopper and Pearson's, for different rates by the Poisson-binomial tail: the smallest ratio r for
     which so many flags have a probability of 5 %, if question i is flagged with probability min(1, r x rate i).
     """
-    n = len(null_rates)
-    if not n:
-        return OrderRatio(0)
-    return OrderRatio(n, n_flagged / math.fsum(null_rates), _lowest_ratio(n_flagged, null_rates))
-
-
-def _lowest_ratio(n_flagged: int, null_rates: Sequence[float]) -> float:
-    if n_flagged == 0:
-        return 0.0
     low, high = 0.0, 1 / min(null_rates)
-    if len(set(null_rates)) == 1:
-        from scipy.stats import beta
-
-        return float(beta.ppf(1 - RATIO_LEVEL, n_flagged, len(null_rates) - n_flagged + 1) / null_rates[0])
-    for _ in range(40):
+    for _ in range(40 if n_flagged else 0):
         middle = (low + high) / 2
         tail = poisson_binomial_tail(n_flagged, [min(1.0, middle * rate) for rate in null_rates])
         low, high = (middle, high) if tail < 1 - RATIO_LEVEL else (low, middle)
-    return low
+    return OrderRatio(len(null_rates), n_flagged / math.fsum(null_rates), low)
 
 
 Places = NDArray[np.intp]

@@ -42,11 +42,6 @@ def rogan_gladen(
     The interval is that of a parametric bootstrap of all three rates, each drawn from its Beta posterior with
     Jeffreys' prior.
     """
-    if not n_tested or not tpr[1] or not fpr[1]:
-        raise ValueError(
-            f"{n_tested} tested, {tpr[1]} known-seen and {fpr[1]} known-unseen questions; a prevalence needs at least "
-            "one of each"
-        )
     all_counts = ((n_flagged, n_tested), tpr, fpr)
     observed, sensitivity, false = (rng.beta(*_posterior(counts), N_SIMULATED) for counts in all_counts)
     gain = sensitivity - false
@@ -65,11 +60,8 @@ def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Estima
 
     The lower end is exact at 97.5 % (Clopper-Pearson); the upper end is 1, since a seen question may not be flagged.
     """
-    if not 0 <= null_rate < 1:
-        raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
-    rate = n_flagged / n_tested if n_tested else 0.0
     low = beta.ppf(0.025, n_flagged, n_tested - n_flagged + 1) if n_flagged else 0.0
-    return Estimate(_in_excess(rate, null_rate), low=_in_excess(float(low), null_rate), high=1.0)
+    return Estimate(_in_excess(n_flagged / n_tested, null_rate), low=_in_excess(float(low), null_rate), high=1.0)
 
 
 def calibrated_lower_bound(n_flagged: int, n_tested: int, fpr: tuple[int, int]) -> Estimate:
@@ -80,8 +72,6 @@ def calibrated_lower_bound(n_flagged: int, n_tested: int, fpr: tuple[int, int]) 
     The lower end is the smallest share of the tested questions that does not make this many flags improbable (2.5 %)
     if all seen questions are flagged and the number of others is beta-binomial, as in `calibrated_pvalue`.
     """
-    if not n_tested or not fpr[1]:
-        raise ValueError(f"{n_tested} tested and {fpr[1]} known-unseen questions; a bound needs at least one of each")
     n_seen = np.arange(n_flagged + 1)
     tail = betabinom.sf(n_flagged - n_seen - 1, n_tested - n_seen, *_posterior(fpr))
     low = int(np.argmax((tail > 0.025) | (n_seen == n_flagged)))
@@ -131,13 +121,11 @@ class Gap:
 
     stderr: of the pooled difference
     pvalue: probability, by chance, of at least as many correct answers on flagged questions (one-sided, exact)
-    n_compared: questions in strata that have both
     """
 
     value: float
     stderr: float
     pvalue: float
-    n_compared: int
 
 
 def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> Gap:
@@ -148,7 +136,7 @@ def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequenc
         counts[stratum][2 + (not flag)] += bool(is_right)
     compared = [tuple(own) for own in counts.values() if own[0] and own[1]]
     if not compared:
-        return Gap(math.nan, math.nan, math.nan, 0)
+        return Gap(math.nan, math.nan, math.nan)
     weight = sum(n_flagged * n_others / (n_flagged + n_others) for n_flagged, n_others, _, _ in compared)
     gains = (
         (right_flagged * n_others - right_others * n_flagged) / (n_flagged + n_others)
@@ -157,7 +145,7 @@ def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequenc
     value = sum(gains) / weight
     variance = sum(_sato(value, *own) for own in compared) / weight**2
     stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 only if a few questions all agree
-    return Gap(value, stderr, _exact_pvalue(compared), sum(own[0] + own[1] for own in compared))
+    return Gap(value, stderr, _exact_pvalue(compared))
 
 
 def _sato(value: float, n_flagged: int, n_others: int, right_flagged: int, right_others: int) -> float:

@@ -19,7 +19,6 @@ from lm_eval_leakage.stats.combined import (
     auroc_interval,
     cross_validated,
     fit,
-    threshold_at_fpr,
     tpr_at_fpr,
     tpr_interval,
 )
@@ -114,9 +113,7 @@ def test_a_detector_without_known_unseen_scores_is_left_out() -> None:
     assert fit(own, TRAINED).detectors == ("a",)
 
 
-def test_a_scale_needs_two_held_out_questions_in_every_fit() -> None:
-    with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
-        cross_validated({"a": [1.0, 2.0, 3.0, 4.0]}, [True, True, False, False])
+def test_a_scale_needs_two_held_out_questions() -> None:
     with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
         fit({"a": [1.0, 2.0, float("nan"), 4.0]}, [True, True, False, False])
 
@@ -143,7 +140,6 @@ def test_tpr_is_the_best_that_scikit_learns_curve_has_within_the_fpr(pair, fpr: 
     labels = [1] * len(trained) + [0] * len(held_out)
     false, true, _ = roc_curve(labels, [*trained, *held_out], drop_intermediate=False)
     assert tpr_at_fpr(trained, held_out, fpr) == pytest.approx(true[false <= fpr + 1e-9].max())
-    assert (held_out > threshold_at_fpr(held_out, fpr)).mean() <= fpr + 1e-9
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20), st.lists(st.booleans(), min_size=1, max_size=20))
@@ -210,4 +206,3 @@ def test_nothing_to_compare_is_undefined() -> None:
     assert value_in_interval(Interval(0.5, 0.401, 0.625)) == "0.50 [0.40, 0.62]"
     assert math.isnan(tpr_at_fpr(np.array([]), np.array([1.0]), 0.1))
     assert math.isnan(tpr_at_fpr(np.array([1.0]), np.array([]), 0.1))
-    assert math.isnan(threshold_at_fpr(np.array([]), 0.1))

@@ -60,15 +60,6 @@ def test_the_bound_is_clopper_and_pearsons() -> None:
     assert found.high == 1  # a seen question may not be flagged
 
 
-def test_counts_of_nothing_are_refused() -> None:
-    for n_tested, seen, unseen in ((0, (1, 2), (1, 2)), (5, (0, 0), (1, 2)), (5, (1, 2), (0, 0))):
-        told = f"^{n_tested} tested, {seen[1]} known-seen and {unseen[1]} known-unseen questions; a prevalence needs"
-        with pytest.raises(ValueError, match=told):
-            rogan_gladen(0, n_tested, seen, unseen, rng=np.random.default_rng(0))
-    with pytest.raises(ValueError, match="null_rate is 1"):
-        exact_lower_bound(1, 2, 1)
-
-
 @pytest.mark.parametrize("n_known", [19, 39, 99])
 def test_an_estimated_rate_makes_the_bound_of_a_clean_benchmark_positive_in_one_case_of_forty(n_known) -> None:
     """Conformal p-values at 5 %, so that the rate among new unseen questions is as uncertain as in use."""
@@ -101,10 +92,6 @@ def test_too_few_questions_give_no_share() -> None:
         assert math.isnan(found.low)
     bound = share_of([True] * 50, (9, 9), (1, 99))  # too few seen questions for an estimate
     assert (bound.high, bound) == (1, calibrated_lower_bound(50, 50, (1, 99)))
-    with pytest.raises(
-        ValueError, match="^0 tested and 3 known-unseen questions; a bound needs at least one of each$"
-    ):
-        calibrated_lower_bound(0, 0, (1, 3))
 
 
 @pytest.mark.parametrize("prevalence", [0, 0.1, 0.5, 0.9])
@@ -139,12 +126,12 @@ def test_it_is_the_coefficient_of_a_regression_with_an_intercept_for_each_stratu
     gap = accuracy_gap(flagged, right, strata)
     intercepts = np.array([[stratum == k for k in range(3)] for stratum in strata], dtype=float)
     design = np.column_stack([np.array(flagged, dtype=float), intercepts])
-    if gap.n_compared:
+    if not math.isnan(gap.value):
         coefficients, *_ = np.linalg.lstsq(design, np.array(right, dtype=float), rcond=None)
         assert gap.value == pytest.approx(coefficients[0], abs=1e-9)
     else:
-        assert np.isnan(gap.value)
         assert np.isnan(gap.pvalue)
+        assert all(len({flag for flag, _, own in rows if own == stratum}) < 2 for stratum in strata)
 
 
 @given(questions)
@@ -152,7 +139,7 @@ def test_in_one_stratum_the_pvalue_is_fishers(rows) -> None:
     flagged, right, _ = columns(rows)
     gap = accuracy_gap(flagged, right, ["all"] * len(rows))
     table = [[sum(f == a and r == b for f, r in zip(flagged, right, strict=True)) for b in (1, 0)] for a in (1, 0)]
-    if gap.n_compared:
+    if len({*flagged}) > 1:
         assert gap.pvalue == pytest.approx(fisher_exact(table, alternative="greater").pvalue)
 
 

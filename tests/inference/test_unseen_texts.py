@@ -102,11 +102,6 @@ def test_scores_are_what_a_linear_fit_leaves_of_the_mean_gain() -> None:
     assert text_scores(every) == pytest.approx(expected)
 
 
-def test_a_score_does_not_depend_on_the_group_of_its_text() -> None:
-    every, places = of_one_pool(80, 0), np.random.default_rng(1).permutation(80)
-    assert text_scores([every[place] for place in places]) == pytest.approx(text_scores(every)[places])
-
-
 def test_unseen_texts_that_are_harder_for_the_reference_are_no_evidence() -> None:
     """A model that learned something since gains most on hard texts."""
     every = sorted(of_one_pool(160, 0), key=lambda one: one.reference[0])
@@ -156,18 +151,10 @@ def test_what_others_say_of_a_row_is_a_ridge_regression_without_it() -> None:
 
 
 def test_of_many_texts_a_draw_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are 20 ways to split 6 texts of two topics."""
+    monkeypatch.setattr(unseen_texts, "MOST_CLASSIFIED", 3)
     rng = np.random.default_rng(7)
-    monkeypatch.setattr(unseen_texts, "MOST_CLASSIFIED", 30)
-    asked, unseen = texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))
-    shapes = []
-
-    def nothing(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        shapes.append(similar.shape)
-        return np.zeros_like(labels)
-
-    monkeypatch.setattr(unseen_texts, "predicted_by_others", nothing)
-    assert classified(asked, unseen) == 1.0
-    assert shapes == [(60, 60)]
+    assert classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))) > 0.02
 
 
 @pytest.mark.parametrize(
