@@ -33,7 +33,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import find_device
 from tqdm import tqdm
 
 from lm_eval_leakage.detectors.option_orders import OptionOrders
@@ -43,6 +42,7 @@ from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.guards import guards_of
 from lm_eval_leakage.questions.rendering import LAYOUTS, frame_of, in_orders, laid_out
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.texts import in_capitals
 
 LONGEST, N_OPTIONS = 300, 4  # characters of a question

@@ -5,9 +5,9 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
-from timing import find_device
 
 from lm_eval_leakage.harness.seams.registries import add_models
+from lm_eval_leakage.stats.order_scores import find_device
 
 
 def load_model(model: str, model_args: str) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lm_eval_leakage.detectors.outlier import TABLE
 from lm_eval_leakage.files import atomic_binary_file
-from lm_eval_leakage.stats.order_scores import isolation_scores
+from lm_eval_leakage.stats.order_scores import OrderScores, isolation_scores
 
 DRAWS = 400_000
 SEED = 20260101
@@ -29,7 +29,8 @@ def draw_counts(n_orders: int, draws: int, *, rng: torch.Generator, rows: int = 
     for start in range(0, draws, rows):
         count = min(rows, draws - start)
         drawn = torch.randn(count, n_orders, generator=rng, dtype=torch.float64)
-        counts += np.searchsorted(np.sort(isolation_scores(drawn.numpy())), GRID, side="right")
+        scores = isolation_scores(OrderScores(drawn, torch.full((count,), n_orders)))
+        counts += np.searchsorted(np.sort(scores.numpy()), GRID, side="right")
     return counts
 
 

@@ -77,11 +77,3 @@ def peak() -> float:
 def differences(truth: Sequence[float], found: Sequence[float]) -> dict[str, float]:
     off = [b - a for a, b in zip(truth, found, strict=True)]
     return {"rms": math.sqrt(sum(one**2 for one in off) / len(off)), "largest": max(map(abs, off))}
-
-
-def find_device() -> Any:
-    """The current accelerator if it supports float64, else the CPU."""
-    import torch
-
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if accelerator is None or accelerator.type == "mps" else accelerator

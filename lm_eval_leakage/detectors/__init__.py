@@ -122,8 +122,9 @@ class Statistic:
         """On one question: evidence, a measurement, or the reason why it was skipped."""
         raise NotImplementedError(f"{type(self).__name__} has neither `verdict` nor `judge`")
 
-    def judge(self, answered: Sequence[Answered]) -> Sequence[Verdict]:
-        """One verdict per question, in the order given; for statistics that judge many at once."""
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
+        """One verdict per question, in the order given; for statistics that compute those of many questions at once,
+        on a device."""
         return [self.verdict(question) for question in answered]
 
 

@@ -316,7 +316,7 @@ class MaskedOptionWritten(Statistic):
     def __post_init__(self) -> None:
         check_template("judge_prompt", self.judge_prompt, "question", "option", "written")
 
-    def judge(self, answered: Sequence[Answered]) -> list[MaskedMeasurement]:
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
         options = [question.requests[0].continuation.strip() for question in answered]
         written = [first_line(question.texts[0]) for question in answered]
         replies: Sequence[str | None] = [None] * len(answered)

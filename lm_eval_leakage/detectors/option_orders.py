@@ -11,22 +11,27 @@ permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). By what questions are 
 
 from __future__ import annotations
 
+import logging
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import factorial, prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, is_count, probes, statistics
 from lm_eval_leakage.questions.guards import anchored
 from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, LAYOUTS, in_orders, laid_out, option_format
-from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
-from lm_eval_leakage.stats.order_scores import order_z
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.texts import in_capitals
 
+if TYPE_CHECKING:
+    from lm_eval_leakage.stats.order_scores import OrderScores  # needs torch
+
+logger = logging.getLogger(__name__)
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
 PAPER, MIXED, EVERY = "paper", "mixed", "every"
@@ -217,11 +222,29 @@ def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -
     return list(drawn.values())
 
 
-class OrderStatistic(Statistic):
-    """A statistic on the log-likelihoods of a question's orders."""
+class OrderStatistic(Statistic, ABC):
+    """A statistic on the log-likelihoods of a question's orders, batched over questions."""
 
     probe: ClassVar[str] = "option_orders"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
+
+    @abstractmethod
+    def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:
+        """One verdict per question of the batch, in its order."""
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
+        """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
+        and its answers may have taken hours."""
+        from lm_eval_leakage.stats.order_scores import OrderScores, find_device
+
+        rows = [one.answers for one in answered]
+        try:
+            return self(OrderScores.from_rows(rows, device))
+        except RuntimeError as error:
+            if find_device(device).type == "cpu":
+                raise
+            logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
+            return self(OrderScores.from_rows(rows, "cpu"))
 
 
 @dataclass(frozen=True)
@@ -245,15 +268,20 @@ class MaxOrderEvidence(Evidence):
 @statistics.register("max_order")
 @dataclass(frozen=True)
 class MaxOrder(OrderStatistic):
-    def verdict(self, question: Answered) -> MaxOrderEvidence:
-        published, *others = question.answers
-        margin, n_orders = published - max(others), len(question.answers)
-        return MaxOrderEvidence(
+    def __call__(self, scores: OrderScores) -> list[MaxOrderEvidence]:
+        from lm_eval_leakage.stats.order_scores import order_z
+
+        published, others = scores.loglikelihoods[:, :1], scores.loglikelihoods[:, 1:]
+        n_orders = scores.n_orders.double()
+        best_other, best_index = others.max(dim=1)
+        margin = published[:, 0] - best_other
+        columns = (
             margin > 0,
-            (1 + sum(other >= published for other in others)) / n_orders,
+            (1 + (others >= published).sum(dim=1)) / n_orders,
             1 / n_orders,
-            order_z(question.answers),
+            order_z(scores),
             margin,
-            question.answers.index(max(question.answers)),
-            n_orders,
+            (best_index + 1) * (margin < 0),
+            scores.n_orders,
         )
+        return [MaxOrderEvidence(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

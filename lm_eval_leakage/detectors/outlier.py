@@ -15,14 +15,17 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lm_eval_leakage.detectors import statistics
 from lm_eval_leakage.detectors.option_orders import OrderStatistic
-from lm_eval_leakage.records import Answered, Evidence, Skipped
-from lm_eval_leakage.stats.order_scores import isolation_scores
+from lm_eval_leakage.records import Evidence, Skipped
 from lm_eval_leakage.stats.pooling import Floats
+
+if TYPE_CHECKING:
+    from lm_eval_leakage.stats.order_scores import OrderScores  # needs torch
 
 TABLE = Path(__file__).with_name("outlier_null.npz")
 
@@ -94,11 +97,16 @@ class Outlier(OrderStatistic):
             return self.delta
         return FOUR_OPTIONS_DELTA if n_orders <= ORDERS_OF_PAPER else FIVE_OPTIONS_DELTA
 
-    def verdict(self, question: Answered) -> OutlierEvidence | Skipped:
-        own = np.array(question.answers)
-        n, threshold = len(own), self.threshold(len(own))
-        if n == 2:
-            return TWO_ORDERS
-        score = float(isolation_scores(own[None])[0])
-        rate = null_cdf(n, threshold)
-        return OutlierEvidence(score < threshold, null_cdf(n, score), rate, score, int(own.argmax()), n)
+    def __call__(self, scores: OrderScores) -> list[OutlierEvidence | Skipped]:
+        from lm_eval_leakage.stats.order_scores import isolation_scores
+
+        n_orders = scores.n_orders.tolist()
+        outlier_scores = isolation_scores(scores).tolist()
+        best_orders = scores.loglikelihoods.argmax(dim=1).tolist()
+        null_rates = {n: null_cdf(n, self.threshold(n)) for n in set(n_orders)}
+        return [
+            OutlierEvidence(score < self.threshold(n), null_cdf(n, score), null_rates[n], score, best, n)
+            if n > 2
+            else TWO_ORDERS
+            for score, best, n in zip(outlier_scores, best_orders, n_orders, strict=True)
+        ]

@@ -1,5 +1,7 @@
-"""Scores of one question from the log-likelihoods of all orders of its options: how far the published order is above
-the others, and how far the most likely one.
+"""Log-likelihoods of all orders of many questions' options as one padded batch on one device, and what statistics
+compute from it. The only module of statistics that needs torch.
+
+A question's numbers are the same, to the last digit, whichever other questions are in the batch.
 
 Source of the isolation score: isolation forest, Liu, Ting and Zhou, ICDM 2008, as scikit-learn implements it; here in
 the limit of infinitely many trees.
@@ -9,54 +11,120 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from lm_eval_leakage.stats.order_sum import standard_scores
-from lm_eval_leakage.stats.pooling import Floats
+
+def find_device(name: str = "auto") -> torch.device:
+    """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if accelerator is None or accelerator.type == "mps" else accelerator
 
 
-def order_z(loglikelihoods: Sequence[float]) -> float:
-    """The published order's log-likelihood, the first one, standardised within the question.
+@dataclass(frozen=True)
+class OrderScores:
+    """Scores of every order of every question.
+
+    loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
+        fewer orders is padded with -inf at the end of its row
+    n_orders: `(n_questions,)`, number of columns of each row that are not padding
+    """
+
+    loglikelihoods: Tensor
+    n_orders: Tensor
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
+        """A batch on `device` from one sequence of two or more finite log-likelihoods per question."""
+        each = [torch.tensor(row, dtype=torch.float64) for row in rows]
+        padded = pad_sequence(each, batch_first=True, padding_value=-math.inf)
+        where = find_device(device)
+        return cls(padded.to(where), torch.tensor([*map(len, rows)]).to(where))
+
+    @property
+    def is_order(self) -> Tensor:
+        """Which entries are not padding."""
+        return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
+
+    def standardised(self) -> Tensor:
+        """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
+        in the padding, and for a question whose orders are all equally likely."""
+        values = torch.where(self.is_order, self.loglikelihoods, 0.0)
+        centred = torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
+        lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
+        deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
+        varies = (
+            self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
+        )  # the mean of equal numbers may be off by a bit
+        return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
+
+
+def running_sums(rows: Tensor) -> Tensor:
+    """Sums of the first 1, 2, .. numbers of each row, added one after the other, so that neither the other rows nor
+    padding with zeros changes a sum in its last digit."""
+    if rows.device.type == "cpu":
+        return rows.cumsum(dim=1)
+    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along the rows, by the number of rows
+
+
+def sums(rows: Tensor) -> Tensor:
+    """The sum of each row, likewise."""
+    return running_sums(rows)[:, -1]
+
+
+def order_z(scores: OrderScores) -> Tensor:
+    """The published order's log-likelihood, standardised within the question; `(n_questions,)`.
 
     Over all orders of a question it has mean 0 and variance 1, so that questions of any length and number of options
     can be ranked together. It is 0 if all orders are equally likely. With two orders only the sign would be left, and
     it is the margin instead, in nats.
     """
-    if len(loglikelihoods) == 2:
-        return loglikelihoods[0] - loglikelihoods[1]
-    standard = standard_scores(np.array(loglikelihoods))
-    return 0.0 if standard is None else round(float(standard[0]), 9)
+    margin = scores.loglikelihoods[:, 0] - scores.loglikelihoods[:, 1]
+    # rounded, so that neither padding nor the device changes a score or breaks a tie
+    return torch.where(scores.n_orders == 2, margin, scores.standardised()[:, 0].round(decimals=9))
 
 
-def isolation_scores(rows: Floats) -> Floats:
-    """Exact isolation score of the most likely order of each row of `(n_questions, n_orders)`.
+def isolation_scores(scores: OrderScores) -> Tensor:
+    """Exact isolation score of each question's most likely order, `(n_questions,)`, float64.
 
     The score that an isolation forest of infinitely many trees gives to the maximum of the row if every tree is grown
     on all points of the row (scikit-learn's default for up to 256 points). A tree splits the interval that its points
     span at a uniformly random place, down to depth ceil(log2 n). With points x_0 >= x_1 >= .., the node that holds the
     maximum always holds x_0 .. x_i for some i, so its expected path length follows from a recursion over i: the next
     node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last depth,
-    counts as c(its size).
+    counts as c(its size). A question's score is the same, to the last digit, whichever questions are scored with it.
     """
-    n_orders = rows.shape[1]
-    leaves = _leaves(n_orders)
-    ordered = np.sort(rows, axis=1)[:, ::-1]
-    gaps, span = -np.diff(ordered), ordered[:, :1] - ordered[:, 1:]
-    expected = np.tile(leaves, (len(rows), 1))
-    for _ in range((n_orders - 1).bit_length()):
-        below = np.cumsum(gaps * expected[:, :-1], axis=1)
-        cut = 1 + np.divide(below, span, out=np.zeros_like(span), where=span > 0)
-        expected[:, 1:] = np.where(span > 0, cut, leaves[1:])
-    # powers by Python: numpy's differ in the last digit with the number of rows
-    return np.array([0.5 - 2.0**exponent for exponent in (-expected[:, -1] / leaves[-1]).tolist()])
+    rows, n_orders = scores.loglikelihoods, scores.n_orders
+    # The padding (-inf) sorts last; values computed from it stay in its columns, which are never read.
+    ordered = rows.sort(dim=1, descending=True).values
+    span = ordered[:, :1] - ordered
+    gaps = ordered[:, :-1] - ordered[:, 1:]
+    leaves, depths = (table.to(rows.device) for table in _tables(ordered.shape[1]))
+    leaf, last_depth = leaves.expand_as(ordered), depths[n_orders - 1][:, None]
+    expected = leaf
+    for depth in reversed(range(int(last_depth.max()))):
+        cut = torch.ones_like(ordered)
+        cut[:, 1:] += running_sums(gaps * expected[:, :-1]) / span[:, 1:]
+        expected = torch.where((span > 0) & (depth < last_depth), cut, leaf)
+    whole = expected.gather(1, n_orders[:, None] - 1)[:, 0]
+    # Powers by Python: torch rounds those at the end of a batch, which fill no vector instruction, in another way.
+    powers = [2.0**exponent for exponent in (-whole / leaves[n_orders - 1]).tolist()]
+    return 0.5 - torch.tensor(powers, dtype=torch.float64, device=rows.device)
 
 
 @cache
-def _leaves(largest: int) -> Floats:
-    """c(n) for n from 1 to `largest`."""
-    return np.array([path_length_of_leaf(size) for size in range(1, largest + 1)])
+def _tables(largest: int) -> tuple[Tensor, Tensor]:
+    """c(n) and the last depth of trees of n points, for n from 1 to `largest`."""
+    sizes = range(1, largest + 1)
+    leaves = torch.tensor([path_length_of_leaf(size) for size in sizes], dtype=torch.float64)
+    return leaves, torch.tensor([(size - 1).bit_length() for size in sizes])
 
 
 def path_length_of_leaf(n: int) -> float:

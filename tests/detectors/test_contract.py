@@ -25,6 +25,7 @@ from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, written_line
 from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
+from lm_eval_leakage.stats.order_scores import OrderScores
 
 AUDITS = [
     (template(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])
@@ -88,13 +89,13 @@ def test_the_order_in_which_questions_arrive_does_not_matter(probe: str, name: s
     asked = answered(probe, seed)
     order = list(range(len(asked)))
     random.shuffle(order)
-    forward = judge(asked)
-    assert list(judge([asked[i] for i in order])) == [forward[i] for i in order]
+    forward = judge(asked, "cpu")
+    assert list(judge([asked[i] for i in order], "cpu")) == [forward[i] for i in order]
 
 
 @every_audit
 def test_every_statistic_prints_the_rows_that_it_declares(probe: str, name: str) -> None:
-    verdicts = statistics.get(name)().judge(answered(probe, 1))
+    verdicts = statistics.get(name)().judge(answered(probe, 1), "cpu")
     printed = [row.name for row in statistics.get(name).rows if math.isfinite(row.compute(verdicts))]
     assert printed
     if not any(isinstance(verdict, Measurement) for verdict in verdicts):
@@ -108,7 +109,7 @@ OF_EVIDENCE = {"flagged", "pvalue", "null_rate"}  # fields of all evidence, unde
 @every_audit
 def test_no_value_or_row_uses_a_log_key_that_has_another_meaning(probe: str, name: str) -> None:
     taken = {*CORE, *OF_HARNESS}
-    for verdict in statistics.get(name)().judge(answered(probe, 0)):
+    for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
         own = {field.name for field in fields(verdict)}
         assert own & taken == (OF_EVIDENCE if isinstance(verdict, Evidence) else set())
     assert {row.name for row in statistics.get(name).rows} & taken <= {"null_rate"}
@@ -116,7 +117,7 @@ def test_no_value_or_row_uses_a_log_key_that_has_another_meaning(probe: str, nam
 
 @every_audit
 def test_rates_are_rates_and_scores_that_rank_questions_are_numbers_in_the_log_line(probe: str, name: str) -> None:
-    for verdict in statistics.get(name)().judge(answered(probe, 0)):
+    for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
         if isinstance(verdict, Evidence):
             assert 0 <= verdict.null_rate <= 1
             assert 0 < verdict.pvalue <= 1
@@ -128,13 +129,14 @@ def test_rates_are_rates_and_scores_that_rank_questions_are_numbers_in_the_log_l
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.floats(0.01, 50))
 def test_a_higher_statistic_always_means_more_leakage(name: str, seed: int, boost: float) -> None:
-    judge = statistics.get(name)().judge
+    judge = statistics.get(name)()
     rng = np.random.default_rng(seed)
     rows = [rng.normal(-50, 3, rng.choice([6, 12, 24, 120])).tolist() for _ in range(12)]
     before = [[max(row) + 0.01, *row[1:]] for row in rows]
     after = [[published + boost, *others] for published, *others in before]
-    of_before, of_after = ([Answered(QUESTIONS[0], (), tuple(row)) for row in rows] for rows in (before, after))
-    for weaker, stronger in zip(judge(of_before), judge(of_after), strict=True):
+    for weaker, stronger in zip(
+        judge(OrderScores.from_rows(before)), judge(OrderScores.from_rows(after)), strict=True
+    ):
         assert stronger.statistic >= weaker.statistic
         assert stronger.pvalue <= weaker.pvalue + 1e-12
         assert stronger.flagged >= weaker.flagged

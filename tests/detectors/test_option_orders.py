@@ -19,6 +19,7 @@ from lm_eval_leakage.detectors.option_orders import (
     drawn_orders,
 )
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion
+from lm_eval_leakage.stats.order_scores import OrderScores
 
 
 def question(*options: str, identity: str = "q") -> Question:
@@ -112,12 +113,8 @@ def test_a_question_whose_options_all_keep_their_place_is_untestable_and_says_so
 ALL_ORDERS = OptionOrders()
 
 
-def asked(row: Sequence[float]) -> Answered:
-    return Answered(Question("q", "Which?", ("a", "b", "c")), (), tuple(row))
-
-
 def judge(*rows: list[float]) -> list[MaxOrderEvidence]:
-    return [MaxOrder().verdict(asked(row)) for row in rows]
+    return MaxOrder()(OrderScores.from_rows(rows))
 
 
 def test_definition_on_mixed_numbers_of_orders() -> None:
@@ -148,7 +145,8 @@ def test_over_all_arrangements_the_null_rate_is_exact() -> None:
 
 
 def ranked_by(row: Sequence[float]) -> float:
-    return MaxOrder().verdict(asked(row)).statistic
+    (evidence,) = MaxOrder().judge([Answered(Question("q", "Which?", ("a", "b", "c")), (), tuple(row))])
+    return evidence.statistic
 
 
 def test_over_all_arrangements_of_scores_it_has_mean_0_and_variance_1() -> None:

@@ -1,9 +1,8 @@
-"""The isolation score by its definition and by scikit-learn; the outlier test and its table."""
+"""The isolation score by its definition and by scikit-learn, in any batch; the outlier test and its table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,15 +18,31 @@ from lm_eval_leakage.detectors.outlier import (
     FOUR_OPTIONS_DELTA,
     TWO_ORDERS,
     Outlier,
-    OutlierEvidence,
     null_cdf,
 )
-from lm_eval_leakage.records import Answered, Question, Skipped
-from lm_eval_leakage.stats.order_scores import isolation_scores
+from lm_eval_leakage.stats.order_scores import OrderScores, find_device, isolation_scores
+
+
+def test_rows_of_different_lengths_share_a_batch() -> None:
+    scores = OrderScores.from_rows([[-1.0, -2.0], [-3.0, -4.0, -5.0]], device="cpu")
+    assert scores.n_orders.tolist() == [2, 3]
+    assert scores.loglikelihoods.tolist() == [[-1.0, -2.0, -math.inf], [-3.0, -4.0, -5.0]]
+    assert scores.loglikelihoods.dtype == torch.float64
+
+
+@pytest.mark.parametrize(("there", "found"), [(None, "cpu"), ("cuda", "cuda"), ("xpu", "xpu"), ("mps", "cpu")])
+def test_the_first_accelerator_with_float64_is_found(
+    there: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = None if there is None else torch.device(there)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: device is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    assert find_device().type == found
+    assert find_device("cpu").type == "cpu"
 
 
 def score(row: list[float]) -> float:
-    return float(isolation_scores(np.array([row]))[0])
+    return float(isolation_scores(OrderScores.from_rows([row]))[0])
 
 
 def forest_score(row: list[float], n_trees: int, seed: int = 0) -> float:
@@ -68,13 +83,20 @@ def test_many_trees_of_scikit_learn_agree(n_orders: int, n_trees: int, within: f
     assert score(row) == pytest.approx(forest_score(row, n_trees), abs=within)
 
 
-def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(n_questions, n_orders))
+@pytest.mark.parametrize("size", [1, 3, 8, 50])
+def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
+    """Shards of a run judge their questions in other batches than the whole run."""
+    rows = [draws(n, seed=i) for i, n in enumerate([24] * 100 + [6, 120] * 20)]
+    whole = OrderScores.from_rows(rows, "cpu")
+    parts = [OrderScores.from_rows(rows[at : at + size], "cpu") for at in range(0, len(rows), size)]
+    assert torch.equal(torch.cat([*map(isolation_scores, parts)]), isolation_scores(whole))
+    for at, part in enumerate(parts):
+        own = part.standardised()
+        assert torch.equal(own, whole.standardised()[at * size : (at + 1) * size, : own.shape[1]])
 
 
-def judged(rows: Iterable[Iterable[float]], delta: float | None = None) -> Sequence[OutlierEvidence | Skipped]:
-    question = Question("q", "Which?", ("a", "b", "c"))
-    return Outlier(delta).judge([Answered(question, (), tuple(map(float, row))) for row in rows])
+def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:
+    return OrderScores.from_rows(np.random.default_rng(seed).normal(size=(n_questions, n_orders)).tolist())
 
 
 @pytest.mark.parametrize(
@@ -84,13 +106,13 @@ def judged(rows: Iterable[Iterable[float]], delta: float | None = None) -> Seque
 def test_the_papers_threshold_follows_the_number_of_orders(n_orders: int, delta: float) -> None:
     scores = normal_scores(400, n_orders)
     expected = (isolation_scores(scores) < delta).tolist()
-    assert [evidence.flagged for evidence in judged(scores)] == expected
+    assert [evidence.flagged for evidence in Outlier()(scores)] == expected
 
 
 @pytest.mark.parametrize(("n_orders", "delta"), [(24, None), (60, None), (120, None), (120, -0.2)])
 def test_the_evidence_gives_the_rate_at_which_it_flags_without_leakage(n_orders: int, delta: float | None) -> None:
     n = 4_000
-    found = judged(normal_scores(n, n_orders, seed=5), delta)
+    found = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
     flagged = np.mean([evidence.flagged for evidence in found])
     (null_rate,) = {evidence.null_rate for evidence in found}
     assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
@@ -104,7 +126,7 @@ def test_two_options_cannot_be_flagged_and_three_almost_never() -> None:
 def test_numbers_of_orders_between_tabulated_ones_are_interpolated() -> None:
     low, middle, high = (null_cdf(n, -0.25) for n in (120, 130, 144))
     assert low < middle < high
-    observed = float((isolation_scores(normal_scores(20_000, 130, seed=4)) < -0.25).mean())
+    observed = float((isolation_scores(normal_scores(20_000, 130, seed=4)) < -0.25).double().mean())
     assert middle == pytest.approx(observed, abs=0.02)
 
 
@@ -118,13 +140,15 @@ def test_the_shipped_table_is_what_its_script_draws() -> None:
 @pytest.mark.parametrize("n_orders", [5, 6, 24])
 def test_pvalues_are_valid_up_to_one(n_orders: int) -> None:
     """With few orders the most likely one often lies so close to the next that its score is above the grid."""
-    pvalues = np.array([evidence.pvalue for evidence in judged(normal_scores(4_000, n_orders, seed=8))])
+    pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, n_orders, seed=8))])
     for level in (0.7, 0.8, 0.9, 0.99):
         assert np.mean(pvalues <= level) <= level + 4 * math.sqrt(level * (1 - level) / len(pvalues)) + 0.002
 
 
 def test_three_orders_are_the_fewest_that_are_tested_and_the_likeliest_is_named() -> None:
-    two, three, six = judged([[-1.0, -2.0], [-3.0, -1.0, -2.0], [-5.0, -4.0, -9.0, -3.0, -2.0, -7.0]])
+    two, three, six = Outlier()(
+        OrderScores.from_rows([[-1.0, -2.0], [-3.0, -1.0, -2.0], [-5.0, -4.0, -9.0, -3.0, -2.0, -7.0]])
+    )
     assert two == TWO_ORDERS
     assert (three.n_orders, three.best_order) == (3, 1)
     assert (six.n_orders, six.best_order) == (6, 4)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 
 import pytest
+import torch
 
-from lm_eval_leakage.detectors.option_orders import MaxOrder
 from lm_eval_leakage.harness.table import JudgedQuestion
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.questions import guards
 from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
+from lm_eval_leakage.stats.order_scores import OrderScores
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, evaluate, lines
 
@@ -51,28 +52,47 @@ def answered(*rows: list[float]) -> list[Answered]:
 
 def test_rows_of_the_data_are_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="works only in tasks of the class LeakageTask"):
-        LeakageFilter("max_order").apply([[(-1.0, False)]], [{"question": "Which?"}])
+        LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)]], [{"question": "Which?"}])
+
+
+def test_an_unknown_device_is_refused_at_once() -> None:
+    with pytest.raises(RuntimeError, match="device"):
+        LeakageFilter("max_order", device="abacus")
+
+
+def test_a_device_that_fails_does_not_lose_the_run(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    on_cpu = OrderScores.from_rows
+
+    def out_of_memory(rows, device="auto"):
+        if device != "cpu":
+            raise torch.OutOfMemoryError("no room beside the model")
+        return on_cpu(rows, device)
+
+    monkeypatch.setattr(OrderScores, "from_rows", out_of_memory)
+    (verdict,) = LeakageFilter("max_order", device="meta").apply(None, answered([-1.0, -2.0]))
+    assert verdict.flagged
+    assert "no room beside the model" in caplog.text
 
 
 def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self, question):
+    def broken(rows, device="auto"):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(MaxOrder, "verdict", broken)
+    monkeypatch.setattr(OrderScores, "from_rows", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        LeakageFilter("max_order").apply(None, answered([-1.0, -2.0], [-1.0, -3.0]))
+        LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-1.0, -3.0]))
 
 
 def test_a_question_on_which_the_statistic_fails_is_the_only_one_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = MaxOrder.verdict
+    sound = OrderScores.from_rows
 
-    def fails_on_minus_nine(self, question):
-        if -9.0 in question.answers:
+    def fails_on_minus_nine(rows, device="auto"):
+        if any(-9.0 in row for row in rows):
             raise ArithmeticError("nine")
-        return sound(self, question)
+        return sound(rows, device)
 
-    monkeypatch.setattr(MaxOrder, "verdict", fails_on_minus_nine)
-    verdicts = LeakageFilter("max_order").apply(None, answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
+    monkeypatch.setattr(OrderScores, "from_rows", fails_on_minus_nine)
+    verdicts = LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
     assert verdicts[1] == Skipped("MaxOrder failed on it (ArithmeticError('nine'))")
     assert [verdicts[0].flagged, verdicts[2].flagged] == [True, False]
 

@@ -43,6 +43,7 @@ from lm_eval_leakage.records import (
     Verdict,
 )
 from lm_eval_leakage.stats.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of, why_withheld
+from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 logger = logging.getLogger(__name__)
@@ -294,10 +295,11 @@ class LeakageFilter(Filter):  # type: ignore[misc]
     """Judges all questions of a leakage task at once by one statistic.
 
     statistic: registered name, such as max_order
+    device: where it is computed; auto uses an accelerator if there is one
     parameters: those of the statistic, such as delta
     """
 
-    def __init__(self, statistic: str, **parameters: object) -> None:
+    def __init__(self, statistic: str, device: str = "auto", **parameters: object) -> None:
         chosen: Any = statistics.get(statistic)
         try:
             self.statistic = chosen(**parameters)
@@ -306,6 +308,8 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         if getattr(self.statistic, "judge_model", None) is not None:
             ask = load_judge(self.statistic.judge_model, self.statistic.judge_args)
             self.statistic = replace(self.statistic, ask=ask)
+        find_device(device)
+        self.device = device
 
     def apply(self, resps: object, docs: Sequence[object]) -> list[Verdict]:
         """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
@@ -323,7 +327,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         """Judges all at once; if the statistic raises, one by one, so that only the offending questions are skipped.
         If it raises on every one of several, the error is the statistic's own and is raised."""
         try:
-            judged: Sequence[Verdict] = self.statistic.judge(sound) if sound else []
+            judged: Sequence[Verdict] = self.statistic.judge(sound, self.device) if sound else []
             return judged
         except Exception:  # one question must not lose the model's work
             verdicts = [self._judged_alone(question) for question in sound]
@@ -333,7 +337,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
 
     def _judged_alone(self, question: Answered) -> Verdict:
         try:
-            verdict: Verdict = self.statistic.judge([question])[0]
+            verdict: Verdict = self.statistic.judge([question], self.device)[0]
             return verdict
         except Exception as error:
             return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
