@@ -31,7 +31,7 @@ from lm_eval_leakage.results.verdict_words import (
     in_words,
     scores_in_words,
 )
-from lm_eval_leakage.stats.inflation import highest
+from lm_eval_leakage.stats.inflation import lowest
 
 NO_COMMAND = "No command would change that for this model and task."
 OTHER_REFERENCE = {"reference": "pretrained=OTHER_MODEL"}
@@ -169,8 +169,8 @@ def worth(row: Row) -> str:
         adds = number(added.value, 2) if round(added.value, 2) > 0 else "nothing measurable"
         return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {adds}"
     share = _seen_at_most(row.verdict)
-    least = row.accuracy.value - highest(row.accuracy.value, share)
-    if not least > 0:
+    least = lowest(row.accuracy.value, row.n, share)
+    if not round(least, 2) > 0:
         return ""
     seen = f"if no more than {whole_percent(share)} of the questions were seen"
     return f"at least {number(least, 2)} without leakage {seen}"

@@ -113,9 +113,12 @@ def without(accuracy: Estimate, inflation: Estimate) -> Estimate:
     return Estimate(value, inflation.stderr, low, high)
 
 
-def highest(accuracy: float, share_seen: float) -> float:
-    """How much leakage can add at most if no more than this share of the questions was seen, and these are all
-    answered correctly for that reason."""
+def lowest(accuracy: float, n: int, share_seen: float) -> float:
+    """What the accuracy would be at least without leakage if no more than this share of the n questions was seen, and
+    these are all answered correctly for that reason: on the others, the lower end of Wilson's 95 % interval. NaN where
+    all may have been seen."""
     if not share_seen < 1:
-        return accuracy
-    return accuracy - max(0.0, (accuracy - share_seen) / (1 - share_seen))
+        return math.nan
+    n_seen = math.ceil(share_seen * n - 1e-9)
+    n_right = max(0, round(accuracy * n) - n_seen)
+    return share([True] * n_right + [False] * (n - n_seen - n_right)).low

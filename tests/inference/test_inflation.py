@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from lm_eval_leakage.stats.inflation import (
     FEWEST_MOVED,
@@ -13,7 +14,7 @@ from lm_eval_leakage.stats.inflation import (
     AnsweredTwice,
     by_shuffling,
     by_unseen,
-    highest,
+    lowest,
     without,
 )
 from lm_eval_leakage.stats.pooling import Estimate
@@ -131,10 +132,18 @@ def test_an_accuracy_without_leakage_is_one(accuracy: float, added: float) -> No
     assert math.isnan(without(Estimate(accuracy), Estimate()).value)
 
 
-@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
-def test_the_bound_is_reached_if_every_seen_question_is_right_for_that_reason(n_seen: int, right: int, n: int) -> None:
-    n_unseen = 1 + n
-    n_right = min(right, n_unseen)
-    accuracy, share = (n_seen + n_right) / (n_seen + n_unseen), n_seen / (n_seen + n_unseen)
-    assert accuracy - highest(accuracy, share) == pytest.approx(n_right / n_unseen)
-    assert highest(accuracy, 1.0) == accuracy
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(1, 100))
+def test_the_bound_is_that_of_the_others_if_every_seen_question_is_right(
+    n_seen: int, right: int, n_others: int
+) -> None:
+    n_right, n = min(right, n_others), n_seen + n_others
+    ends = binomtest(n_right, n_others).proportion_ci(method="wilson")
+    assert lowest((n_seen + n_right) / n, n, n_seen / n) == pytest.approx(ends.low)
+    assert lowest(n_seen / n / 2, n, n_seen / n) == pytest.approx(0, abs=1e-12)  # no more right ones than were seen
+
+
+def test_few_questions_that_remain_bound_little_and_none_nothing() -> None:
+    assert lowest(1.0, 60, 0.92) == pytest.approx(0.510, abs=5e-4)  # four of four; by hand, 4 / (4 + 1.96²)
+    assert math.isnan(lowest(0.5, 60, 1.0))
+    assert math.isnan(lowest(0.5, 60, math.nan))
+    assert math.isnan(lowest(0.5, 0, 0.2))

@@ -227,7 +227,7 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None
         estimated = told_verdict(row(verdict=found, inflation=Estimate(none, 0.05, none - 0.1, none + 0.1)))
         assert "without leakage, which adds nothing measurable." in figures(estimated)
     bounded = told_verdict(row(verdict=found, **NOT_ESTIMATED))
-    least = "at least 0.33 without leakage if no more than 25 % of the questions were seen"
+    least = "at least 0.24 without leakage if no more than 25 % of the questions were seen"
     assert figures(bounded).endswith(f"Accuracy 0.50 ± 0.05; {least}.")
     assert f"Its accuracy is 0.50 ± 0.05; {least}." in bounded.citation.replace("\u00a0", " ")
     for other in (verdict(0.003, at_most=found.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
