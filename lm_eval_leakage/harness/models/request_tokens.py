@@ -29,7 +29,6 @@ from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.results.formatting import about, count, counted, duration
 from lm_eval_leakage.scoring.prefix_tree import (
     IntArray,
-    Lengths,
     TokenCounts,
     TokenEstimate,
     estimated,
@@ -126,11 +125,9 @@ def read_by(model: str, counts: TokenCounts) -> int:
     return int(getattr(counts, READ_BY.get(model, ALONE)))
 
 
-def size_estimated(
-    method: str, texts: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
-) -> TokenEstimate:
+def size_estimated(method: str, texts: Sequence[Sequence[IntArray]], n_questions: int) -> TokenEstimate:
     """As `estimated`, for requests of one of the model's methods."""
-    found = estimated(texts, n_questions, lengths)
+    found = estimated(texts, n_questions)
     return found if method == SCORED else without_sharing(found)
 
 
@@ -249,8 +246,7 @@ class TimeLeft:
 # A child of lm_eval's logger, so that the lines are shown where its own notes of progress are.
 logger = logging.getLogger("lm_eval.leakage")
 
-QUESTIONS_WEIGHED = 600  # at most, drawn at random; only the length of their texts is measured
-QUESTIONS_MEASURED = 60  # of these, at most; their texts are tokenised
+QUESTIONS_MEASURED = 60  # at most, drawn at random; their texts are tokenised
 SECONDS_OF_TOKENISING = 0.4  # after which no further question is tokenised
 
 
@@ -260,37 +256,26 @@ def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | Non
     if not requests or getattr(lm, "rank", None) or not is_first() or not logger.isEnabledFor(logging.INFO):
         return None
     try:
-        size, n_long, n_written = _estimated(lm, method, requests)
+        size = _estimated(lm, method, requests)
     except Exception as problem:  # a tokenizer may raise anything, and the run itself will say so
         logger.debug("the requests cannot be counted: %r", problem)
         return None
-    logger.info("%s", _in_words(lm, requests, size, n_written))
+    logger.info("%s", _in_words(lm, requests, size))
     n_read = read_by(backend_name(lm), size.counts)
-    return TimeLeft(n_long, lambda pace: _tell(pace, n_read))
+    return TimeLeft(sum(n_characters(one.args) for one in requests), lambda pace: _tell(pace, n_read))
 
 
-def _estimated(lm: Any, method: str, requests: Collection[Any]) -> tuple[TokenEstimate, float, float]:
-    """Tokens, characters and the most tokens that are generated, of all requests."""
+def _estimated(lm: Any, method: str, requests: Collection[Any]) -> TokenEstimate:
     by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
-    drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
-    asked = [[one.args for one in own] for own in drawn]
-    lengths = np.array([_lengths(own) for own in asked], np.float64)
     texts, begun = [], time.monotonic()
-    for own in asked[:QUESTIONS_MEASURED]:
-        texts.append(tokens_of(lm, method, own))
+    for own in random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_MEASURED)):
+        texts.append(tokens_of(lm, method, [one.args for one in own]))
         if time.monotonic() - begun > SECONDS_OF_TOKENISING:
             break
-    scale, mean = len(by_question) / len(asked), lengths.mean(axis=0).tolist()
-    size = size_estimated(method, texts, len(by_question), Lengths(lengths[: len(texts)].tolist(), mean))
-    return size, scale * float(lengths.sum()), scale * sum(n_generated(one) for own in asked for one in own)
+    return size_estimated(method, texts, len(by_question))
 
 
-def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
-    """Characters of contexts and of continuations: shared prefixes are mostly of the former."""
-    return sum([n_characters(one[:1]) for one in own]), sum([n_characters(one[1:]) for one in own])
-
-
-def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate, n_written: float) -> str:
+def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate) -> str:
     first, *others = dict.fromkeys(one.task.config.task for one in requests)
     counts, name = size.counts, backend_name(lm)
     alone, read = counts.n_row_tokens, read_by(name, counts)
@@ -300,8 +285,8 @@ def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate, n_written
         told += f", {about(counts.n_tree_tokens)} with shared prefixes read once"
     if read < alone:
         told += f"; {name} reads {about(read)}"
-    if n_written:
-        told += f", and at most {about(round(n_written))} to generate"
+    if n_written := sum(n_generated(one.args) for one in requests):
+        told += f", and at most {about(n_written)} to generate"
     if size.n_measured < size.n_questions:
         told += f"; estimated from {size.n_measured} of {count(size.n_questions)} questions"
     return told if has_tokenizer(lm) else f"{told}; four bytes taken for a token"

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.safe_cuts import Cut, safe_cut
+from lm_eval_leakage.harness.models.safe_cuts import parts_of, safe_cut
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 logger = logging.getLogger(__name__)
@@ -39,27 +40,21 @@ def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) 
     return dict(zip(strings, _rows(tokenizer, [*strings], special), strict=True))
 
 
-def encoded_by_lines(tokenizer: Any, cut: Cut, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
+def encoded_by_lines(
+    tokenizer: Any, cut: re.Pattern[str], strings: Sequence[str], special: bool | None
+) -> dict[str, bytes]:
     """The same, but lines that may be cut off are encoded once."""
     (bare,), (framed,) = (_rows(tokenizer, ["a"], added) for added in (False, special))
     if not framed.endswith(bare):  # special tokens at the end of a text
         return encoded_whole(tokenizer, strings, special)
-    frame, rows = framed.removesuffix(bare), [cut.parts(string) for string in strings]
-    first = _guarded(tokenizer, {row[0] for row in rows}, "")
-    later = _guarded(tokenizer, {part for row in rows for part in row[1:]}, cut.guard)
-    joined = (b"".join([frame, first[row[0]], *map(later.__getitem__, row[1:])]) for row in rows)
-    return dict(zip(strings, joined, strict=True))
-
-
-def _guarded(tokenizer: Any, strings: Collection[str], guard: str) -> dict[str, bytes]:
-    """Each string's tokens without those of the guard, which is text before it."""
-    first = len(_rows(tokenizer, [guard], False)[0]) // TOKEN_SIZE if guard else 0
+    frame, rows = framed.removesuffix(bare), [parts_of(string, cut) for string in strings]
+    parts = [*{part for row in rows for part in row}]
     # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
     # take twice as long again
-    rows = tokenizer.backend_tokenizer.encode_batch_fast(
-        [guard + string for string in strings], add_special_tokens=False
-    )
-    return {string: token_bytes(row.ids[first:]) for string, row in zip(strings, rows, strict=True)}
+    encoded = tokenizer.backend_tokenizer.encode_batch_fast(parts, add_special_tokens=False)
+    tokens = {part: token_bytes(one.ids) for part, one in zip(parts, encoded, strict=True)}
+    joined = (b"".join([frame, *map(tokens.__getitem__, row)]) for row in rows)
+    return dict(zip(strings, joined, strict=True))
 
 
 def token_bytes(ids: Sequence[int]) -> bytes:
