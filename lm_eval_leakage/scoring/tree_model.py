@@ -199,10 +199,6 @@ def tree_attention(
     returns: `(1, n_nodes, n_heads, head size of value)`
     """
     piece = mask.piece
-    if query.shape[0] != 1 or query.shape[2] != len(piece.depths) or key.shape[2] != len(piece.depths):
-        raise UnsuitedModelError(f"it attends with queries of shape {tuple(query.shape)}, not of one row of tokens")
-    if query.shape[1] % key.shape[1]:
-        raise UnsuitedModelError(f"{query.shape[1]} query heads do not share {key.shape[1]} key heads evenly")
     n_nodes, n_key_heads = query.shape[2], key.shape[1]
     asked = query[0].reshape(n_key_heads, -1, n_nodes, query.shape[3])  # heads that share keys side by side
     key, value = piece.extend(key, value)

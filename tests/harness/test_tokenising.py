@@ -58,7 +58,7 @@ def test_batches_are_encoded_as_the_harness_encodes_pairs(adds_bos, add_bos_toke
 @pytest.fixture
 def always_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenising, "FEWEST_PAIRS", 0)
-    monkeypatch.setattr(tokenising, "N_CHECKED", (0, 0))
+    monkeypatch.setattr(tokenising, "N_CHECKED", 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -42,7 +42,6 @@ from lm_eval_leakage.harness.models.question_requests import (
 )
 from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
-from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import offer_request_type
@@ -158,28 +157,22 @@ class Reporting(CacheHook):  # type: ignore[misc]
     """Tells every answer of a backend, through the hook by which lm_eval fills its response cache.
 
     before: the hook of the run's own cache
-    to_cache: whether that gets responses of a method, too
     """
 
-    def __init__(self, before: Any, report: Report, to_cache: Callable[[str], bool] = lambda method: True) -> None:
+    def __init__(self, before: Any, report: Report) -> None:
         super().__init__(None)
-        self._before, self._report, self._to_cache = before, report, to_cache
+        self._before, self._report = before, report
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        if self._to_cache(attr):
-            self._before.add_partial(attr, req, res)
+        self._before.add_partial(attr, req, res)
         self._report(attr, req, res)
 
 
 @contextmanager
-def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
-    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
-    known only when a call returns."""
-    before = getattr(model, "cache_hook", None)
-    if before is None or not hasattr(model, "set_cache_hook"):
-        yield
-        return
-    model.set_cache_hook(Reporting(before, report, to_cache))
+def answers_reported(model: Any, report: Report) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block."""
+    before = model.cache_hook
+    model.set_cache_hook(Reporting(before, report))
     try:
         yield
     finally:
@@ -274,8 +267,7 @@ class BackendAnswers:
         portions = [portion for portion in portions if not found.keys() >= set(portion)]
         if sum(not found.keys().isdisjoint(portion) for portion in portions) > INTERRUPTED:
             return missing, False
-        whole = [*chain.from_iterable(portions)]
-        return whole, [whole[some] for some in together(self._requests(whole))] == portions
+        return [*chain.from_iterable(portions)], True  # whose portions are the same: they are of one size
 
     @property
     def _is_alone(self) -> bool:
@@ -300,9 +292,7 @@ class BackendAnswers:
         n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
         if not remaining and not n_padding:
             return
-        # token scores are a method of ours, whose answers the harness's cache would store but never look up
-        to_cache = TOKEN_SCORES.__ne__
-        with answers_reported(self.model, self._reported, to_cache):
+        with answers_reported(self.model, self._reported):
             try:
                 for call in self._calls(remaining):
                     self._ask_together(call, n_padding)
@@ -381,8 +371,6 @@ class BackendAnswers:
         """Sends the requests, of which the first have these keys, in one call. Returns why the answers cannot be
         matched with them, or an empty text."""
         responses = getattr(self.lm, self.method)(requests)
-        if not isinstance(responses, (list, tuple)):
-            return f"the backend gave {brief(responses)} instead of a list of {len(requests)} answers"
         if len(responses) != len(requests):
             return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding

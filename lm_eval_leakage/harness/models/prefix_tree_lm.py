@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.processes import RankedHF, of_every, together
-from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.token_scores import precision_of
-from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, Portion, in_portions, one_ahead
-from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, in_portions, one_ahead
+from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     Scorer,
     SharedPrefixScorer,
@@ -184,7 +182,7 @@ class PrefixTreeLM(RankedHF):
 
     def computed_together(self, requests: Sequence[Instance]) -> list[slice]:
         """Requests whose values depend on each other by rounding, if this process has the model for itself."""
-        return in_portions(n_characters(request.args) for request in requests)
+        return in_portions(len(requests))
 
     # ------------------------------------------------------------------ scoring
 
@@ -192,37 +190,33 @@ class PrefixTreeLM(RankedHF):
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool] | None] = [None] * len(requests)
         if self.choice.scorer is not None and not self.enable_thinking:
-            self._score(answers, self._portions(requests), disable_tqdm)
+            self._score(answers, requests, disable_tqdm)
         left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
         found = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
         return [next(found) if answer is None else answer for answer in answers]
 
-    def _portions(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
-        """What to do for each portion of the requests."""
-        fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
-
-        def task(some: slice) -> Portion:
-            own = [request.args for request in requests[some]]
-            texts = fitted.texts(own, encoder.batch(own))
-            if some.stop == len(requests):
-                fitted.warn_if_cut()
-            return Portion(some.start, own, texts)
-
-        return [partial(task, some) for some in self.computed_together(requests)]
-
     def _score(
-        self, answers: list[tuple[float, bool] | None], tasks: Sequence[Callable[[], Portion]], disable_tqdm: bool
+        self, answers: list[tuple[float, bool] | None], requests: Sequence[Instance], disable_tqdm: bool
     ) -> None:
         """Fills in the answers of all requests that a scorer other than that of `hf` is exact for."""
+        portions = self.computed_together(requests)
+        fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
+
+        def texts_of(some: slice) -> Texts:
+            pairs = [request.args for request in requests[some]]
+            return fitted.texts(pairs, encoder.batch(pairs))
+
         quiet = disable_tqdm or self.rank != 0
         with tqdm(total=len(answers), disable=quiet, desc="Running loglikelihood requests") as bar:
-            for portion in one_ahead(tasks):
-                scorer = self.choice.suited(portion.longest)
+            for some, texts in zip(portions, one_ahead(texts_of, portions), strict=True):
+                scorer = self.choice.suited(texts[int(texts.lengths.argmax())])
                 if scorer is None:
                     continue
                 with precision_of(self):
-                    for batch in scorer.batches(portion.texts):
+                    for batch in scorer.batches(texts):
                         for place, loglikelihood, greedy in batch:
-                            answers[portion.first + place] = answer = loglikelihood, greedy
-                            self.cache_hook.add_partial("loglikelihood", portion.pairs[place], answer)
+                            number = some.start + place
+                            answers[number] = answer = loglikelihood, greedy
+                            self.cache_hook.add_partial("loglikelihood", requests[number].args, answer)
                         bar.update(len(batch))
+        fitted.warn_if_cut()

@@ -10,18 +10,19 @@ requests are computed only once.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from time import sleep
 from typing import Any, TypeVar
 
-import aiohttp
 import numpy as np
+import requests
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.asking import engine_answers
@@ -38,7 +39,7 @@ PREEMPTED_TOTAL, ANSWERED_TOTAL = "vllm:num_preemptions_total", "vllm:request_su
 WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
 LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
 CACHE_FLAG = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
-FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, LookupError, TypeError, ValueError)
+FAILURES = (requests.RequestException, LookupError, TypeError, ValueError)
 CHARACTERS_SHOWN = 300  # characters of an answer in a message
 
 
@@ -54,8 +55,8 @@ class VllmServer:
     model: the name by which it serves the model, or a LoRA adapter
     n_concurrent: number of requests under way at a time
     max_retries: how often a request is sent before its error is raised
-    timeout: seconds that a request may take
-    verify: as aiohttp's `ssl`
+    timeout: seconds to wait for an answer
+    verify: whether the server's certificate is verified
     """
 
     root: str
@@ -83,7 +84,7 @@ class VllmServer:
     def n_preemptions(self) -> float | None:
         """Number of requests that the server has preempted. None if it does not say, or if its counters lack requests
         that were sent since they were last read: then several servers share the URL."""
-        text = asyncio.run(self._metrics())
+        text = self._metrics()
         n_sent, n_before = self._n_sent, self._n_answered
         n_answered, n_preempted = metric(text, ANSWERED_TOTAL), metric(text, PREEMPTED_TOTAL)
         self._n_sent, self._n_answered = 0, n_answered or 0
@@ -96,61 +97,49 @@ class VllmServer:
     # ------------------------------------------------------------------ HTTP
 
     def _answers(self, asked: Sequence[Payload], parsed: Callable[[Payload, Payload], Answer]) -> list[Answer]:
-        found: dict[int, Answer] = {}
-        places = iter(range(len(asked)))
-
-        async def work(session: aiohttp.ClientSession) -> None:
-            for place in places:  # shared by all workers
-                found[place] = await self._answer(session, asked[place], parsed)
-
-        async def work_together() -> None:
-            async with self._session() as session:
-                await asyncio.gather(*(work(session) for _ in range(min(self.n_concurrent, len(asked)))))
-
-        if asked:
-            asyncio.run(work_together())
+        with requests.Session() as session, ThreadPoolExecutor(self.n_concurrent) as pool:
+            session.mount(self.root, requests.adapters.HTTPAdapter(pool_maxsize=self.n_concurrent))
+            found = list(pool.map(lambda sent: self._answer(session, sent, parsed), asked))
         self._n_sent += len(asked)
-        return [found[place] for place in range(len(asked))]
+        return found
 
-    async def _answer(
-        self, session: aiohttp.ClientSession, sent: Payload, parsed: Callable[[Payload, Payload], Answer]
+    def _answer(
+        self, session: requests.Session, sent: Payload, parsed: Callable[[Payload, Payload], Answer]
     ) -> Answer:
         """What reads the cache and fails is computed anew: its tokens may be in the cache by then, while their values
         are lost."""
         if sent["sampling_params"].get(CACHE_FLAG) is False:
             try:
-                return parsed(sent, await self._post(session, sent))
+                return parsed(sent, self._post(session, sent))
             except (ServerError, *FAILURES):
                 sent = {**sent, "sampling_params": {**sent["sampling_params"], CACHE_FLAG: True}}
         for number in range(1, self.max_retries + 1):
             try:
-                return parsed(sent, await self._post(session, sent))
+                return parsed(sent, self._post(session, sent))
             except FAILURES as error:
                 if number == self.max_retries:
                     raise ServerError(f"{self.root} failed {number} times, now with {error!r}") from error
                 logger.warning("%s failed with %r; sending the request again", self.root, error)
-                await asyncio.sleep(min(0.5 * 2**number, LONGEST_WAIT))
+                sleep(min(0.5 * 2**number, LONGEST_WAIT))
         raise AssertionError("max_retries is at least 1")
 
-    async def _post(self, session: aiohttp.ClientSession, sent: Payload) -> Payload:
-        async with session.post(f"{self.root}/inference/v1/generate", json=sent, headers=self.headers) as response:
-            if 400 <= response.status < 500 and response.status not in WORTH_REPEATING:
-                text = (await response.text())[:CHARACTERS_SHOWN]
-                raise ServerError(f"{response.url} refuses a request with status {response.status}: {text}")
-            response.raise_for_status()
-            found: Payload = await response.json()
-            return found
+    def _post(self, session: requests.Session, sent: Payload) -> Payload:
+        url = f"{self.root}/inference/v1/generate"
+        response = session.post(url, json=sent, headers=self.headers, timeout=self.timeout, verify=self.verify)
+        if 400 <= response.status_code < 500 and response.status_code not in WORTH_REPEATING:
+            text = response.text[:CHARACTERS_SHOWN]
+            raise ServerError(f"{url} refuses a request with status {response.status_code}: {text}")
+        response.raise_for_status()
+        found: Payload = response.json()
+        return found
 
-    async def _metrics(self) -> str:
+    def _metrics(self) -> str:
+        url = f"{self.root}/metrics"
         try:
-            async with self._session() as session, session.get(f"{self.root}/metrics", headers=self.headers) as answer:
-                return await answer.text() if answer.ok else ""
-        except (aiohttp.ClientError, asyncio.TimeoutError):
+            response = requests.get(url, headers=self.headers, timeout=self.timeout, verify=self.verify)
+        except requests.RequestException:
             return ""
-
-    def _session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=self.n_concurrent, ssl=self.verify)
-        return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=self.timeout))
+        return response.text if response.ok else ""
 
 
 def metric(text: str, name: str) -> float | None:
