@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,13 @@ SECONDS_AIMED_AT = 15.0  # length of later calls; a kill loses one, and another 
 
 
 class Engine(Protocol):
-    """What is asked of an engine. The texts of a call are sent in their order."""
+    """What is asked of an engine. The texts of a call are sent in their order.
+
+    no_counts, no_cache: why it cannot be used if it does not tell `n_preemptions`, or that it read from its cache
+    """
+
+    no_counts: ClassVar[str]
+    no_cache: ClassVar[str]
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
         """Log-probabilities of each text's tokens. Only blocks of requests with the same salt are taken from the
@@ -169,14 +175,25 @@ class EngineScorer:
             before = [(scores.texts[last], scores.row(last))]
             begun += len(portion)
 
-    def disagreement(self, texts: Sequence[Text]) -> float:
-        """How far the answers to `texts` are from those of plain requests, as by `scorers.disagreement`."""
-        found, own = [*self.answers(texts)], []
-        for text, returned in zip(texts, self.engine.scores([text.tokens for text in texts], None), strict=True):
-            alone = SharedScores([text])
-            alone.receive(0, returned)
-            own.append(alone.answer(0).loglikelihood)
-        return disagreement(found, own, texts)
+    def why_not_exact(self, texts: Sequence[Text], tolerance: float) -> str:
+        """Why the cache cannot be used, as a clause; empty if `texts`, of which some must share blocks, get the
+        log-likelihoods of plain requests up to `tolerance`, in nats as by `scorers.disagreement`."""
+        found, own = [], []
+        if self.engine.n_preemptions() is not None:
+            found = [*self.answers(texts)]
+            for text, returned in zip(texts, self.engine.scores([text.tokens for text in texts], None), strict=True):
+                alone = SharedScores([text])
+                alone.receive(0, returned)
+                own.append(alone.answer(0).loglikelihood)
+        if self.engine.n_preemptions() is None:
+            return self.engine.no_counts
+        if not self.n_cached:
+            return self.engine.no_cache
+        error = disagreement(found, own, texts)
+        if not error <= tolerance:
+            return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
+        logger.info("the prefix cache changes log-likelihoods by %.2g nats per token", error)
+        return ""
 
     def _scored(self, texts: Sequence[Text], before: Sequence[tuple[Text, Returned]], salt: str) -> SharedScores:
         """The scores of `before`, whose answers are known, and of `texts`."""

@@ -137,7 +137,7 @@ def test_a_counter_is_summed_over_its_labels_and_no_other() -> None:
         (FakeVllm(says_cached=False), "--enable-prompt-tokens-details"),
         (FakeVllm(metrics=False), "--disable-log-stats"),
         (FakeVllm(counts_requests=False), "the URL of one server"),
-        (FakeVllm(mistaken=-1.5), "changes log-likelihoods by"),
+        (FakeVllm(mistaken=-1.5), "its prefix cache is off by"),
     ],
     ids=lambda value: "" if isinstance(value, FakeVllm) else value,
 )

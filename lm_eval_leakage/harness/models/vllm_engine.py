@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +38,11 @@ PromptEntry = Mapping[int, Any]  # at one position: the prompt's token and the m
 
 class VllmEngine:
     """llm: vllm.LLM, whose statistics are logged (`disable_log_stats=False`); lora_request: sent with each request."""
+
+    no_counts: ClassVar[str] = (
+        "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
+    )
+    no_cache: ClassVar[str] = "this engine has no prefix cache (enable_prefix_caching=False, or a recurrent model)"
 
     def __init__(self, llm: Any, lora_request: Any) -> None:
         self.llm, self.lora_request = llm, lora_request
@@ -176,20 +181,11 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
 
     def _why_not(self, engine: VllmEngine) -> str:
         """Why the engine cannot score by its prefix cache, as the beginning of a sentence; empty if it can."""
-        if engine.n_preemptions() is None:
-            return "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
-        scorer, texts = EngineScorer(engine), self._probe_texts()
+        tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
         try:
-            error = scorer.disagreement(texts)
+            return EngineScorer(engine).why_not_exact(self._probe_texts(), tolerance)
         except Exception as problem:  # an engine may refuse what it has not implemented
             return f"this engine refuses what is asked of it ({in_one_sentence(problem)})"
-        tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
-        if not error <= tolerance:
-            return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
-        if not scorer.n_cached:
-            return "this engine has no prefix cache (enable_prefix_caching=False, or a recurrent model)"
-        logger.info("vllm-prefix-tree: scores with the prefix cache agree with `vllm`")
-        return ""
 
     @property
     def _block_size(self) -> int:

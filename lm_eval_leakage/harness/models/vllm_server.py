@@ -10,16 +10,14 @@ requests are computed only once.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import requests
@@ -66,6 +64,14 @@ class VllmServer:
     max_retries: int = 3
     timeout: float = 300
     verify: bool = True
+    no_counts: ClassVar[str] = (
+        "its /metrics do not show how often it preempted requests, or lack those just sent (start it without "
+        "--disable-log-stats, and give the URL of one server)"
+    )
+    no_cache: ClassVar[str] = (
+        "the server does not say that it read tokens from its cache (start it with "
+        "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
+    )
     _n_sent: int = 0  # since the counters were read
     _n_answered: float = 0  # by the server, when the counters were read
 
@@ -189,11 +195,7 @@ def next_token_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> tup
 
 
 COMPLETIONS = "/v1/completions"
-BEGINNING_TOKENS = 160  # more than the largest usual block of vLLM's cache, that of 128 tokens on CPUs
-ATTEMPTS_TO_SHARE = (
-    8  # requests until one is told to have read the cache; those that the server fails to write are lost
-)
-DIFFERENT_ENDINGS = ("On Monday he sleeps.", "On Sunday he sleeps until noon.")
+BLOCKS = (16, 32, 64, 128)  # usual sizes of the blocks of vLLM's cache, in tokens
 
 
 class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
@@ -227,7 +229,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         """Whether answers are reported before a call returns: if the server's cache gives the values of plain
         requests, which is found out when it is asked for the first time."""
         try:
-            reason = why_not_exact(self.server, self._probe())
+            reason = EngineScorer(self.server).why_not_exact(self._probe(), TOLERATED_NOISE)
         except ServerError as error:
             reason = str(error)
         if reason:
@@ -251,46 +253,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         return engine_answers(self, EngineScorer(self.server), pairs, texts, title)
 
     def _probe(self) -> list[Text]:
-        """Texts with a long common beginning."""
-        n_tokens = max(2, min(BEGINNING_TOKENS, self.max_length // 2))
-        beginning = self.tok_encode(KNOWN_TEXT * 10)[:n_tokens]
-        return [Text(np.array(beginning + self.tok_encode(end)), n_tokens // 2) for end in DIFFERENT_ENDINGS]
-
-
-def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
-    """Why the cache of a server cannot be used, as a clause; empty if texts that share prefixes get the
-    log-likelihoods of plain requests. Raises ServerError if a request is refused."""
-    server.n_preemptions()
-    text, n_cached = _read_from_cache(server, texts)
-    if server.n_preemptions() is None:
-        return (
-            "its /metrics do not show how often it preempted requests, or lack those just sent (start it without "
-            "--disable-log-stats, and give the URL of one server)"
-        )
-    if not n_cached:
-        return (
-            "the server does not say that it read tokens from its cache (start it with "
-            "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
-        )
-    error = EngineScorer(server).disagreement([*texts, _with_a_hole(text, n_cached)])
-    if not error <= TOLERATED_NOISE:
-        return f"its prefix cache changes log-likelihoods by {error:.2g} nats per token"
-    logger.info("vllm-server-prefix-tree: the prefix cache changes log-likelihoods by %.2g nats per token", error)
-    return ""
-
-
-def _read_from_cache(server: VllmServer, texts: Sequence[Text]) -> tuple[Text, int]:
-    """The first of `texts`, sent one after another, of which the server read tokens from its cache, and how many."""
-    salt = secrets.token_hex(8)
-    for text in itertools.islice(itertools.cycle(texts), ATTEMPTS_TO_SHARE):
-        (returned,) = server.scores([text.tokens], salt)
-        if returned.n_cached:
-            return text, returned.n_cached
-    return texts[0], 0
-
-
-def _with_a_hole(text: Text, n_cached: int) -> Text:
-    """A text that leaves `text` after the last cached token, so that no request returns its next one."""
-    tokens = text.tokens.copy()
-    tokens[n_cached] = next(token for token in tokens if token != tokens[n_cached])
-    return Text(tokens, len(tokens) - n_cached)
+        """Texts with a long common beginning, which part where a block may end, or in the middle of one."""
+        long = np.array(self.tok_encode(KNOWN_TEXT * 10)[: min(2 * BLOCKS[-1], self.max_length - 2)])
+        parted = [np.concatenate([long[:at], long[at:][::-1]]) for at in (*BLOCKS, BLOCKS[0] + 1) if at < len(long)]
+        return [Text(tokens, len(tokens) - 1) for tokens in (long, *parted)]
