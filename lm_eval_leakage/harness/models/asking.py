@@ -25,9 +25,9 @@ from tqdm import tqdm
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
-    from_first,
     is_first,
     most_of_all,
+    of_every,
     warn_of_repeated_work,
 )
 from lm_eval_leakage.harness.models.question_requests import (
@@ -252,7 +252,7 @@ class BackendAnswers:
         """The stored answers."""
         kept = (key for key, one in self._asked.items() if one.task.resume)
         found = {} if self.store is None else self.store.find(kept)
-        return from_first(found) if are_replicas(self.lm) else found
+        return of_every(found)[0] if are_replicas(self.lm) else found
 
     def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
         """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells

@@ -96,8 +96,8 @@ def _prompt(tokens: IntArray, salt: str | None) -> Any:
 def returned(tokens: IntArray, output: Any) -> Returned:
     """What a vllm.RequestOutput says about the tokens of its prompt."""
     entries, n = output.prompt_logprobs or [None], len(tokens)
-    n_cached = n - 1 if output.num_cached_tokens is None else output.num_cached_tokens
-    n_cached = max(n_cached, n - len(entries))  # after an interruption, more may have been cached than it says
+    # after an interruption, more may have been cached than it says
+    n_cached = max(output.num_cached_tokens, n - len(entries))
     n_computed = n - 1 - n_cached
     rows = np.full((n_computed, 2), np.nan)
     if n_computed:
