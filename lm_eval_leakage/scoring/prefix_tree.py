@@ -118,7 +118,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     scored_from = lengths - joined.n_scored[order]
     shared = _shared(flat, lengths, begins)
     # If a text continues the one before it, that one's last token is not a node yet.
-    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if len(texts) else shared
+    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32)
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
     firsts = np.maximum(shared, _asked_from(shared, scored_from))  # of several texts, the first has the target
     targets_until = np.cumsum(lengths - firsts, dtype=np.int32)
@@ -238,8 +238,6 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
     keys = sorted(np.asarray(text).astype(">u4").tobytes() for text in texts)  # big-endian bytes sort like the tokens
     rows = [np.frombuffer(key, ">u4") for key in keys]
     lengths = np.array([len(row) for row in rows], np.int64)
-    if not lengths.all():
-        raise ValueError("a text has no token; an empty request is not sent to a model, so leave it out")
     shared = shared_with_previous(rows).astype(np.int64)
     before = np.concatenate([[0], lengths[:-1]])[: len(rows)]
     # the last token of a text is no input, so a text that continues another one adds that token as an input

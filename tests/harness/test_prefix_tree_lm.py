@@ -107,17 +107,6 @@ def counted(lm: PrefixTreeLM) -> list[int]:
     return n_scored
 
 
-def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
-    from lm_eval.api.model import CachingLM
-
-    lm = lm_of(llama)
-    first = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked(MIXED[:7]))
-    n_scored = counted(lm)
-    again = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked())
-    assert again[:7] == first
-    assert n_scored == [len(MIXED) - 7]
-
-
 # ---------------------------------------------------------------------- unsuitable models and requests
 
 

@@ -91,15 +91,6 @@ def test_joined_tokens_that_are_wrong_are_noticed_and_replaced_in_one_line(monke
     assert "are not those of its parts joined" in line
 
 
-def test_more_requests_than_a_batch_keep_their_order(monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.models.tokenising.AT_ONCE", 2)
-    lm = OnlyTokens(False, None)
-    pairs = [("abc"[:n], "xyz"[:m]) for n in (1, 2, 3) for m in (1, 2, 3)]
-    assert [(len(context), len(continuation)) for context, continuation in encoded_pairs(lm, pairs)] == [
-        (n, m) for n in (1, 2, 3) for m in (1, 2, 3)
-    ]
-
-
 def test_a_context_of_spaces_alone_is_named_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="the context '  ' .before 'x'. is only white space"):
         list(encoded_pairs(OnlyTokens(False, None), [("  ", "x")]))

@@ -116,8 +116,8 @@ def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
     try:
         response = _sent(lm, payload)
     except requests.HTTPError as error:
-        refused = error.response
-        if refused is None or refused.status_code >= 500 or refused.status_code in LATER:
+        refused: Any = error.response
+        if refused.status_code >= 500 or refused.status_code in LATER:
             raise
         told = f"status {refused.status_code} ({brief(refused.text)})"
         raise FaultyResponse(f"it refuses the request with {told}") from None

@@ -273,8 +273,8 @@ def patient(call: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return call(*args, **kwargs)
             except requests.HTTPError as error:
-                response = error.response
-                seconds = None if response is None else patience.seconds(response.status_code, response.headers)
+                response: Any = error.response  # never None after raise_for_status
+                seconds = patience.seconds(response.status_code, response.headers)
                 if seconds is None:
                     raise
             sleep(seconds)
