@@ -109,7 +109,7 @@ def n_sent_of_one(vllm: FakeVllm) -> int:
 
 def test_a_request_that_is_refused_ends_with_what_the_server_said() -> None:
     vllm = FakeVllm(fails=dict.fromkeys(range(99), 400))
-    with serving(vllm) as url, pytest.raises(ServerError, match="refuses a request with status 400: {}"):
+    with serving(vllm) as url, pytest.raises(ServerError, match="refuses a request with status 400: '{}'"):
         loglikelihoods(url)
     assert n_sent_of_one(vllm) == 2  # asking again would not help
 

@@ -29,6 +29,7 @@ from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
+from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -38,7 +39,6 @@ WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
 LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
 CACHE_FLAG = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
 FAILURES = (requests.RequestException, LookupError, TypeError, ValueError)
-CHARACTERS_SHOWN = 300  # characters of an answer in a message
 
 
 class ServerError(RuntimeError):
@@ -133,8 +133,7 @@ class VllmServer:
         url = f"{self.root}/inference/v1/generate"
         response = session.post(url, json=sent, headers=self.headers, timeout=self.timeout, verify=self.verify)
         if 400 <= response.status_code < 500 and response.status_code not in WORTH_REPEATING:
-            text = response.text[:CHARACTERS_SHOWN]
-            raise ServerError(f"{url} refuses a request with status {response.status_code}: {text}")
+            raise ServerError(f"{url} refuses a request with status {response.status_code}: {brief(response.text)}")
         response.raise_for_status()
         found: Payload = response.json()
         return found
@@ -162,18 +161,11 @@ def returned_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> Retur
     tokens, rows = sent["token_ids"], response["prompt_logprobs"]
     n_cached = len(tokens) - len(rows)
     if not sent["sampling_params"][CACHE_FLAG]:
-        n_cached = max(n_cached, cached_tokens(response))
-    first = n_cached + 1  # the first computed position whose predecessor was computed too
-    n_given = max(0, len(tokens) - first)
-    scored = [_scored(rows[place - len(tokens)], tokens[place]) for place in range(len(tokens) - n_given, len(tokens))]
+        n_cached = max(n_cached, int(response["usage"]["prompt_tokens_details"]["cached_tokens"]))
+    # from the first computed position on whose predecessor was computed too
+    scored = [_scored(rows[place - len(tokens)], tokens[place]) for place in range(n_cached + 1, len(tokens))]
     logprobs = np.array([logprob for logprob, _ in scored], np.float64)
     return Returned(n_cached, logprobs, np.array([greedy for _, greedy in scored], np.bool_))
-
-
-def cached_tokens(response: Mapping[str, Any]) -> int:
-    """Number of tokens that were read from the cache; KeyError if the server does not tell."""
-    details = (response.get("usage") or {}).get("prompt_tokens_details") or {}
-    return int(details["cached_tokens"])
 
 
 def _scored(row: Mapping[str, Mapping[str, Any]] | None, token: int) -> tuple[float, bool]:
