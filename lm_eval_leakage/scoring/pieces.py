@@ -357,10 +357,6 @@ class Piece:
         self.trunks, self.blocks = blocks_of(self.depths, self.n_carried, layout)
         self._on_device: dict[tuple[int, torch.device], Tensor] = {}
 
-    @property
-    def tokens(self) -> IntArray:
-        return self.tree.node_tokens[self.first : self.stop]
-
     def on_device(self, indices: IntArray, device: torch.device) -> Tensor:
         """Indices of this piece, kept on the device of a layer (a model may be split over several)."""
         key = id(indices), device

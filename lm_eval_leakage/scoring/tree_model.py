@@ -299,7 +299,8 @@ class TreeModel:
 
     def _read(self, piece: Piece, device: torch.device) -> Any:
         """The backbone's output on the piece's nodes."""
-        tokens, depths = (index_tensor(row, device)[None] for row in (piece.tokens, piece.depths))
+        rows = piece.tree.node_tokens[piece.first : piece.stop], piece.depths
+        tokens, depths = (index_tensor(row, device)[None] for row in rows)
         with self._our_attention(piece):
             output = self.backbone(
                 input_ids=tokens,
