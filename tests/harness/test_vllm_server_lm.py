@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import permutations, starmap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def asked(lm: VllmServerPrefixTreeLM, pairs=PAIRS):
 
 
 def scorer(url: str, **given) -> EngineScorer:
-    return EngineScorer(VllmServer(url.removesuffix("/v1/completions"), "m", {}, **given))
+    how = {"model": "m", "header": {}, "max_retries": 3, "timeout": 300, "verify_certificate": True} | given
+    return EngineScorer(VllmServer(SimpleNamespace(base_url=url, **how), 1))
 
 
 def loglikelihoods(url: str, **given) -> list[float]:

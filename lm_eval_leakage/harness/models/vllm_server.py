@@ -14,7 +14,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from time import sleep
 from typing import Any, ClassVar, TypeVar
@@ -32,6 +31,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
+COMPLETIONS = "/v1/completions"
 Answer = TypeVar("Answer")
 Payload = dict[str, Any]
 PREEMPTED_TOTAL, ANSWERED_TOTAL = "vllm:num_preemptions_total", "vllm:request_success_total"
@@ -45,25 +45,13 @@ class ServerError(RuntimeError):
     """The server refuses a request, or answers it with something else than was asked for."""
 
 
-@dataclass
 class VllmServer:
     """An `Engine` behind a URL.
 
-    root: the server's URL without `/v1/completions`
-    model: the name by which it serves the model, or a LoRA adapter
+    lm: `local-completions` with the URL, the name of the model or of a LoRA adapter, and how requests are sent
     n_concurrent: number of requests under way at a time
-    max_retries: how often a request is sent before its error is raised
-    timeout: seconds to wait for an answer
-    verify: whether the server's certificate is verified
     """
 
-    root: str
-    model: str
-    headers: Mapping[str, str]
-    n_concurrent: int = 1
-    max_retries: int = 3
-    timeout: float = 300
-    verify: bool = True
     no_counts: ClassVar[str] = (
         "its /metrics do not show how often it preempted requests, or lack those just sent (start it without "
         "--disable-log-stats, and give the URL of one server)"
@@ -72,8 +60,13 @@ class VllmServer:
         "the server does not say that it read tokens from its cache (start it with "
         "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
     )
-    _n_sent: int = 0  # since the counters were read
-    _n_answered: float = 0  # by the server, when the counters were read
+
+    def __init__(self, lm: Any, n_concurrent: int) -> None:
+        self.lm, self.n_concurrent, self.max_retries = lm, max(1, n_concurrent), max(1, lm.max_retries)
+        self.root = lm.base_url.rstrip("/").removesuffix(COMPLETIONS)
+        self._how = {"headers": lm.header, "timeout": lm.timeout, "verify": lm.verify_certificate}
+        self._n_sent = 0  # since the counters were read
+        self._n_answered = 0.0  # by the server, when the counters were read
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
         """Log-probabilities of each text's tokens. Requests start in the order of the texts."""
@@ -98,7 +91,7 @@ class VllmServer:
 
     def _payload(self, text: IntArray, salt: str | None, wanted: Mapping[str, Any]) -> Payload:
         parameters = {"max_tokens": 1, "temperature": 0, "detokenize": False, **wanted}
-        return {"model": self.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
+        return {"model": self.lm.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
 
     # ------------------------------------------------------------------ HTTP
 
@@ -131,7 +124,7 @@ class VllmServer:
 
     def _post(self, session: requests.Session, sent: Payload) -> Payload:
         url = f"{self.root}/inference/v1/generate"
-        response = session.post(url, json=sent, headers=self.headers, timeout=self.timeout, verify=self.verify)
+        response = session.post(url, json=sent, **self._how)
         if 400 <= response.status_code < 500 and response.status_code not in WORTH_REPEATING:
             raise ServerError(f"{url} refuses a request with status {response.status_code}: {brief(response.text)}")
         response.raise_for_status()
@@ -139,9 +132,8 @@ class VllmServer:
         return found
 
     def _metrics(self) -> str:
-        url = f"{self.root}/metrics"
         try:
-            response = requests.get(url, headers=self.headers, timeout=self.timeout, verify=self.verify)
+            response = requests.get(f"{self.root}/metrics", **self._how)
         except requests.RequestException:
             return ""
         return response.text if response.ok else ""
@@ -186,7 +178,6 @@ def next_token_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> tup
     return logprob, logprob >= max(one["logprob"] for one in content["top_logprobs"])
 
 
-COMPLETIONS = "/v1/completions"
 BLOCKS = (16, 32, 64, 128)  # usual sizes of the blocks of vLLM's cache, in tokens
 
 
@@ -206,15 +197,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
                 f"http://127.0.0.1:8000{COMPLETIONS}"
             )
         super().__init__(base_url=base_url, num_concurrent=num_concurrent, **kwargs)
-        self.server = VllmServer(
-            self.base_url.rstrip("/").removesuffix(COMPLETIONS),
-            self.model,
-            self.header,
-            n_concurrent=max(1, int(num_concurrent)),
-            max_retries=max(1, self.max_retries),
-            timeout=self.timeout,
-            verify=self.verify_certificate,
-        )
+        self.server = VllmServer(self, int(num_concurrent))
 
     @cached_property
     def reports_as_it_goes(self) -> bool:
