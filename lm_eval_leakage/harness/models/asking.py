@@ -40,7 +40,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
-from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
+from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
@@ -91,12 +91,9 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     return f"its text has {n_tokens} tokens; the model's window holds {window}, so raise max_length if possible"
 
 
-def n_tokens_of(lm: object | None, text: str) -> int:
+def n_tokens_of(lm: Any, text: str) -> int:
     """Number of tokens of `text`; estimated as one per three bytes if the model does not reveal its tokenizer."""
-    encode = getattr(lm, "tok_encode", None)
-    encoded = encode(text) if encode is not None else [text]
-    hidden = any(isinstance(token, str) for token in encoded)
-    return 1 + len(text.encode("utf-8", "replace")) // 3 if hidden else len(encoded)
+    return len(lm.tok_encode(text)) if has_tokenizer(lm) else 1 + len(text.encode("utf-8", "replace")) // 3
 
 
 def add_request_method(lm: Any) -> None:
