@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from lm_eval.evaluator_utils import get_sample_size
 
 from lm_eval_leakage.harness.models.question_requests import n_characters
@@ -28,8 +29,10 @@ from lm_eval_leakage.harness.seams.tasks import all_docs
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
+from lm_eval_leakage.questions.prompt_parser import texts_in
+from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, duration, markdown_of
-from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, TokenEstimate, together
+from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, Lengths, TokenEstimate, together
 
 ROWS_MEASURED = 60  # drawn at random; the rest is taken to be like them
 
@@ -68,6 +71,18 @@ def needs_of(task: Any) -> str:
     return method if method in ("generate_until", "loglikelihood_rolling") else "loglikelihood"
 
 
+def row_lengths(task: Any, row: int) -> tuple[int, int]:
+    """Characters of a question and of its options; of all texts in the row if it is not read as a question."""
+    doc = task.eval_docs[row]
+    if isinstance(task, LeakageTask):
+        try:
+            question = task.question(doc)
+        except UntestableQuestion:
+            return 0, 0
+        return len(question.stem), sum(map(len, question.options))
+    return sum(map(len, texts_in(doc))), 0
+
+
 def size_of_chosen(
     leaves: Mapping[str, Any],
     samples: Mapping[str, Sequence[int]],
@@ -91,12 +106,14 @@ def size_of(
     n_questions: int,
     tokenizer: Any = None,
     chat: Callable[..., str] | None = None,
+    mean_lengths: Sequence[float] | None = None,
 ) -> RunSize:
     """rows: the questions that are measured, as task and index, drawn at random from the `n_questions` that are asked
     tokenizer: a model, or a stand-in for one, whose tokenizer is used; None takes four bytes for a token
     chat: a model's chat template, if it is applied
+    mean_lengths: those of `row_lengths` over all questions, if they are known
     """
-    seen = set[int]()
+    lengths, seen = [], set[int]()
     method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
     for task, row in rows:
         method, asked = needs_of(task), _asked(task, row, chat)
@@ -107,10 +124,11 @@ def size_of(
         texts.append(tokens_of(tokenizer, method, requests))
         n_written += sum(map(n_generated, requests))
         n_long += sum(map(n_characters, requests))
+        lengths.append(row_lengths(task, row) if mean_lengths is not None else ())
     scale = n_questions / max(1, len(texts))
     return RunSize(
         method,
-        size_estimated(method, texts, n_questions),
+        size_estimated(method, texts, n_questions, None if mean_lengths is None else Lengths(lengths, mean_lengths)),
         round(scale * n_written),
         round(scale * n_long),
         Counter({reason: round(scale * n) for reason, n in reasons.items()}),
@@ -233,7 +251,8 @@ def _size(
     parts = []
     for task, rows in zip(tasks, asked, strict=True):
         some = drawn(rows, max(FEWEST_PER_TASK, math.ceil(share * len(rows))), 0)
-        parts.append(size_of([(task, row) for row in some], len(rows), stand_in, chat))
+        mean = np.mean([row_lengths(task, row) for row in rows], axis=0).tolist() if len(some) < len(rows) else None
+        parts.append(size_of([(task, row) for row in some], len(rows), stand_in, chat, mean))
     return size_together(parts)
 
 

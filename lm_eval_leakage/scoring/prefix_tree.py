@@ -211,6 +211,7 @@ def _asked_from(shared: IntArray, scored_from: IntArray) -> IntArray:
     return np.array(found, np.int32)
 
 
+Columns = npt.NDArray[np.float64]
 ENGINE_BLOCK = 16  # tokens: what vLLM's prefix cache holds as one, unless `block_size` is given
 
 
@@ -266,11 +267,26 @@ class TokenEstimate:
     n_questions: int
 
 
-def estimated(questions: Sequence[Sequence[IntArray]], n_questions: int) -> TokenEstimate:
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of questions in any unit, of each part of which they consist.
+
+    measured: of the measured questions, in their order, `(n_measured, n_parts)`; mean: over all questions
+    """
+
+    measured: Sequence[Sequence[float]]
+    mean: Sequence[float]
+
+
+def estimated(
+    questions: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
+) -> TokenEstimate:
     """Of all `n_questions`, from the tokenised texts about a random sample of them. A question without texts counts.
 
     What questions share with each other, such as few-shot examples, is counted once: in the sample, the sum over
     questions exceeds the count of all texts together by this share for each question but the first.
+
+    lengths: a regression on them removes the part of the error that comes from drawing long or short questions
     """
     whole = token_counts(text for question in questions for text in question)
     n = len(questions)
@@ -278,9 +294,20 @@ def estimated(questions: Sequence[Sequence[IntArray]], n_questions: int) -> Toke
         return TokenEstimate(whole, token_counts([]), n, n_questions)
     each = np.array([astuple(token_counts(question)) for question in questions], np.float64)
     shared = (each.sum(axis=0) - astuple(whole)) / max(1, n - 1)
-    totals = n_questions * (each.mean(axis=0) - shared) + shared
-    errors = n_questions * each.std(axis=0) / math.sqrt(max(1, n - 1)) * math.sqrt(1 - n / n_questions)
+    mean, deviation = _regressed(each, lengths or Lengths([[]] * n, []))
+    totals = n_questions * (mean - shared) + shared
+    errors = n_questions * deviation / math.sqrt(n) * math.sqrt(1 - n / n_questions)
     return TokenEstimate(_rounded(totals), _rounded(errors), n, n_questions)
+
+
+def _regressed(values: Columns, lengths: Lengths) -> tuple[Columns, Columns]:
+    """The value of each column at the mean length, and the standard deviation of the values around the plane."""
+    measured = np.array(lengths.measured, np.float64)
+    centre, mean = measured.mean(axis=0), values.mean(axis=0)
+    slopes, _, rank, _ = np.linalg.lstsq(measured - centre, values - mean, rcond=None)
+    residuals = values - mean - (measured - centre) @ slopes
+    freedom = max(1, len(values) - 1 - int(rank))
+    return mean + (np.array(lengths.mean) - centre) @ slopes, np.sqrt((residuals**2).sum(axis=0) / freedom)
 
 
 def without_sharing(estimate: TokenEstimate) -> TokenEstimate:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from lm_eval_leakage.scoring.prefix_tree import (
+    Lengths,
     Text,
     Texts,
     estimated,
@@ -165,6 +166,24 @@ def test_the_standard_error_is_that_of_repeated_samples() -> None:
     samples = [estimated([every[i] for i in rng.choice(100, 25, replace=False)], 100) for _ in range(60)]
     seen = np.std([one.counts.n_tree_tokens for one in samples])
     assert seen == pytest.approx(np.mean([one.errors.n_tree_tokens for one in samples]), rel=0.3)
+
+
+def test_known_lengths_of_all_questions_reduce_the_error_and_its_estimate() -> None:
+    rng = np.random.default_rng(3)
+    every = questions(300, rng, 10)
+    lengths = [[len(question[0]), len(question)] for question in every]
+    exact = estimated(every, 300).counts.n_tree_tokens
+    errors, told = [], []
+    for _ in range(20):
+        drawn = rng.choice(300, 20, replace=False)
+        known = Lengths([lengths[i] for i in drawn], np.mean(lengths, axis=0).tolist())
+        plain, found = (estimated([every[i] for i in drawn], 300, given) for given in (None, known))
+        errors.append((plain.counts.n_tree_tokens - exact, found.counts.n_tree_tokens - exact))
+        told.append(found.errors.n_tree_tokens)
+        assert found.counts.n_texts == 1800
+    of_plain, of_found = np.sqrt((np.array(errors) ** 2).mean(axis=0))
+    assert of_found < 0.2 * of_plain
+    assert of_found <= 2 * max(np.mean(told), exact * 0.001)
 
 
 def test_tasks_add_up_and_their_errors_in_quadrature() -> None:

@@ -29,6 +29,7 @@ from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.results.formatting import about, count, counted, duration
 from lm_eval_leakage.scoring.prefix_tree import (
     IntArray,
+    Lengths,
     TokenCounts,
     TokenEstimate,
     estimated,
@@ -125,9 +126,11 @@ def read_by(model: str, counts: TokenCounts) -> int:
     return int(getattr(counts, READ_BY.get(model, ALONE)))
 
 
-def size_estimated(method: str, texts: Sequence[Sequence[IntArray]], n_questions: int) -> TokenEstimate:
+def size_estimated(
+    method: str, texts: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
+) -> TokenEstimate:
     """As `estimated`, for requests of one of the model's methods."""
-    found = estimated(texts, n_questions)
+    found = estimated(texts, n_questions, lengths)
     return found if method == SCORED else without_sharing(found)
 
 
@@ -246,7 +249,8 @@ class TimeLeft:
 # A child of lm_eval's logger, so that the lines are shown where its own notes of progress are.
 logger = logging.getLogger("lm_eval.leakage")
 
-QUESTIONS_MEASURED = 60  # at most, drawn at random; their texts are tokenised
+QUESTIONS_WEIGHED = 600  # at most, drawn at random; only the length of their texts is measured
+QUESTIONS_MEASURED = 60  # of these, at most; their texts are tokenised
 SECONDS_OF_TOKENISING = 0.4  # after which no further question is tokenised
 
 
@@ -266,13 +270,23 @@ def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | Non
 
 
 def _estimated(lm: Any, method: str, requests: Collection[Any]) -> TokenEstimate:
-    by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
+    by_question = [
+        [one.args for one in own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))
+    ]
+    drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
+    lengths = np.array([_lengths(own) for own in drawn], np.float64)
     texts, begun = [], time.monotonic()
-    for own in random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_MEASURED)):
-        texts.append(tokens_of(lm, method, [one.args for one in own]))
+    for own in drawn[:QUESTIONS_MEASURED]:
+        texts.append(tokens_of(lm, method, own))
         if time.monotonic() - begun > SECONDS_OF_TOKENISING:
             break
-    return size_estimated(method, texts, len(by_question))
+    known = Lengths(lengths[: len(texts)].tolist(), lengths.mean(axis=0).tolist())
+    return size_estimated(method, texts, len(by_question), known)
+
+
+def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
+    """Characters of contexts and of continuations: shared prefixes are mostly of the former."""
+    return sum([n_characters(one[:1]) for one in own]), sum([n_characters(one[1:]) for one in own])
 
 
 def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate) -> str:
