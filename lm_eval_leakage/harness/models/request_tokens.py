@@ -191,8 +191,7 @@ def _pieces(text: str) -> IntArray:
 
 # ---------------------------------------------------------------------- the time that is left
 
-FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first batch, from which time is estimated
-FEWEST_SECONDS = 1.0  # of the first batch; less says too little
+FIRST_SECONDS = 10.0  # of the first batch, from which time is estimated
 WORTH_TELLING = 30.0  # seconds left; whoever waits for less needs no estimate
 CHANGED = 0.3  # of the time that was told; another estimate is told only if it differs by more
 LATER = 2  # times the seconds of an estimate, after which the next one is made
@@ -224,7 +223,7 @@ class TimeLeft:
         self._total, self._tell, self._clock = total, tell, clock
         self._done = 0.0
         self._begun: float | None = None
-        self._next, self._end = FEWEST_SECONDS, math.nan
+        self._next, self._end = FIRST_SECONDS, math.nan
 
     def done(self, amount: float) -> None:
         """Counts an answer. Takes less than a microsecond."""
@@ -236,7 +235,7 @@ class TimeLeft:
 
     def _judge(self, seconds: float) -> None:
         share = self._done / self._total if self._total else 1.0
-        if not share or (seconds < FIRST_SECONDS and share < FIRST_SHARE):
+        if not share:
             return
         pace = Pace(share, seconds, max(0.0, seconds / share - seconds))
         expected = self._end - seconds

@@ -38,14 +38,18 @@ def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) 
 
     special: whether special tokens are added; None for the tokenizer's default
     """
-    return dict(zip(strings, _rows(tokenizer, [*strings], special), strict=True))
+    if not strings:
+        return {}
+    asked = {} if special is None else {"add_special_tokens": special}
+    rows = tokenizer([*strings], return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
+    return {string: token_bytes(row) for string, row in zip(strings, rows, strict=True)}
 
 
 def encoded_by_lines(
     tokenizer: Any, cut: re.Pattern[str], strings: Sequence[str], special: bool | None
 ) -> dict[str, bytes]:
     """The same, but lines that may be cut off are encoded once."""
-    (bare,), (framed,) = (_rows(tokenizer, ["a"], added) for added in (False, special))
+    bare, framed = (encoded_whole(tokenizer, ["a"], added)["a"] for added in (False, special))
     if not framed.endswith(bare):  # special tokens at the end of a text
         return encoded_whole(tokenizer, strings, special)
     frame, rows = framed.removesuffix(bare), [parts_of(string, cut) for string in strings]
@@ -66,14 +70,6 @@ def token_bytes(ids: Sequence[int]) -> bytes:
 def tokens_in(joined: bytes) -> IntArray:
     """The ids that were turned into bytes, read-only."""
     return np.frombuffer(joined, np.int32)
-
-
-def _rows(tokenizer: Any, strings: list[str], special: bool | None) -> list[bytes]:
-    if not strings:
-        return []
-    asked = {} if special is None else {"add_special_tokens": special}
-    rows = tokenizer(strings, return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
-    return [token_bytes(row) for row in rows]
 
 
 AT_ONCE = 4096  # requests
