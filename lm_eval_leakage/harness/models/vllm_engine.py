@@ -12,7 +12,7 @@ entries; so lists are read from their end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +31,6 @@ from lm_eval_leakage.texts import in_one_sentence
 logger = logging.getLogger(__name__)
 USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
 COUNTER = "vllm:num_preemptions"
-PromptEntry = Mapping[int, Any]  # at one position: the prompt's token and the most likely one
 
 
 class VllmEngine:
@@ -59,10 +58,10 @@ class VllmEngine:
         that the cache holds everything before it."""
         asked = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
         outputs = self._generate([_prompt(text[:-1], salt) for text in texts], asked)
-        pairs = (
-            _score(output.outputs[0].logprobs[0], int(text[-1])) for text, output in zip(texts, outputs, strict=True)
-        )
-        return [(logprob, logprob >= most) for logprob, most in pairs]
+        entries = [output.outputs[0].logprobs[0] for output in outputs]
+        own = [entry[int(text[-1])].logprob for text, entry in zip(texts, entries, strict=True)]
+        most = [max(one.logprob for one in entry.values()) for entry in entries]
+        return [(logprob, logprob >= likeliest) for logprob, likeliest in zip(own, most, strict=True)]
 
     def n_preemptions(self) -> float | None:
         """How often this engine has interrupted a request so far; None if it does not count them."""
@@ -101,13 +100,6 @@ def returned(tokens: IntArray, output: Any) -> Returned:
     rows = np.array(entries.logprobs[last], np.float64).reshape(-1, 2)
     rows[np.array(entries.token_ids[last][::2]) != tokens[n - n_computed :]] = np.nan  # is of another token
     return Returned(n_cached, rows[:, 0], rows[:, 0] >= rows[:, 1])
-
-
-def _score(entry: PromptEntry | None, token: int) -> tuple[float, float]:
-    """Log-probabilities of a token and of the most likely one; NaN if the entry does not hold it."""
-    if entry is None or token not in entry:
-        return np.nan, np.nan
-    return entry[token].logprob, max(one.logprob for one in entry.values())
 
 
 class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
