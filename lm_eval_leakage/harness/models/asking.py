@@ -26,7 +26,6 @@ from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
     is_first,
-    most_of_all,
     of_every,
     warn_of_repeated_work,
 )
@@ -286,7 +285,7 @@ class BackendAnswers:
 
     def _ask(self, remaining: Sequence[bytes]) -> None:
         # A rank with no requests left still makes the call, since the model's processes may wait for each other.
-        n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
+        n_padding = max(of_every(len(remaining))) - len(remaining)
         if not remaining and not n_padding:
             return
         with answers_reported(self.model, self._reported):

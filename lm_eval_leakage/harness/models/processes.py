@@ -64,14 +64,6 @@ def is_first() -> bool:
     return process_number() == 0
 
 
-def most_of_all(lm: Any, value: int) -> int:
-    """The largest value of all ranks of a run, gathered by the model's own methods."""
-    if lm.world_size == 1:
-        return value
-    gathered = lm.all_gather(torch.tensor(value, device=lm.device))
-    return int(gathered.max())
-
-
 def asked_by_any(requests: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
     """What any process was asked, in the same order in all of them, and as often as by the one that was asked it most
     often; None if all were asked the same, in the same order. All must call it."""
