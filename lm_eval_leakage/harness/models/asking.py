@@ -26,6 +26,7 @@ from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
     is_first,
+    n_processes,
     of_every,
     warn_of_repeated_work,
 )
@@ -213,6 +214,7 @@ class BackendAnswers:
 
     def __init__(self, lm: Any, method: str, instances: Sequence[LeakageInstance], store: AnswerStore | None) -> None:
         self.method, self.store = method, store
+        self._is_alone = n_processes() == 1  # no other one computes, or has to stay in step
         self.model = lm.lm if isinstance(lm, CachingLM) else lm
         # the answer stores of a model's processes may differ, and then their requests would differ
         self.lm = self.model if are_replicas(lm) else lm
@@ -264,11 +266,6 @@ class BackendAnswers:
         if sum(not found.keys().isdisjoint(portion) for portion in portions) > INTERRUPTED:
             return missing, False
         return [*chain.from_iterable(portions)], True  # whose portions are the same: they are of one size
-
-    @property
-    def _is_alone(self) -> bool:
-        """Whether no other process computes, or has to stay in step."""
-        return bool(self.lm.world_size == 1) and not are_replicas(self.lm)
 
     def _requests(self, keys: Sequence[bytes]) -> list[LeakageInstance]:
         return [self._asked[key] for key in keys]
