@@ -286,21 +286,15 @@ class BackendAnswers:
         if not remaining and not n_padding:
             return
         with answers_reported(self.model, self._reported):
-            try:
-                for call in self._calls(remaining):
-                    self._ask_together(call, n_padding)
-                    self._flush()
-            finally:
-                self._flush()
+            for call in self._calls(remaining):
+                self._ask_together(call, n_padding)
+                if self.store is not None:
+                    self.store.flush()
 
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         # As the harness's cache, `hf` reports windows of rolling log-likelihoods, which nobody asked for.
         if method == self.method and (key := request_key(method, arguments)) in self._asked:
             self.receive(key, response)
-
-    def _flush(self) -> None:
-        if self.store is not None:
-            self.store.flush()
 
     def _calls(self, remaining: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
