@@ -75,7 +75,7 @@ class ScorerChoice:
 
     def suited(self, longest: Text) -> Scorer | None:
         """A scorer other than that of `hf` that is exact for texts up to `longest`; None if there is none."""
-        if self.scorer is not None and len(longest.tokens) - 1 > self._steady_window:
+        if self.scorer is not None and len(longest.tokens) - 1 > self.steady_window:
             if not self._said_unsteady:
                 logger.warning(
                     "hf-prefix-tree: this model's rotary embedding depends on the longest text of a batch, and some "
@@ -88,14 +88,11 @@ class ScorerChoice:
             self.settle([Text(longest.tokens, min(len(longest.tokens) - 1, PROBE_BUDGET))])
         return self.scorer
 
-    def probe_texts(self) -> list[Text]:
-        """Texts to check scorers with."""
-        return probe_texts(self.lm.tok_encode, min(self.lm.max_length, self._steady_window) + 1)
-
     def settle(self, texts: Sequence[Text]) -> None:
         """Chooses the first remaining scorer that agrees with the model itself on `texts`; `hf` if none does."""
         reasons = []
         self.scorer = None
+        tolerance = NOISE.get(self.lm.mixed_precision_dtype or self.lm.model.dtype, NOISE[torch.bfloat16])
         budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 2))
         while self._ways and self.scorer is None:
             trouble = None
@@ -104,9 +101,8 @@ class ScorerChoice:
                 with precision_of(self.lm):
                     own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
                     error = disagreement(scorer.answers(texts), own, texts)
-                if error > self._tolerance:
-                    allowed = f"more than the tolerance of {self._tolerance:.2g}"
-                    trouble = f"is off by {error:.2g} nats per token, {allowed}"
+                if error > tolerance:
+                    trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
             except Exception as problem:  # the model's own code may raise anything
                 trouble = f"does not suit it ({in_one_sentence(problem)})"
             found = trouble is None
@@ -124,12 +120,7 @@ class ScorerChoice:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
 
     @property
-    def _tolerance(self) -> float:
-        dtype = self.lm.mixed_precision_dtype or self.lm.model.dtype
-        return NOISE.get(dtype, NOISE[torch.bfloat16])
-
-    @property
-    def _steady_window(self) -> int:
+    def steady_window(self) -> int:
         """Length up to which the model's rotary embedding does not depend on the longest text of the batch."""
         config = self.lm.config.get_text_config() if hasattr(self.lm.config, "get_text_config") else self.lm.config
         rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
@@ -176,7 +167,7 @@ class PrefixTreeLM(RankedHF):
         if self.backend == "causal":
             if self.device.type == "cpu":
                 keep_freed_memory()
-            self.choice.settle(self.choice.probe_texts())
+            self.choice.settle(probe_texts(self.tok_encode, min(self.max_length, self.choice.steady_window) + 1))
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
 
