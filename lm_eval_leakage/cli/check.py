@@ -44,18 +44,8 @@ def check(args: argparse.Namespace) -> None:
         _verify(args.verify)
         return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
-    _refuse_servers_without_echo(plan)
     only_warnings()
     _carry_out(plan, args.tflops)
-
-
-def _refuse_servers_without_echo(plan: Plan) -> None:
-    """In few seconds, before what runs models is imported. A plan that may have begun has proven its servers, and
-    backends of its own are known only later."""
-    from lm_eval_leakage.harness.preflight import refuse_server_without_echo
-
-    for model in () if plan.dry_run or plan.output_path.exists() or plan.imports else plan.asked_models:
-        refuse_server_without_echo(model.model, model.model_args, plan.audits)
 
 
 KINDS = {"FOLDER": Path, "X": float}  # of values; a plan says what the others are

@@ -201,16 +201,10 @@ def _check_named(args: argparse.Namespace) -> None:
 
 def _check_run(args: argparse.Namespace) -> None:
     """With --config, what the file says is checked when lm_eval has read it."""
-    from lm_eval_leakage.harness.preflight import (
-        USUAL_MODEL,
-        audits_of,
-        check_before_index,
-        refuse_server_without_echo,
-    )
+    from lm_eval_leakage.harness.preflight import check_before_index
 
     if args.config is None:
         check_before_index(args)
-        refuse_server_without_echo(args.model or USUAL_MODEL, args.model_args or {}, audits_of(args))
     else:
         from lm_eval_leakage.jobs.plan import names_in_file
 

@@ -400,14 +400,6 @@ def look_at_server(options: Any) -> None:
         shown_logger.info("%s", found)
 
 
-def refuse_server_without_echo(model: str, model_args: Mapping[str, Any], audits: Iterable[str]) -> None:
-    """Raises ValueError, in few seconds, if a server returns no log-probabilities of a text, which the audits need."""
-    from lm_eval_leakage.harness.models.server_proof import refuse_without_echo
-
-    if kind := scored_by(model, audits):
-        refuse_without_echo(kind, model_args)
-
-
 def audits_of(options: Any) -> list[str]:
     """The suffixes of the audits among a run's tasks."""
     return [_parted(task)[1] for task in _tasks(options) if names_an_audit(task)]

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -96,12 +96,6 @@ class SharedScores:
         total = sum(self._logprobs[nodes].tolist())  # one after the other, so that the last bit is the engine's too
         return ScoredText(text, float(total), bool(self._greedy[nodes].all()))
 
-    def row(self, text: int) -> Returned:
-        """All that is known about a text's tokens, whichever text it was returned for; for texts that are sent later,
-        while the engine still holds this one."""
-        nodes = self._nodes[text][1:]
-        return Returned(0, self._logprobs[nodes], self._greedy[nodes])
-
     def _set(self, nodes: IntArray, logprobs: DoubleArray | float, greedy: BoolArray | bool) -> None:
         self._logprobs[nodes], self._greedy[nodes], self._is_known[nodes] = logprobs, greedy, True
 
@@ -127,7 +121,13 @@ SECONDS_AIMED_AT = 15.0  # length of later calls; a kill loses one, and another 
 
 
 class Engine(Protocol):
-    """What is asked of an engine. The texts of a call are sent in their order."""
+    """What is asked of an engine. The texts of a call are sent in their order.
+
+    no_counts, no_cache: why it cannot be used if it does not tell `n_preemptions`, or that it read from its cache
+    """
+
+    no_counts: ClassVar[str]
+    no_cache: ClassVar[str]
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
         """Log-probabilities of each text's tokens. Only blocks of requests with the same salt are taken from the
@@ -143,7 +143,7 @@ class Engine(Protocol):
 
 class EngineScorer:
     """Sends texts in lexicographic order, in portions that bound memory and what a kill can lose. All requests of a
-    run have one salt of their own, so that whatever the engine takes from its cache is in an answer of this run."""
+    portion have a salt of their own, so that whatever the engine takes from its cache is in an answer to them."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -151,40 +151,45 @@ class EngineScorer:
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         """Results of the texts, portion by portion, in the order in which they were sent."""
-        salt = secrets.token_hex(8)
         joined = Texts.of(texts)
         order = lexicographic(joined)
         until = np.cumsum(joined.lengths[order], dtype=np.int64)  # tokens up to each text of the order
-        size, begun, before = TOKENS_OF_FIRST_CALL, 0, list[tuple[Text, Returned]]()
+        size, begun = TOKENS_OF_FIRST_CALL, 0
         while begun < len(order):
             n_sent = int(until[begun - 1]) if begun else 0
             portion = order[begun : max(begun + 1, int(np.searchsorted(until, n_sent + size, side="right")))]
             started = time.monotonic()
-            scores = self._scored([texts[text] for text in portion], before, salt)
+            scores = self._scored([texts[text] for text in portion])
             faster = SECONDS_AIMED_AT / max(time.monotonic() - started, 0.1)
             size = min(TOKENS_OF_CALL, max(TOKENS_OF_FIRST_CALL, int(size * min(faster, 4))))
-            for number, text in enumerate(portion, start=len(before)):
+            for number, text in enumerate(portion):
                 yield scores.answer(number)._replace(text=text)
-            last = len(scores.texts) - 1
-            before = [(scores.texts[last], scores.row(last))]
             begun += len(portion)
 
-    def disagreement(self, texts: Sequence[Text]) -> float:
-        """How far the answers to `texts` are from those of plain requests, as by `scorers.disagreement`."""
-        found, own = [*self.answers(texts)], []
-        for text, returned in zip(texts, self.engine.scores([text.tokens for text in texts], None), strict=True):
-            alone = SharedScores([text])
-            alone.receive(0, returned)
-            own.append(alone.answer(0).loglikelihood)
-        return disagreement(found, own, texts)
+    def why_not_exact(self, texts: Sequence[Text], tolerance: float) -> str:
+        """Why the cache cannot be used, as a clause; empty if `texts`, of which some must share blocks, get the
+        log-likelihoods of plain requests up to `tolerance`, in nats as by `scorers.disagreement`."""
+        found, own = [], []
+        if self.engine.n_preemptions() is not None:
+            found = [*self.answers(texts)]
+            for text, returned in zip(texts, self.engine.scores([text.tokens for text in texts], None), strict=True):
+                alone = SharedScores([text])
+                alone.receive(0, returned)
+                own.append(alone.answer(0).loglikelihood)
+        if self.engine.n_preemptions() is None:
+            return self.engine.no_counts
+        if not self.n_cached:
+            return self.engine.no_cache
+        error = disagreement(found, own, texts)
+        if not error <= tolerance:
+            return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
+        logger.info("the prefix cache changes log-likelihoods by %.2g nats per token", error)
+        return ""
 
-    def _scored(self, texts: Sequence[Text], before: Sequence[tuple[Text, Returned]], salt: str) -> SharedScores:
-        """The scores of `before`, whose answers are known, and of `texts`."""
-        scores = SharedScores([*(text for text, _ in before), *texts])
-        for number, (_, known) in enumerate(before):
-            scores.receive(number, known)
-        asked = [number for number in scores.to_send() if number >= len(before)]
-        for number, one in zip(asked, self._returned([scores.texts[n].tokens for n in asked], salt), strict=True):
+    def _scored(self, texts: Sequence[Text]) -> SharedScores:
+        salt, scores = secrets.token_hex(8), SharedScores(texts)
+        asked = scores.to_send()
+        for number, one in zip(asked, self._returned([texts[n].tokens for n in asked], salt), strict=True):
             scores.receive(number, one)
         holes = scores.holes()
         self.n_holes += len(holes)

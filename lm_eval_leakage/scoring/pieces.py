@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, PrefixTree
 
@@ -50,12 +50,11 @@ def attend(
     if softcap is None and not with_sums:
         out = scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
         return out, query.new_empty(query.shape[:3], dtype=torch.float32)
-    same_size = pad(value, (0, query.shape[3] - value.shape[3])) if value.shape[3] < query.shape[3] else value
-    if softcap is None and query.device.type == "cpu" and same_size.shape[3] == query.shape[3]:
+    if softcap is None and query.device.type == "cpu" and value.shape[3] == query.shape[3]:
         out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, same_size, attn_mask=bias, scale=scaling
+            query, key, value, attn_mask=bias, scale=scaling
         )
-        return out[..., : value.shape[3]], sums
+        return out, sums
     if softcap is None and query.device.type == "cuda":
         whole = None if bias is None else bias.expand(*query.shape[:3], key.shape[2])
         out, sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
@@ -357,10 +356,6 @@ class Piece:
         self.block = layout.size
         self.trunks, self.blocks = blocks_of(self.depths, self.n_carried, layout)
         self._on_device: dict[tuple[int, torch.device], Tensor] = {}
-
-    @property
-    def tokens(self) -> IntArray:
-        return self.tree.node_tokens[self.first : self.stop]
 
     def on_device(self, indices: IntArray, device: torch.device) -> Tensor:
         """Indices of this piece, kept on the device of a layer (a model may be split over several)."""

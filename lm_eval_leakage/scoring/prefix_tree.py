@@ -118,13 +118,13 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     scored_from = lengths - joined.n_scored[order]
     shared = _shared(flat, lengths, begins)
     # If a text continues the one before it, that one's last token is not a node yet.
-    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if len(texts) else shared
+    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32)
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
-    texts_of, firsts, stops = _asked_for(shared, lengths, scored_from)
-    targets_until = np.cumsum(np.bincount(texts_of, stops - firsts, len(order)).astype(np.int32), dtype=np.int32)
+    firsts = np.maximum(shared, _asked_from(shared, scored_from))  # of several texts, the first has the target
+    targets_until = np.cumsum(lengths - firsts, dtype=np.int32)
 
     node_texts, node_depths = _ranges(np.arange(len(order)), fresh, lengths - 1)
-    target_texts, target_depths = _ranges(texts_of, firsts, stops)
+    target_texts, target_depths = _ranges(np.arange(len(order)), firsts, lengths)
     # A target's parent is a node of the same text, except for a target at the depth of the text's first node.
     parents = (nodes_until - (lengths - 1))[target_texts] + target_depths - 1
     is_first = target_depths <= fresh[target_texts]
@@ -201,26 +201,14 @@ def _parents_of_first(fresh: IntArray, lengths: IntArray, nodes_until: IntArray)
     return np.array(found, np.int32)
 
 
-def _asked_for(
-    shared: IntArray, lengths: IntArray, scored_from: IntArray
-) -> tuple[npt.NDArray[np.int64], IntArray, IntArray]:
-    """The tokens that are scored, each with the first text that has it, as ranges of depths: text, first depth and the
-    one after the last, in tree order. A text's token may be scored in a later text only that shares it."""
-    if np.all((scored_from[1:] >= scored_from[:-1]) | (scored_from[1:] >= shared[1:])):
-        # the usual case: what a text scores of the tokens that it shares, the one before scores too
-        firsts, new = np.maximum(shared, scored_from), lengths > shared
-        return np.flatnonzero(new), firsts[new], lengths[new]
-    found: list[tuple[int, int, int]] = []
-    asked: list[tuple[int, int]] = []  # ranges of depths, in order, in this text or in later ones that share them
-    rows = zip(shared[::-1].tolist(), lengths[::-1].tolist(), scored_from[::-1].tolist(), strict=True)
-    for text, (old, length, first) in zip(range(len(shared) - 1, -1, -1), rows, strict=True):
-        while asked and asked[-1][1] >= first:
-            first = min(first, asked.pop()[0])
-        asked.append((first, length))
-        found += [(text, max(old, begin), stop) for begin, stop in reversed(asked) if stop > old]
-        asked = [(begin, min(stop, old)) for begin, stop in asked if begin < old]
-    texts, firsts, stops = np.array(found[::-1], np.int64).reshape(-1, 3).T
-    return texts, firsts.astype(np.int32), stops.astype(np.int32)
+def _asked_from(shared: IntArray, scored_from: IntArray) -> IntArray:
+    """For each text, the depth from which it is scored, or a later text that shares it there. A few tokens that nobody
+    scores may follow, where a later text is scored from farther ahead."""
+    found = scored_from.tolist()
+    for text in range(len(found) - 1, 0, -1):
+        if found[text] < shared[text]:
+            found[text - 1] = min(found[text - 1], found[text])
+    return np.array(found, np.int32)
 
 
 Columns = npt.NDArray[np.float64]
@@ -251,8 +239,6 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
     keys = sorted(np.asarray(text).astype(">u4").tobytes() for text in texts)  # big-endian bytes sort like the tokens
     rows = [np.frombuffer(key, ">u4") for key in keys]
     lengths = np.array([len(row) for row in rows], np.int64)
-    if not lengths.all():
-        raise ValueError("a text has no token; an empty request is not sent to a model, so leave it out")
     shared = shared_with_previous(rows).astype(np.int64)
     before = np.concatenate([[0], lengths[:-1]])[: len(rows)]
     # the last token of a text is no input, so a text that continues another one adds that token as an input

@@ -14,7 +14,6 @@ import ctypes
 import inspect
 import logging
 import math
-import os
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -94,22 +93,17 @@ def bytes_per_token(model: Any) -> int:
     return 2 * int(model.dtype.itemsize) * (16 * hidden + 4 * inner + passed_on)
 
 
-# Numbers of mallopt's parameters, and values: no allocation is mapped by itself, nothing is returned, memory grows in
-# steps of 64 MiB. Each can also be set in the environment, whose settings are left alone.
-SETTINGS = {
-    "MALLOC_MMAP_MAX_": (-4, 0),
-    "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),
-    "MALLOC_TOP_PAD_": (-2, 2**26),
-}
+# Parameters of mallopt, and values: no allocation is mapped by itself, nothing is returned, memory grows in steps of
+# 64 MiB (M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD).
+SETTINGS = {-4: 0, -1: 2**31 - 1, -2: 2**26}
 
 
-def keep_freed_memory() -> bool:
-    """Whether the C library was told so; it is not if it is not glibc or the environment sets any of this itself."""
-    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in SETTINGS):
-        return False
-    library = ctypes.CDLL(None)
-    taken = [library.mallopt(number, value) for number, value in SETTINGS.values()]
-    return all(taken)
+def keep_freed_memory() -> None:
+    """Tells the C library so, if it is glibc."""
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        for parameter, value in SETTINGS.items():
+            library.mallopt(parameter, value)
 
 
 class ScoredText(NamedTuple):

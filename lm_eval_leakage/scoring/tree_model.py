@@ -102,7 +102,6 @@ def rows_at_once(model: Any, device: torch.device) -> int:
 
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-SEEN_AT_ONCE = 2**22  # values, of one byte
 HIDDEN_BIAS = -3e4  # in a bias: weight 0 even in float16, but not NaN for a query that sees nothing of its trunk
 
 
@@ -154,17 +153,10 @@ def _seen_of_blocks(blocks: Blocks, mask_function: MaskFunction, device: torch.d
 def _seen_of_trunk(trunk: Trunk, depths: IntArray, mask_function: MaskFunction, device: torch.device) -> _SeenOfTrunk:
     distinct, places = np.unique(depths[trunk.first : trunk.stop], return_inverse=True)
     queries, keys = index_tensor(distinct, device), torch.arange(len(trunk.keys), device=device)
-    step = max(1, SEEN_AT_ONCE // len(keys))  # queries: for all of them, a long trunk's mask may be large
-
-    def seen(begin: int, stop: int) -> Iterator[Tensor]:
-        for first in range(0, len(queries), step):
-            some = queries[None, first : first + step]
-            yield _allowed(mask_function, some, keys[None, begin:stop])[0].expand(some.shape[1], stop - begin)
-
-    begin, stop = _range_of(torch.stack([some.any(dim=0) for some in seen(0, len(keys))]).any(dim=0))
-    if all(bool(some.all()) for some in seen(begin, stop)):
-        return _SeenOfTrunk(begin, stop, None)
-    return _SeenOfTrunk(begin, stop, torch.cat(list(seen(begin, stop)))[index_tensor(places, device)])
+    seen = _allowed(mask_function, queries[None], keys[None])[0].expand(len(queries), len(keys))
+    begin, stop = _range_of(seen.any(dim=0))
+    seen = seen[:, begin:stop]
+    return _SeenOfTrunk(begin, stop, None if bool(seen.all()) else seen[index_tensor(places, device)])
 
 
 def _allowed(mask_function: MaskFunction, queries: Tensor, keys: Tensor) -> Tensor:
@@ -199,10 +191,6 @@ def tree_attention(
     returns: `(1, n_nodes, n_heads, head size of value)`
     """
     piece = mask.piece
-    if query.shape[0] != 1 or query.shape[2] != len(piece.depths) or key.shape[2] != len(piece.depths):
-        raise UnsuitedModelError(f"it attends with queries of shape {tuple(query.shape)}, not of one row of tokens")
-    if query.shape[1] % key.shape[1]:
-        raise UnsuitedModelError(f"{query.shape[1]} query heads do not share {key.shape[1]} key heads evenly")
     n_nodes, n_key_heads = query.shape[2], key.shape[1]
     asked = query[0].reshape(n_key_heads, -1, n_nodes, query.shape[3])  # heads that share keys side by side
     key, value = piece.extend(key, value)
@@ -311,7 +299,8 @@ class TreeModel:
 
     def _read(self, piece: Piece, device: torch.device) -> Any:
         """The backbone's output on the piece's nodes."""
-        tokens, depths = (index_tensor(row, device)[None] for row in (piece.tokens, piece.depths))
+        rows = piece.tree.node_tokens[piece.first : piece.stop], piece.depths
+        tokens, depths = (index_tensor(row, device)[None] for row in rows)
         with self._our_attention(piece):
             output = self.backbone(
                 input_ids=tokens,

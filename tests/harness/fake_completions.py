@@ -126,7 +126,6 @@ FAULTS: dict[str, Spoil] = {
     "indices as texts": in_choices(lambda found: [one.update(index=str(one["index"])) for one in found]),
     "another text's answer": of_other_text,
     "another model's answer": lambda response: response | {"model": "another"},
-    "text offsets that fall": in_logprobs(lambda told: told["text_offset"].reverse()),
     "an error in the place of choices": lambda response: {"error": "out of memory"},
     "status 500": lambda response: Status(500),
     "status 429": lambda response: Status(429),

@@ -38,12 +38,6 @@ PARAMETERS = {
 }
 
 
-def sampling_params(*without: str) -> type:
-    """The class of an older vLLM lacks some of the parameters."""
-    fields = [(name, Any, default) for name, default in PARAMETERS.items() if name not in without]
-    return make_dataclass("SamplingParams", fields)
-
-
 @dataclass(frozen=True)
 class Logprob:
     logprob: float
@@ -125,14 +119,13 @@ class LLM:
         tokens, salt = tuple(prompt["prompt_token_ids"]), prompt.get("cache_salt")
         assert 0 < len(tokens) < self.is_like.window, "the engine generates a token too"
         self.calls[-1].append((tokens, asked, salt, adapter))
-        skip = getattr(asked, "skip_reading_prefix_cache", None)
+        skip = asked.skip_reading_prefix_cache
         reads = self.is_like.caches and not (asked.prompt_logprobs is not None if skip is None else skip)
         n_cached = self.cache.read(tokens, (salt, adapter), reads)
         self.n_computed += len(tokens) - n_cached
         listed = None if asked.prompt_logprobs is None else self._listed(tokens, n_cached)
         if listed is not None:
-            flat = getattr(asked, "flat_logprobs", False)
-            listed = FlatLogprobs(listed) if flat else [None, *map(as_entry, listed)]
+            listed = FlatLogprobs(listed) if asked.flat_logprobs else [None, *map(as_entry, listed)]
         generated = [as_entry(candidates_at((*tokens, token))) for token in asked.allowed_token_ids or [0]]
         return SimpleNamespace(
             prompt_logprobs=listed,
@@ -157,7 +150,9 @@ def installed() -> Iterator[ModuleType]:
 
     vllm, real_version = ModuleType("vllm"), importlib.metadata.version
     vllm.__spec__ = ModuleSpec("vllm", None)
-    vllm.LLM, vllm.SamplingParams, vllm.TokensPrompt = LLM, sampling_params(), dict  # type: ignore[attr-defined]
+    fields = [(name, Any, default) for name, default in PARAMETERS.items()]
+    vllm.SamplingParams = make_dataclass("SamplingParams", fields)  # type: ignore[attr-defined]
+    vllm.LLM, vllm.TokensPrompt = LLM, dict  # type: ignore[attr-defined]
     lora, hf, tokenizers = (ModuleType(f"vllm.{name}") for name in ("lora.request", "renderers.hf", "tokenizers"))
     lora.LoRARequest = lambda *told: told  # type: ignore[attr-defined]
     hf.resolve_chat_template = lambda **told: "{{ messages[0].content }}"  # type: ignore[attr-defined]

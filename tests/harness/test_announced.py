@@ -120,19 +120,6 @@ def test_many_questions_are_estimated_from_some(n: int, caplog, monkeypatch) -> 
     assert int(found.replace(",", "")) == pytest.approx(exact, rel=0.02)
 
 
-def test_few_texts_are_read_again_however_many_there_are() -> None:
-    class Rendered(SimpleNamespace):
-        n_read = 0
-
-        @property
-        def args(self):
-            type(self).n_read += 1
-            return "question", "answer"
-
-    announced(None, "loglikelihood", [Rendered(task=TASKS[0], doc_id=i) for i in range(3000)])
-    assert 0 < Rendered.n_read <= module.QUESTIONS_WEIGHED
-
-
 @pytest.mark.model
 def test_lines_are_shown_where_those_of_lm_eval_are() -> None:
     code = (

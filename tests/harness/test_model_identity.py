@@ -27,17 +27,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour after the files were written, when what is known of them is remembered."""
-    from lm_eval_leakage.harness.models import model_identity
-
-    class InAnHour:
-        now = model_identity.time.time() + 3600.0
-
-        @classmethod
-        def time(cls) -> float:
-            return cls.now
-
-    monkeypatch.setattr(model_identity, "time", InAnHour)
+    """Whenever the files were written, what is known of them is remembered."""
+    monkeypatch.setattr("lm_eval_leakage.harness.models.model_identity.SETTLED", -1.0)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
@@ -106,17 +105,6 @@ def counted(lm: PrefixTreeLM) -> list[int]:
     usual = lm.choice.scorer.batches
     lm.choice.scorer.batches = lambda texts: n_scored.append(len(texts)) or usual(texts)
     return n_scored
-
-
-def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
-    from lm_eval.api.model import CachingLM
-
-    lm = lm_of(llama)
-    first = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked(MIXED[:7]))
-    n_scored = counted(lm)
-    again = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked())
-    assert again[:7] == first
-    assert n_scored == [len(MIXED) - 7]
 
 
 # ---------------------------------------------------------------------- unsuitable models and requests
@@ -225,26 +213,22 @@ def test_half_precision_is_scored_in_float32_log_softmax(llama, arguments) -> No
 # ---------------------------------------------------------------------- portions
 
 
-@given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 5), st.integers(1, 20))
-def test_portions_are_consecutive_and_as_large_as_allowed(sizes, most_requests, most_characters) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(portions, "MOST_REQUESTS", most_requests)
-        patch.setattr(portions, "MOST_CHARACTERS", most_characters)
-        found = in_portions(sizes)
-    assert [index for some in found for index in range(some.start, some.stop)] == [*range(len(sizes))]
-    for some, following in zip(found, [*found[1:], None][: len(found)], strict=True):
-        n_requests, total = some.stop - some.start, sum(sizes[some])
-        assert n_requests == 1 or (n_requests <= most_requests and total <= most_characters)
-        assert following is None or n_requests == most_requests or total + sizes[some.stop] > most_characters
+@pytest.mark.parametrize("n_requests", [0, 1, 4, 5, 11])
+def test_portions_are_consecutive_and_of_one_size(n_requests, monkeypatch) -> None:
+    monkeypatch.setattr(portions, "MOST_REQUESTS", 4)
+    found = [[*range(n_requests)][some] for some in in_portions(n_requests)]
+    assert [*chain.from_iterable(found)] == [*range(n_requests)]
+    assert {len(own) for own in found[:-1]} <= {4}
 
 
 def test_the_next_task_is_done_while_the_caller_works_on_one_and_no_more_than_that() -> None:
     done = [threading.Event() for _ in range(5)]
 
-    def task(number: int):
-        return lambda: (done[number].set(), number)[1]
+    def task(number: int) -> int:
+        done[number].set()
+        return number
 
-    for number in one_ahead(task(number) for number in range(5)):
+    for number in one_ahead(task, range(5)):
         if number < 4:
             assert done[number + 1].wait(10)
         assert not any(event.is_set() for event in done[number + 2 :])
@@ -253,8 +237,8 @@ def test_the_next_task_is_done_while_the_caller_works_on_one_and_no_more_than_th
 def test_an_error_in_the_thread_is_raised_where_its_result_is_due() -> None:
     seen = []
     with pytest.raises(ZeroDivisionError):
-        seen.extend(one_ahead([lambda: 1, lambda: 1 // 0, lambda: 3]))
-    assert [*one_ahead([])] == []
+        seen.extend(one_ahead(lambda n: 1 // n, [1, 0, 3]))
+    assert [*one_ahead(abs, [])] == []
 
 
 @pytest.mark.parametrize(("fit", "longest", "argument"), [((), 9, "max_length"), (AS_VLLM, 7, "max_model_len")])

@@ -20,7 +20,6 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.models import processes
 from lm_eval_leakage.harness.models.processes import (
     asked_by_any,
-    from_first,
     is_first,
     of_every,
     refuse_wrong_rank,
@@ -212,7 +211,7 @@ def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(q
 def agree(rank: int, world_size: int, folder: str) -> None:
     processes.PATIENCE = timedelta(seconds=2)
     meet(rank, world_size, folder)
-    told = [of_every(rank), from_first(f"of {rank}"), is_first()]
+    told = [of_every(rank), is_first()]
     try:
         refuse_wrong_rank(0, 2)  # like a backend that numbers the processes of each node from 0
     except ValueError as error:
@@ -235,8 +234,8 @@ def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
     union = [["c", 1], ["a", 1], ["a", 1], ["b", {}]]
-    assert first == [[0, 1], "of 0", True, None, union]
-    assert second[4:] == [None, union]
-    assert second[:3] == [[0, 1], "of 0", False]
-    assert second[3].startswith("this process is number 1 of 2, but the model says 0")
+    assert first == [[0, 1], True, None, union]
+    assert second[3:] == [None, union]
+    assert second[:2] == [[0, 1], False]
+    assert second[2].startswith("this process is number 1 of 2, but the model says 0")
     assert "run again with a lower max_tokens" in (tmp_path / "alone").read_text()

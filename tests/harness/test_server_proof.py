@@ -8,7 +8,7 @@ import pytest
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.chat_echo import ChatCompletionsEchoLM
-from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven, refuse_without_echo
+from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven
 from lm_eval_leakage.harness.preflight import scored_by
 from tests.harness.fake_completions import (
     MODEL,
@@ -24,7 +24,7 @@ from tests.harness.fake_completions import (
     serving,
     with_value,
 )
-from tests.harness.fake_hosted import logprobs, openai_chat, together_chat
+from tests.harness.fake_hosted import openai_chat, together_chat
 
 UNREACHABLE = {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}
 
@@ -140,14 +140,18 @@ def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     assert server.n_asked == 4
 
 
-def test_chat_completions_that_give_0_for_all_are_refused() -> None:
-    def post(sent):
-        response = together_chat(sent)
-        for one in response["prompt"]:
-            one["logprobs"]["token_logprobs"] = [None, *[0.0] * (len(logprobs(one["logprobs"]["tokens"])) - 1)]
-        return response
+def zeros_in_chat(sent):
+    response = together_chat(sent)
+    for one in response["prompt"]:
+        one["logprobs"]["token_logprobs"] = [None, *[0.0] * (len(one["logprobs"]["tokens"]) - 1)]
+    return response
 
-    with served_chat(post) as arguments, pytest.raises(Unproven, match="get 0 nats each"):
+
+@pytest.mark.parametrize(
+    ("post", "reason"), [(zeros_in_chat, "get 0 nats each"), (openai_chat, "no log-probabilities of the")]
+)
+def test_chat_completions_without_log_probabilities_of_the_text_are_refused(post, reason) -> None:
+    with served_chat(post) as arguments, pytest.raises(Unproven, match=reason):
         proven(ChatCompletionsEchoLM, arguments)
 
 
@@ -174,32 +178,5 @@ def test_only_servers_that_an_audit_asks_for_log_likelihoods_have_something_to_p
     assert scored_by(model, audits) is kind
 
 
-def refused_early(server: FakeServer) -> None:
-    """Without a tokenizer, which is none."""
-    with serving(server) as url:
-        refuse_without_echo(LocalCompletionsAPI, {"base_url": url, "model": MODEL, "tokenizer": "/nowhere"})
-
-
-def test_a_server_with_echo_is_not_refused_before_its_tokenizer_is_loaded() -> None:
-    server = FakeServer()
-    refused_early(server)
-    assert server.n_asked == 1
-
-
-@pytest.mark.parametrize("spoil", [LLAMA_CPP, generated_only, together_completions, lambda response: Status(400)])
-def test_a_server_without_echo_is_refused_before_its_tokenizer_is_loaded(spoil) -> None:
-    server = FakeServer(spoil)
-    with pytest.raises(Unproven, match="does not give the log-probabilities of a text"):
-        refused_early(server)
-    assert server.n_asked == 1
-
-
-def test_chat_completions_without_echo_are_refused_before_anything_else() -> None:
-    with served_chat(openai_chat) as arguments, pytest.raises(Unproven, match="no log-probabilities of the"):
-        refuse_without_echo(ChatCompletionsEchoLM, arguments)
-
-
 def test_what_cannot_be_told_is_left_to_the_run() -> None:
-    refused_early(FakeServer(lambda response: Status(503)))
-    refuse_without_echo(LocalCompletionsAPI, UNREACHABLE)
     assert proven(ByteCompletions, UNREACHABLE) == ""

@@ -8,7 +8,6 @@ from email.utils import format_datetime
 from itertools import permutations
 
 import pytest
-import requests
 from datasets import Dataset
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
@@ -201,11 +200,3 @@ def test_retry_after_is_a_number_of_seconds_or_a_date() -> None:
     assert [seconds_asked(text) for text in ("0", "12", "0.5", "-1", "nan", "inf", "")] == [0, 12, 0.5, *[None] * 4]
     assert seconds_asked("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     assert 3500 < seconds_asked(format_datetime(hour, usegmt=True)) <= 3600
-
-
-def test_an_error_without_a_response_is_raised() -> None:
-    def call():
-        raise requests.HTTPError("no response")
-
-    with pytest.raises(requests.HTTPError, match="no response"):
-        server_responses.patient(call)()

@@ -50,9 +50,8 @@ def test_every_token_is_scored_against_the_models_own_distribution(llama: str) -
         assert found.deviations == pytest.approx(np.sqrt((chances * logs**2).sum(axis=1) - mean**2), abs=1e-5)
 
 
-def test_neither_batches_nor_chunks_change_a_score(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_change_no_score(llama: str) -> None:
     alone = scored(loaded(llama))
-    monkeypatch.setattr(token_scores, "NUMBERS_AT_ONCE", 1000)
     for lm in (loaded(llama, batch_size=3), loaded(llama, PrefixTreeLM)):
         reported = []
         lm.cache_hook = SimpleNamespace(add_partial=lambda *told, to=reported: to.append(told))
@@ -65,7 +64,9 @@ def test_neither_batches_nor_chunks_change_a_score(llama: str, monkeypatch: pyte
 def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(llama: str, monkeypatch) -> None:
     lm = loaded(llama, batch_size=4)
     alone, sizes = scored(lm), []
-    monkeypatch.setattr(two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * two_parts.vocabulary_size(lm.model)})
+    monkeypatch.setattr(
+        two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * token_scores.TABLES * two_parts.vocabulary_size(lm.model)}
+    )
     hook = lm.model.get_output_embeddings().register_forward_hook(lambda _, given, out: sizes.append(out.shape))
     found = scored(lm)
     hook.remove()

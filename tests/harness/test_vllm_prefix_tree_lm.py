@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.scoring import engine as engine_scorer
-from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
+from tests.harness.fake_vllm import LLM, Behaviour, installed
 from tests.harness.test_prefix_tree_lm import asked, tokenizer_over_bytes
 
 STEM = "Question: Which of these is a river that flows into the sea?\n"
@@ -93,15 +93,6 @@ def test_answers_equal_those_of_vllm_to_the_last_bit(module, model, behaviour, c
         assert loaded.ours.model.n_computed < loaded.stock.model.n_computed / 2
 
 
-def test_lists_without_flat_log_probabilities_are_read_too(module, model, monkeypatch) -> None:
-    engine = module.VllmEngine.__module__
-    monkeypatch.setattr(f"{engine}.SamplingParams", sampling_params("flat_logprobs"))
-    for whole in (True, False):
-        loaded = Loaded(module, model, Behaviour(whole=whole))
-        assert loaded.ours.reports_as_it_goes
-        loaded.assert_equal(MIXED)
-
-
 def test_requests_are_sent_in_the_order_of_their_tokens_with_a_salt_of_their_own(module, model) -> None:
     loaded = Loaded(module, model, Behaviour())
     answers(loaded.ours, ORDERS[::-1])
@@ -125,7 +116,7 @@ def test_a_token_after_the_last_cached_block_is_asked_for_alone(module, model) -
     assert {asked.prompt_logprobs for _, asked, _, _ in holes} == {None}
 
 
-def test_portions_share_what_the_engine_keeps_and_report_as_they_go(module, model, monkeypatch) -> None:
+def test_portions_report_as_they_go(module, model, monkeypatch) -> None:
     monkeypatch.setattr(engine_scorer, "TOKENS_OF_FIRST_CALL", 200)
     monkeypatch.setattr(engine_scorer, "TOKENS_OF_CALL", 200)
     loaded = Loaded(module, model, Behaviour(block=4))
@@ -138,9 +129,6 @@ def test_portions_share_what_the_engine_keeps_and_report_as_they_go(module, mode
     loaded.assert_equal(MIXED)
     assert sorted(pair for _, pair in reported) == sorted(pair for pair in MIXED if pair[1])
     assert len({calls for calls, _ in reported}) > 5, "answers come with the portions"
-    loaded.ours.model.n_computed = 0
-    answers(loaded.ours, ORDERS)
-    assert loaded.ours.model.n_computed < sum(len(stem + options) for stem, options in ORDERS) / 2
 
 
 def test_texts_are_asked_again_plainly_if_requests_were_interrupted(module, model, monkeypatch, caplog) -> None:
@@ -202,13 +190,6 @@ def test_a_value_that_is_not_a_number_is_asked_for_again(module, model) -> None:
     loaded = Loaded(module, model, Behaviour(off_by=float("nan"), block=4))
     assert loaded.ours.reports_as_it_goes
     loaded.assert_equal(PARTING)
-
-
-def test_an_older_vllm_is_refused_in_a_sentence_that_names_the_version(module, model, monkeypatch) -> None:
-    older = sampling_params("flat_logprobs", "skip_reading_prefix_cache")
-    monkeypatch.setattr(f"{module.VllmEngine.__module__}.SamplingParams", older)
-    with pytest.raises(ImportError, match=r"vllm-prefix-tree needs vLLM 0\.11\.1 or later, .* use --model vllm"):
-        module.VLLMPrefixTreeLM(pretrained=model)
 
 
 def test_every_request_has_the_lora_adapter(module, model) -> None:

@@ -29,8 +29,6 @@ DEEPSEEK = [
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 ]
-LLAMA2 = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-MISTRAL = pre.Metaspace(prepend_scheme="first", split=False)
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -52,18 +50,14 @@ def _byte_level(
     return tokenizer
 
 
-def _sentencepiece(normalizer: Any, splitter: Any = None, with_line_breaks: bool = True) -> Tokenizer:
+def _llama2() -> Tokenizer:
     """BPE on characters with spaces replaced, unknown characters as bytes."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
-    if splitter is not None:
-        tokenizer.pre_tokenizer = splitter
-    corpus = CORPUS if with_line_breaks else [line for text in CORPUS for line in text.split("\n")]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.train_from_iterator(
-        corpus, trainers.BpeTrainer(vocab_size=700, special_tokens=["<unk>", *BYTES], show_progress=False)
+        CORPUS, trainers.BpeTrainer(vocab_size=700, special_tokens=["<unk>", *BYTES], show_progress=False)
     )
-    return tokenizer
+    return _bos(tokenizer)
 
 
 def _bos(tokenizer: Tokenizer) -> Tokenizer:
@@ -81,37 +75,17 @@ def _starcoder() -> Tokenizer:
     return tokenizer
 
 
-def _gemma() -> Tokenizer:
-    """Its vocabulary has entries across line breaks, unlike the real one."""
-    tokenizer = _sentencepiece(normalizers.Replace(" ", "▁"), pre.Split(" ", "merged_with_previous"))
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("\n", "\n\n", "\t", "<b>")])
-    return _bos(tokenizer)
-
-
-def _t5() -> Tokenizer:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC()])
-    tokenizer.pre_tokenizer = pre.Metaspace()
-    tokenizer.train_from_iterator(
-        CORPUS, trainers.UnigramTrainer(vocab_size=90, unk_token="<unk>", special_tokens=["<unk>", "</s>"])
-    )
-    return tokenizer
-
-
 # whether cuts between lines are known to be safe for them
 FAMILIES = {
     "GPT-2": (lambda: _byte_level(regex=True), True),
-    "GPT-2 with a prefix space": (lambda: _byte_level(regex=True, prefix_space=True), True),
     "Llama 3": (lambda: _bos(_byte_level(_split(LLAMA3), ignore_merges=True)), True),
     "Qwen": (lambda: _byte_level(_split(LLAMA3.replace("{1,3}", "")), normalizer=normalizers.NFC()), True),
     "GPT-4o": (lambda: _byte_level(_split(GPT4O)), True),
     "DeepSeek V3": (lambda: _bos(_byte_level(*map(_split, DEEPSEEK))), True),
     "StarCoder": (_starcoder, True),
-    "Llama 2": (lambda: _bos(_sentencepiece(LLAMA2, with_line_breaks=False)), True),
-    "Mistral": (lambda: _bos(_sentencepiece(None, MISTRAL, with_line_breaks=False)), True),
-    "Gemma": (_gemma, True),
-    "Metaspace": (lambda: _sentencepiece(None, pre.Metaspace(prepend_scheme="always", split=True)), True),
-    "T5": (_t5, False),
+    # a part would get a space of its own
+    "GPT-2 with a prefix space": (lambda: _byte_level(regex=True, prefix_space=True), False),
+    "Llama 2": (_llama2, False),
     # nothing splits it at line breaks, and its vocabulary has entries across them
     "bytes without a pattern": (_byte_level, False),
     # its words may begin with a line break

@@ -30,8 +30,9 @@ def test_the_nodes_are_the_distinct_prefixes_in_depth_first_order(some: list[Tex
     assert [len(prefix) - 1 for prefix in sorted(prefixes)] == tree.node_depths.tolist()
 
 
-@given(texts())
-def test_the_targets_are_the_distinct_scored_tokens_below_their_prefixes(some: list[Text]) -> None:
+@given(texts(), st.booleans())
+def test_the_targets_are_the_distinct_scored_tokens_below_their_prefixes(some: list[Text], last_only: bool) -> None:
+    some = [Text(text.tokens, 1) for text in some] if last_only else some
     tree = prefix_tree(some)
     asked = {
         tuple(text.tokens[: end + 1])
@@ -42,7 +43,8 @@ def test_the_targets_are_the_distinct_scored_tokens_below_their_prefixes(some: l
         (*prefix_at(tree, parent), int(token))
         for parent, token in zip(tree.target_parents, tree.target_tokens, strict=True)
     ]
-    assert sorted(found) == sorted(asked)
+    assert len(set(found)) == len(found)
+    assert set(found) == asked if last_only else set(found) >= asked
     assert [len(target) - 1 for target in found] == tree.target_depths.tolist()
 
 
@@ -74,12 +76,6 @@ def test_a_text_is_yielded_as_soon_as_its_tokens_are_read() -> None:
     assert [answer.text for answer in sums.answers(1)] == []
     assert [answer.text for answer in sums.answers(2)] == [0]
     assert [answer.text for answer in sums.answers(3)] == [1]
-
-
-def test_without_texts_the_tree_is_empty() -> None:
-    tree = prefix_tree([])
-    assert len(tree.node_tokens) == 0
-    assert list(PathSums(tree).answers(0)) == []
 
 
 def test_large_token_ids_sort_as_numbers() -> None:
@@ -137,10 +133,8 @@ def test_an_engine_reads_what_no_full_block_of_an_earlier_text_holds_and_every_l
     assert counts(texts, block).n_block_tokens == n_read
 
 
-def test_without_texts_nothing_is_read_and_an_empty_text_is_refused() -> None:
+def test_without_texts_nothing_is_read() -> None:
     assert counts([]).n_block_tokens == counts([]).n_tree_tokens == 0
-    with pytest.raises(ValueError, match="leave it out"):
-        counts([(1, 2), ()])
 
 
 def questions(n: int, rng: np.random.Generator, header: int) -> list[list[np.ndarray]]:

@@ -188,14 +188,6 @@ def test_no_division_into_trunks_costs_less_than_the_chosen_one(depths: np.ndarr
         assert depths[trunk.first : trunk.stop].min() >= trunk.length > 0
 
 
-@given(long_paths(), st.sampled_from(["cpu", "cuda"]))
-def test_sizes_of_blocks_that_are_not_tried_cost_no_less(depths: np.ndarray, device: str) -> None:
-    several = np.tile(depths, 6)
-    sizes = {min(size, len(several)) for size in pieces.BLOCK_SIZES}
-    tried = [layout_of(several, size, pieces.COSTS[device]).cost for size in sizes]
-    assert cheapest_layout(several, device).cost == min(tried)
-
-
 # ---------------------------------------------------------------------- memory
 
 

@@ -25,9 +25,9 @@ from tqdm import tqdm
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
-    from_first,
     is_first,
-    most_of_all,
+    n_processes,
+    of_every,
     warn_of_repeated_work,
 )
 from lm_eval_leakage.harness.models.question_requests import (
@@ -40,9 +40,8 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
-from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced
+from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
-from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import offer_request_type
@@ -92,12 +91,9 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     return f"its text has {n_tokens} tokens; the model's window holds {window}, so raise max_length if possible"
 
 
-def n_tokens_of(lm: object | None, text: str) -> int:
+def n_tokens_of(lm: Any, text: str) -> int:
     """Number of tokens of `text`; estimated as one per three bytes if the model does not reveal its tokenizer."""
-    encode = getattr(lm, "tok_encode", None)
-    encoded = encode(text) if encode is not None else [text]
-    hidden = any(isinstance(token, str) for token in encoded)
-    return 1 + len(text.encode("utf-8", "replace")) // 3 if hidden else len(encoded)
+    return len(lm.tok_encode(text)) if has_tokenizer(lm) else 1 + len(text.encode("utf-8", "replace")) // 3
 
 
 def add_request_method(lm: Any) -> None:
@@ -158,28 +154,22 @@ class Reporting(CacheHook):  # type: ignore[misc]
     """Tells every answer of a backend, through the hook by which lm_eval fills its response cache.
 
     before: the hook of the run's own cache
-    to_cache: whether that gets responses of a method, too
     """
 
-    def __init__(self, before: Any, report: Report, to_cache: Callable[[str], bool] = lambda method: True) -> None:
+    def __init__(self, before: Any, report: Report) -> None:
         super().__init__(None)
-        self._before, self._report, self._to_cache = before, report, to_cache
+        self._before, self._report = before, report
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        if self._to_cache(attr):
-            self._before.add_partial(attr, req, res)
+        self._before.add_partial(attr, req, res)
         self._report(attr, req, res)
 
 
 @contextmanager
-def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
-    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
-    known only when a call returns."""
-    before = getattr(model, "cache_hook", None)
-    if before is None or not hasattr(model, "set_cache_hook"):
-        yield
-        return
-    model.set_cache_hook(Reporting(before, report, to_cache))
+def answers_reported(model: Any, report: Report) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block."""
+    before = model.cache_hook
+    model.set_cache_hook(Reporting(before, report))
     try:
         yield
     finally:
@@ -224,6 +214,7 @@ class BackendAnswers:
 
     def __init__(self, lm: Any, method: str, instances: Sequence[LeakageInstance], store: AnswerStore | None) -> None:
         self.method, self.store = method, store
+        self._is_alone = n_processes() == 1  # no other one computes, or has to stay in step
         self.model = lm.lm if isinstance(lm, CachingLM) else lm
         # the answer stores of a model's processes may differ, and then their requests would differ
         self.lm = self.model if are_replicas(lm) else lm
@@ -259,7 +250,7 @@ class BackendAnswers:
         """The stored answers."""
         kept = (key for key, one in self._asked.items() if one.task.resume)
         found = {} if self.store is None else self.store.find(kept)
-        return from_first(found) if are_replicas(self.lm) else found
+        return of_every(found)[0] if are_replicas(self.lm) else found
 
     def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
         """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
@@ -274,13 +265,7 @@ class BackendAnswers:
         portions = [portion for portion in portions if not found.keys() >= set(portion)]
         if sum(not found.keys().isdisjoint(portion) for portion in portions) > INTERRUPTED:
             return missing, False
-        whole = [*chain.from_iterable(portions)]
-        return whole, [whole[some] for some in together(self._requests(whole))] == portions
-
-    @property
-    def _is_alone(self) -> bool:
-        """Whether no other process computes, or has to stay in step."""
-        return bool(self.lm.world_size == 1) and not are_replicas(self.lm)
+        return [*chain.from_iterable(portions)], True  # whose portions are the same: they are of one size
 
     def _requests(self, keys: Sequence[bytes]) -> list[LeakageInstance]:
         return [self._asked[key] for key in keys]
@@ -297,27 +282,19 @@ class BackendAnswers:
 
     def _ask(self, remaining: Sequence[bytes]) -> None:
         # A rank with no requests left still makes the call, since the model's processes may wait for each other.
-        n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
+        n_padding = max(of_every(len(remaining))) - len(remaining)
         if not remaining and not n_padding:
             return
-        # token scores are a method of ours, whose answers the harness's cache would store but never look up
-        to_cache = TOKEN_SCORES.__ne__
-        with answers_reported(self.model, self._reported, to_cache):
-            try:
-                for call in self._calls(remaining):
-                    self._ask_together(call, n_padding)
-                    self._flush()
-            finally:
-                self._flush()
+        with answers_reported(self.model, self._reported):
+            for call in self._calls(remaining):
+                self._ask_together(call, n_padding)
+                if self.store is not None:
+                    self.store.flush()
 
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         # As the harness's cache, `hf` reports windows of rolling log-likelihoods, which nobody asked for.
         if method == self.method and (key := request_key(method, arguments)) in self._asked:
             self.receive(key, response)
-
-    def _flush(self) -> None:
-        if self.store is not None:
-            self.store.flush()
 
     def _calls(self, remaining: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
@@ -381,8 +358,6 @@ class BackendAnswers:
         """Sends the requests, of which the first have these keys, in one call. Returns why the answers cannot be
         matched with them, or an empty text."""
         responses = getattr(self.lm, self.method)(requests)
-        if not isinstance(responses, (list, tuple)):
-            return f"the backend gave {brief(responses)} instead of a list of {len(requests)} answers"
         if len(responses) != len(requests):
             return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding

@@ -7,7 +7,6 @@ Not seen: what a server answers with, and edits of the hub's own cache.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -26,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
-SAFETENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
+SAFETENSORS = "*.safetensors"
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
 
 
@@ -44,12 +43,8 @@ def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
     folder or in the cache of the hub, or has none."""
     name = str(arguments.get("pretrained") or arguments.get("model") or "")
     folder = Path(name) if Path(name).is_dir() else folder_in_cache(name, arguments.get("revision"))
-    files = sorted(folder.glob(SAFETENSORS)) if folder is not None else []
     try:
-        indexed = json.loads((folder / INDEX).read_bytes()) if folder and (folder / INDEX).is_file() else {}
-        if not files or not set(indexed.get("weight_map", {}).values()) <= {file.name for file in files}:
-            return None
-        return sum(map(_in_file, files))
+        return sum(map(_in_file, folder.glob(SAFETENSORS))) or None if folder is not None else None
     except (OSError, ValueError, SafetensorError):
         return None
 

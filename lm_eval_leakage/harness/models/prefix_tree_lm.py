@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.processes import RankedHF, of_every, together
-from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.token_scores import precision_of
-from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, Portion, in_portions, one_ahead
-from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, in_portions, one_ahead
+from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     Scorer,
     SharedPrefixScorer,
@@ -77,7 +75,7 @@ class ScorerChoice:
 
     def suited(self, longest: Text) -> Scorer | None:
         """A scorer other than that of `hf` that is exact for texts up to `longest`; None if there is none."""
-        if self.scorer is not None and len(longest.tokens) - 1 > self._steady_window:
+        if self.scorer is not None and len(longest.tokens) - 1 > self.steady_window:
             if not self._said_unsteady:
                 logger.warning(
                     "hf-prefix-tree: this model's rotary embedding depends on the longest text of a batch, and some "
@@ -90,14 +88,11 @@ class ScorerChoice:
             self.settle([Text(longest.tokens, min(len(longest.tokens) - 1, PROBE_BUDGET))])
         return self.scorer
 
-    def probe_texts(self) -> list[Text]:
-        """Texts to check scorers with."""
-        return probe_texts(self.lm.tok_encode, min(self.lm.max_length, self._steady_window) + 1)
-
     def settle(self, texts: Sequence[Text]) -> None:
         """Chooses the first remaining scorer that agrees with the model itself on `texts`; `hf` if none does."""
         reasons = []
         self.scorer = None
+        tolerance = NOISE.get(self.lm.mixed_precision_dtype or self.lm.model.dtype, NOISE[torch.bfloat16])
         budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 2))
         while self._ways and self.scorer is None:
             trouble = None
@@ -106,9 +101,8 @@ class ScorerChoice:
                 with precision_of(self.lm):
                     own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
                     error = disagreement(scorer.answers(texts), own, texts)
-                if error > self._tolerance:
-                    allowed = f"more than the tolerance of {self._tolerance:.2g}"
-                    trouble = f"is off by {error:.2g} nats per token, {allowed}"
+                if error > tolerance:
+                    trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
             except Exception as problem:  # the model's own code may raise anything
                 trouble = f"does not suit it ({in_one_sentence(problem)})"
             found = trouble is None
@@ -126,12 +120,7 @@ class ScorerChoice:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
 
     @property
-    def _tolerance(self) -> float:
-        dtype = self.lm.mixed_precision_dtype or self.lm.model.dtype
-        return NOISE.get(dtype, NOISE[torch.bfloat16])
-
-    @property
-    def _steady_window(self) -> int:
+    def steady_window(self) -> int:
         """Length up to which the model's rotary embedding does not depend on the longest text of the batch."""
         config = self.lm.config.get_text_config() if hasattr(self.lm.config, "get_text_config") else self.lm.config
         rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
@@ -178,13 +167,13 @@ class PrefixTreeLM(RankedHF):
         if self.backend == "causal":
             if self.device.type == "cpu":
                 keep_freed_memory()
-            self.choice.settle(self.choice.probe_texts())
+            self.choice.settle(probe_texts(self.tok_encode, min(self.max_length, self.choice.steady_window) + 1))
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
 
     def computed_together(self, requests: Sequence[Instance]) -> list[slice]:
         """Requests whose values depend on each other by rounding, if this process has the model for itself."""
-        return in_portions(n_characters(request.args) for request in requests)
+        return in_portions(len(requests))
 
     # ------------------------------------------------------------------ scoring
 
@@ -192,37 +181,33 @@ class PrefixTreeLM(RankedHF):
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool] | None] = [None] * len(requests)
         if self.choice.scorer is not None and not self.enable_thinking:
-            self._score(answers, self._portions(requests), disable_tqdm)
+            self._score(answers, requests, disable_tqdm)
         left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
         found = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
         return [next(found) if answer is None else answer for answer in answers]
 
-    def _portions(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
-        """What to do for each portion of the requests."""
-        fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
-
-        def task(some: slice) -> Portion:
-            own = [request.args for request in requests[some]]
-            texts = fitted.texts(own, encoder.batch(own))
-            if some.stop == len(requests):
-                fitted.warn_if_cut()
-            return Portion(some.start, own, texts)
-
-        return [partial(task, some) for some in self.computed_together(requests)]
-
     def _score(
-        self, answers: list[tuple[float, bool] | None], tasks: Sequence[Callable[[], Portion]], disable_tqdm: bool
+        self, answers: list[tuple[float, bool] | None], requests: Sequence[Instance], disable_tqdm: bool
     ) -> None:
         """Fills in the answers of all requests that a scorer other than that of `hf` is exact for."""
+        portions = self.computed_together(requests)
+        fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
+
+        def texts_of(some: slice) -> Texts:
+            pairs = [request.args for request in requests[some]]
+            return fitted.texts(pairs, encoder.batch(pairs))
+
         quiet = disable_tqdm or self.rank != 0
         with tqdm(total=len(answers), disable=quiet, desc="Running loglikelihood requests") as bar:
-            for portion in one_ahead(tasks):
-                scorer = self.choice.suited(portion.longest)
+            for some, texts in zip(portions, one_ahead(texts_of, portions), strict=True):
+                scorer = self.choice.suited(texts[int(texts.lengths.argmax())])
                 if scorer is None:
                     continue
                 with precision_of(self):
-                    for batch in scorer.batches(portion.texts):
+                    for batch in scorer.batches(texts):
                         for place, loglikelihood, greedy in batch:
-                            answers[portion.first + place] = answer = loglikelihood, greedy
-                            self.cache_hook.add_partial("loglikelihood", portion.pairs[place], answer)
+                            number = some.start + place
+                            answers[number] = answer = loglikelihood, greedy
+                            self.cache_hook.add_partial("loglikelihood", requests[number].args, answer)
                         bar.update(len(batch))
+        fitted.warn_if_cut()

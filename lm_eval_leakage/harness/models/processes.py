@@ -64,23 +64,6 @@ def is_first() -> bool:
     return process_number() == 0
 
 
-def from_first(value: T) -> T:
-    """The first process's value, on every process."""
-    if n_processes() == 1:
-        return value
-    told: list[Any] = [value]
-    distributed.broadcast_object_list(told, src=0, group=_side_group())
-    return told[0]  # type: ignore[no-any-return]
-
-
-def most_of_all(lm: Any, value: int) -> int:
-    """The largest value of all ranks of a run, gathered by the model's own methods."""
-    if lm.world_size == 1:
-        return value
-    gathered = lm.all_gather(torch.tensor(value, device=lm.device))
-    return int(gathered.max())
-
-
 def asked_by_any(requests: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
     """What any process was asked, in the same order in all of them, and as often as by the one that was asked it most
     often; None if all were asked the same, in the same order. All must call it."""
@@ -113,7 +96,7 @@ def of_every(value: T, in_step: bool = False) -> list[T]:
         return [value]
     every: list[T] = [value] * n_processes()
     try:
-        distributed.all_gather_object(every, value, group=_side_group(in_step))
+        distributed.all_gather_object(every, value, group=_side_groups(distributed.group.WORLD)[in_step])
     except RuntimeError as error:
         if not in_step:
             raise
@@ -125,13 +108,10 @@ def of_every(value: T, in_step: bool = False) -> list[T]:
     return every
 
 
-def _side_group(in_step: bool = False) -> Any:
-    """A process group on the CPU, so that our messages do not interfere with those of the model's layers."""
-    return _side_groups(distributed.group.WORLD)[in_step]
-
-
 @cache
 def _side_groups(_: Any) -> tuple[Any, Any]:
+    """Process groups on the CPU, so that our messages do not interfere with those of the model's layers; the second
+    one loses patience."""
     return distributed.new_group(backend="gloo"), distributed.new_group(backend="gloo", timeout=PATIENCE)
 
 

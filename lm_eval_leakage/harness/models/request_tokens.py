@@ -191,8 +191,7 @@ def _pieces(text: str) -> IntArray:
 
 # ---------------------------------------------------------------------- the time that is left
 
-FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first batch, from which time is estimated
-FEWEST_SECONDS = 1.0  # of the first batch; less says too little
+FIRST_SECONDS = 10.0  # of the first batch, from which time is estimated
 WORTH_TELLING = 30.0  # seconds left; whoever waits for less needs no estimate
 CHANGED = 0.3  # of the time that was told; another estimate is told only if it differs by more
 LATER = 2  # times the seconds of an estimate, after which the next one is made
@@ -224,7 +223,7 @@ class TimeLeft:
         self._total, self._tell, self._clock = total, tell, clock
         self._done = 0.0
         self._begun: float | None = None
-        self._next, self._end = FEWEST_SECONDS, math.nan
+        self._next, self._end = FIRST_SECONDS, math.nan
 
     def done(self, amount: float) -> None:
         """Counts an answer. Takes less than a microsecond."""
@@ -236,7 +235,7 @@ class TimeLeft:
 
     def _judge(self, seconds: float) -> None:
         share = self._done / self._total if self._total else 1.0
-        if not share or (seconds < FIRST_SECONDS and share < FIRST_SHARE):
+        if not share:
             return
         pace = Pace(share, seconds, max(0.0, seconds / share - seconds))
         expected = self._end - seconds
@@ -260,29 +259,28 @@ def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | Non
     if not requests or getattr(lm, "rank", None) or not is_first() or not logger.isEnabledFor(logging.INFO):
         return None
     try:
-        size, n_long, n_written = _estimated(lm, method, requests)
+        size = _estimated(lm, method, requests)
     except Exception as problem:  # a tokenizer may raise anything, and the run itself will say so
         logger.debug("the requests cannot be counted: %r", problem)
         return None
-    logger.info("%s", _in_words(lm, requests, size, n_written))
+    logger.info("%s", _in_words(lm, requests, size))
     n_read = read_by(backend_name(lm), size.counts)
-    return TimeLeft(n_long, lambda pace: _tell(pace, n_read))
+    return TimeLeft(sum(n_characters(one.args) for one in requests), lambda pace: _tell(pace, n_read))
 
 
-def _estimated(lm: Any, method: str, requests: Collection[Any]) -> tuple[TokenEstimate, float, float]:
-    """Tokens, characters and the most tokens that are generated, of all requests."""
-    by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
+def _estimated(lm: Any, method: str, requests: Collection[Any]) -> TokenEstimate:
+    by_question = [
+        [one.args for one in own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))
+    ]
     drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
-    asked = [[one.args for one in own] for own in drawn]
-    lengths = np.array([_lengths(own) for own in asked], np.float64)
+    lengths = np.array([_lengths(own) for own in drawn], np.float64)
     texts, begun = [], time.monotonic()
-    for own in asked[:QUESTIONS_MEASURED]:
+    for own in drawn[:QUESTIONS_MEASURED]:
         texts.append(tokens_of(lm, method, own))
         if time.monotonic() - begun > SECONDS_OF_TOKENISING:
             break
-    scale, mean = len(by_question) / len(asked), lengths.mean(axis=0).tolist()
-    size = size_estimated(method, texts, len(by_question), Lengths(lengths[: len(texts)].tolist(), mean))
-    return size, scale * float(lengths.sum()), scale * sum(n_generated(one) for own in asked for one in own)
+    known = Lengths(lengths[: len(texts)].tolist(), lengths.mean(axis=0).tolist())
+    return size_estimated(method, texts, len(by_question), known)
 
 
 def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
@@ -290,7 +288,7 @@ def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
     return sum([n_characters(one[:1]) for one in own]), sum([n_characters(one[1:]) for one in own])
 
 
-def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate, n_written: float) -> str:
+def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate) -> str:
     first, *others = dict.fromkeys(one.task.config.task for one in requests)
     counts, name = size.counts, backend_name(lm)
     alone, read = counts.n_row_tokens, read_by(name, counts)
@@ -300,8 +298,8 @@ def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate, n_written
         told += f", {about(counts.n_tree_tokens)} with shared prefixes read once"
     if read < alone:
         told += f"; {name} reads {about(read)}"
-    if n_written:
-        told += f", and at most {about(round(n_written))} to generate"
+    if n_written := sum(n_generated(one.args) for one in requests):
+        told += f", and at most {about(n_written)} to generate"
     if size.n_measured < size.n_questions:
         told += f"; estimated from {size.n_measured} of {count(size.n_questions)} questions"
     return told if has_tokenizer(lm) else f"{told}; four bytes taken for a token"

@@ -44,28 +44,6 @@ class Unproven(Refusal):
     """What a server lacks, as a sentence."""
 
 
-def refuse_without_echo(kind: Any, model_args: Mapping[str, Any]) -> None:
-    """Raises Unproven if a server returns no log-probabilities of the known text at all. For this its tokenizer is not
-    loaded, which would take seconds: the text is sent as it is.
-
-    kind: the class of the model behind it
-    """
-    if not reads_as_completions(kind):  # chat completions need no tokenizer, and are proven as a whole
-        proven(kind, model_args)
-        return
-    if (lm := _built(kind, {**model_args, "tokenizer_backend": "None", "tokenized_requests": False})) is None:
-        return
-    try:
-        response = posted(lm, lm._create_payload(KNOWN_TEXT, generate=False))
-        fault = ServerResponses(lm).fault_of_all(response, 1) or _fault_of_echo(response["choices"][0])
-    except FaultyResponse as refused:
-        fault = str(refused)
-    except requests.RequestException:  # the run will say so
-        return
-    if fault:
-        raise refusal(lm, fault)
-
-
 def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
     """What was found, as a sentence; empty where the model asks no server in a way that can be tried, and where the
     run itself will tell what is wrong, since the model cannot be built or the server not be reached. Raises Unproven,
@@ -90,13 +68,6 @@ def _built(kind: Any, model_args: Mapping[str, Any]) -> Any:
     except Exception as error:  # a tokenizer's code may raise anything, and the run itself will say so
         logger.debug("%s cannot be built: %r", kind, error)
         return None
-
-
-def _fault_of_echo(choice: Mapping[str, Any]) -> str:
-    told = choice.get("logprobs")
-    values = told.get("token_logprobs") if isinstance(told, Mapping) else None
-    n_values, n_words = len(values) if isinstance(values, list) else 0, len(KNOWN_TEXT.split())
-    return "" if n_values > n_words else f"to a text of {n_words} words the server gave {n_values} log-probabilities"
 
 
 def _judged(lm: Any, first: Sequence[float], second: Sequence[float]) -> str:
@@ -145,8 +116,8 @@ def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
     try:
         response = _sent(lm, payload)
     except requests.HTTPError as error:
-        refused = error.response
-        if refused is None or refused.status_code >= 500 or refused.status_code in LATER:
+        refused: Any = error.response
+        if refused.status_code >= 500 or refused.status_code in LATER:
             raise
         told = f"status {refused.status_code} ({brief(refused.text)})"
         raise FaultyResponse(f"it refuses the request with {told}") from None

@@ -47,9 +47,6 @@ class NoAnswer(float):
         one.reason = reason
         return one
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return NoAnswer, (self.reason,)
-
 
 def fault_of(value: Any, answered: str = "the backend answered a request") -> str:
     """What is wrong with the log-likelihood that was `answered`, as a sentence; empty if nothing."""
@@ -183,9 +180,9 @@ class ServerResponses:
         told = choice.get("logprobs")
         if not isinstance(told, Mapping):
             return f"the server gave {brief(told)} instead of log-probabilities"
-        for name in ("token_logprobs", "top_logprobs", "tokens", "text_offset"):
+        for name in ("token_logprobs", "top_logprobs", "tokens"):
             column = told.get(name)
-            if column is None and name in ("tokens", "text_offset"):
+            if column is None and name == "tokens":
                 continue
             if not isinstance(column, list) or len(column) != len(text) + 1:
                 n_given = f"{len(column)} entries" if isinstance(column, list) else brief(column)
@@ -194,9 +191,6 @@ class ServerResponses:
             values = [own, *top.values()] if isinstance(top, Mapping) and top else [own, None]
             if fault := fault_among(values, TOKEN_ANSWERED):
                 return fault
-        offsets = told.get("text_offset") or []
-        if any(not isinstance(one, int) for one in offsets) or offsets != sorted(offsets):
-            return f"the server gave text offsets that do not rise ({brief(offsets)})"
         if self._echoes and choice.get("text") and not self._is_echo(choice, text):
             return f"the server answered about another text ({brief(str(choice['text'])[-LATE:])})"
         return ""
@@ -279,8 +273,8 @@ def patient(call: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return call(*args, **kwargs)
             except requests.HTTPError as error:
-                response = error.response
-                seconds = None if response is None else patience.seconds(response.status_code, response.headers)
+                response: Any = error.response  # never None after raise_for_status
+                seconds = patience.seconds(response.status_code, response.headers)
                 if seconds is None:
                     raise
             sleep(seconds)

@@ -6,7 +6,8 @@ A backend supports them with a method `token_scores(requests)`, which takes requ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from lm_eval.api.instance import Instance
@@ -20,9 +21,7 @@ from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.tree_model import TwoParts, rows_at_once
 
 METHOD = "token_scores"
-# Values of the table of distributions that are in float32 at once. A CPU's allocator reuses memory of this size;
-# larger blocks are requested from the system each time.
-NUMBERS_AT_ONCE = 1 << 22
+TABLES = 8  # of the size of the logits, in float32, that are in memory at once
 
 
 def offer_token_scores(lm: object) -> bool:
@@ -73,33 +72,26 @@ def precision_of(lm: HFLM) -> torch.autocast:
 def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of logits with their targets, token by token: as many at once as memory is bounded for, if the model's head
     can be separated from its layers. The full table may be larger than the model."""
+    head: Callable[[Tensor], Tensor]
     try:
         model = TwoParts(lm.model)
         output = model.layers_of(lambda: logits_of(lm, tokens))
+        rows, head = output.last_hidden_state.flatten(0, 1), partial(model.logits, output)
     except UnsuitedModelError:
-        logits = logits_of(lm, tokens)
-        yield logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
-        return
-    hidden = output.last_hidden_state.flatten(0, 1)
-    step = rows_at_once(model.model, hidden.device)
-    for first in range(0, len(hidden), step):
+        rows, head = logits_of(lm, tokens).flatten(0, 1), Tensor.float
+    step = max(1, rows_at_once(lm.model, rows.device) // TABLES)
+    for first in range(0, len(rows), step):
         with precision_of(lm):
-            logits = model.logits(output, hidden[first : first + step])
+            logits = head(rows[first : first + step])
         yield logits, targets.reshape(-1)[first : first + step]
 
 
 def _distribution_columns(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p; float32,
-    `(3, n)`. Computed in chunks, since several tables in float32 are needed."""
-    vocabulary = logits.shape[1]
-    step = max(1, NUMBERS_AT_ONCE // vocabulary)
-    parts = []
-    for start in range(0, len(logits), step):
-        logs = torch.log_softmax(logits[start : start + step].float(), dim=-1)
-        chances = logs.exp()
-        finite = torch.where(chances > 0, logs, 0.0)  # a token with probability 0 adds 0 instead of 0 * -inf
-        mean = (chances * finite).sum(-1)
-        variance = (chances * (finite - mean[:, None]) ** 2).sum(-1)
-        own = logs.gather(-1, targets[start : start + step, None])[:, 0]
-        parts.append(torch.stack([own, mean, variance.sqrt()]))
-    return torch.cat(parts, dim=1)
+    `(3, n)`."""
+    logs = torch.log_softmax(logits.float(), dim=-1)
+    chances = logs.exp()
+    finite = torch.where(chances > 0, logs, 0.0)  # a token with probability 0 adds 0 instead of 0 * -inf
+    mean = (chances * finite).sum(-1)
+    variance = (chances * (finite - mean[:, None]) ** 2).sum(-1)
+    return torch.stack([logs.gather(-1, targets[:, None])[:, 0], mean, variance.sqrt()])

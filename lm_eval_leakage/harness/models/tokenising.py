@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.safe_cuts import Cut, safe_cut
-from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
+from lm_eval_leakage.harness.models.safe_cuts import parts_of, safe_cut
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Texts
 
 logger = logging.getLogger(__name__)
+S = TypeVar("S")
 T = TypeVar("T")
 Pair = tuple[str, str]  # context, continuation
 TOKEN_SIZE = 4  # bytes of an id in `token_bytes`
@@ -36,30 +38,28 @@ def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) 
 
     special: whether special tokens are added; None for the tokenizer's default
     """
-    return dict(zip(strings, _rows(tokenizer, [*strings], special), strict=True))
+    if not strings:
+        return {}
+    asked = {} if special is None else {"add_special_tokens": special}
+    rows = tokenizer([*strings], return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
+    return {string: token_bytes(row) for string, row in zip(strings, rows, strict=True)}
 
 
-def encoded_by_lines(tokenizer: Any, cut: Cut, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
+def encoded_by_lines(
+    tokenizer: Any, cut: re.Pattern[str], strings: Sequence[str], special: bool | None
+) -> dict[str, bytes]:
     """The same, but lines that may be cut off are encoded once."""
-    (bare,), (framed,) = (_rows(tokenizer, ["a"], added) for added in (False, special))
+    bare, framed = (encoded_whole(tokenizer, ["a"], added)["a"] for added in (False, special))
     if not framed.endswith(bare):  # special tokens at the end of a text
         return encoded_whole(tokenizer, strings, special)
-    frame, rows = framed.removesuffix(bare), [cut.parts(string) for string in strings]
-    first = _guarded(tokenizer, {row[0] for row in rows}, "")
-    later = _guarded(tokenizer, {part for row in rows for part in row[1:]}, cut.guard)
-    joined = (b"".join([frame, first[row[0]], *map(later.__getitem__, row[1:])]) for row in rows)
-    return dict(zip(strings, joined, strict=True))
-
-
-def _guarded(tokenizer: Any, strings: Collection[str], guard: str) -> dict[str, bytes]:
-    """Each string's tokens without those of the guard, which is text before it."""
-    first = len(_rows(tokenizer, [guard], False)[0]) // TOKEN_SIZE if guard else 0
+    frame, rows = framed.removesuffix(bare), [parts_of(string, cut) for string in strings]
+    parts = [*{part for row in rows for part in row}]
     # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
     # take twice as long again
-    rows = tokenizer.backend_tokenizer.encode_batch_fast(
-        [guard + string for string in strings], add_special_tokens=False
-    )
-    return {string: token_bytes(row.ids[first:]) for string, row in zip(strings, rows, strict=True)}
+    encoded = tokenizer.backend_tokenizer.encode_batch_fast(parts, add_special_tokens=False)
+    tokens = {part: token_bytes(one.ids) for part, one in zip(parts, encoded, strict=True)}
+    joined = (b"".join([frame, *map(tokens.__getitem__, row)]) for row in rows)
+    return dict(zip(strings, joined, strict=True))
 
 
 def token_bytes(ids: Sequence[int]) -> bytes:
@@ -72,17 +72,9 @@ def tokens_in(joined: bytes) -> IntArray:
     return np.frombuffer(joined, np.int32)
 
 
-def _rows(tokenizer: Any, strings: list[str], special: bool | None) -> list[bytes]:
-    if not strings:
-        return []
-    asked = {} if special is None else {"add_special_tokens": special}
-    rows = tokenizer(strings, return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
-    return [token_bytes(row) for row in rows]
-
-
 AT_ONCE = 4096  # requests
 FEWEST_PAIRS = 256  # for fewer, it is not worth looking for safe cuts
-N_CHECKED = 32, 4  # strings whose joined tokens are compared with their own, in the first batch and in each later one
+N_CHECKED = 8  # strings of each batch whose joined tokens are compared with their own
 
 
 def encoded_pairs(lm: Any, pairs: Sequence[Pair], disable_tqdm: bool = True) -> Iterator[tuple[IntArray, IntArray]]:
@@ -105,7 +97,6 @@ class PairEncoder:
         self._prefix = lm.tokenizer.decode(lm.prefix_token_id)
         self._prefix_token = token_bytes([lm.prefix_token_id])
         self._cut = safe_cut(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
-        self._n_checked = N_CHECKED[0]
 
     def batch(self, pairs: Sequence[Pair]) -> Texts:
         """As `encoded_pairs`, of which the continuations are scored; equal lines are encoded once per batch."""
@@ -135,22 +126,18 @@ class PairEncoder:
         if self._cut is None:
             return encoded_whole(self.lm.tokenizer, strings, special)
         joined = encoded_by_lines(self.lm.tokenizer, self._cut, strings, special)
-        checked = random.Random(len(strings)).sample(strings, min(self._n_checked, len(strings)))
-        self._n_checked = N_CHECKED[1]
+        checked = random.Random(len(strings)).sample(strings, min(N_CHECKED, len(strings)))
         for string, tokens in encoded_whole(self.lm.tokenizer, checked, special).items():
             if joined[string] != tokens:
-                return self._not_joined(strings, special, string)
+                logger.warning(
+                    "the tokens of %r are not those of its parts joined, so from here on texts are tokenised whole, "
+                    "which is slower; please report this tokenizer (%s)",
+                    string[:200],
+                    type(self.lm.tokenizer).__name__,
+                )
+                self._cut = None
+                return encoded_whole(self.lm.tokenizer, strings, special)
         return joined
-
-    def _not_joined(self, strings: list[str], special: bool | None, example: str) -> dict[str, bytes]:
-        logger.warning(
-            "the tokens of %r are not those of its parts joined, so from here on texts are tokenised whole, which is "
-            "slower; please report this tokenizer (%s)",
-            example[:200],
-            type(self.lm.tokenizer).__name__,
-        )
-        self._cut = None
-        return encoded_whole(self.lm.tokenizer, strings, special)
 
 
 def _without_spaces(context: str, continuation: str) -> str:
@@ -167,48 +154,22 @@ def _without_spaces(context: str, continuation: str) -> str:
 # ---------------------------------------------------------------------- portions
 
 MOST_REQUESTS = 512  # what a kill may cost; a question that two portions share costs about a hundredth
-MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
 
 
-@dataclass(frozen=True, eq=False)
-class Portion:
-    """Consecutive requests, from `first` on, with their texts in the form that the scorer takes."""
-
-    first: int
-    pairs: Sequence[Pair]
-    texts: Texts
-
-    @property
-    def longest(self) -> Text:
-        return self.texts[int(self.texts.lengths.argmax())]
+def in_portions(n_requests: int) -> list[slice]:
+    """Consecutive requests, MOST_REQUESTS each."""
+    return [slice(first, first + MOST_REQUESTS) for first in range(0, n_requests, MOST_REQUESTS)]
 
 
-def in_portions(sizes: Iterable[int]) -> list[slice]:
-    """Consecutive requests of at most MOST_REQUESTS and MOST_CHARACTERS in all; `sizes`: characters of each."""
-    found, first, n_requests, total = [], 0, 0, 0
-    for index, size in enumerate(sizes):
-        if index > first and (index - first >= MOST_REQUESTS or total + size > MOST_CHARACTERS):
-            found.append(slice(first, index))
-            first, total = index, 0
-        total += size
-        n_requests = index + 1
-    return [*found, slice(first, n_requests)] if n_requests else found
-
-
-def one_ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """The results of the tasks, in order; the next one is computed in a thread while the caller works on one."""
+def one_ahead(call: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
+    """The results of the calls, in order; the next one is computed in a thread while the caller works on one."""
     with ThreadPoolExecutor(1, thread_name_prefix="tokenising") as pool:
-        upcoming: Future[T] | None = None
-        try:
-            for task in tasks:
-                following = pool.submit(task)
-                if upcoming is not None:
-                    yield upcoming.result()
-                upcoming = following
-            if upcoming is not None:
-                yield upcoming.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        upcoming: deque[Future[T]] = deque()
+        for argument in arguments:
+            upcoming.append(pool.submit(call, argument))
+            if len(upcoming) > 1:
+                yield upcoming.popleft().result()
+        yield from (last.result() for last in upcoming)
 
 
 AS_VLLM = "vllm", -1, "max_model_len"  # an engine generates at least one token

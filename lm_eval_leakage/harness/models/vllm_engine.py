@@ -1,7 +1,7 @@
 """Asks a vLLM engine for the log-probabilities of a prompt's tokens, with its prefix cache and without.
 
 vLLM reads no cached block for a request that asks for log-probabilities of its prompt, unless told otherwise
-(`skip_reading_prefix_cache`, vLLM 0.11.1 and later). A prompt of n tokens of which c were cached has log-probabilities
+(`skip_reading_prefix_cache`). A prompt of n tokens of which c were cached has log-probabilities
 from token c + 1 on (counted from 0): token c needs the output at the cached token before it. One of vLLM's model
 runners returns a list of n entries, of which those of cached tokens hold whatever was in memory, another one of n - c
 entries; so lists are read from their end.
@@ -12,8 +12,8 @@ entries; so lists are read from their end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,15 +29,17 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)
-READS_CACHE = "skip_reading_prefix_cache"
-FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
 USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
 COUNTER = "vllm:num_preemptions"
-PromptEntry = Mapping[int, Any]  # at one position: the prompt's token and the most likely one
 
 
 class VllmEngine:
     """llm: vllm.LLM, whose statistics are logged (`disable_log_stats=False`); lora_request: sent with each request."""
+
+    no_counts: ClassVar[str] = (
+        "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
+    )
+    no_cache: ClassVar[str] = "this engine has no prefix cache (enable_prefix_caching=False, or a recurrent model)"
 
     def __init__(self, llm: Any, lora_request: Any) -> None:
         self.llm, self.lora_request = llm, lora_request
@@ -47,7 +49,7 @@ class VllmEngine:
 
         salt: only blocks of requests with the same salt are taken from the cache; None computes every text whole
         """
-        asked = _parameters(prompt_logprobs=1, **{READS_CACHE: salt is None})
+        asked = _parameters(prompt_logprobs=1, skip_reading_prefix_cache=salt is None)
         outputs = self._generate([_prompt(text, salt) for text in texts], asked)
         return [returned(text, output) for text, output in zip(texts, outputs, strict=True)]
 
@@ -56,10 +58,10 @@ class VllmEngine:
         that the cache holds everything before it."""
         asked = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
         outputs = self._generate([_prompt(text[:-1], salt) for text in texts], asked)
-        pairs = (
-            _score(output.outputs[0].logprobs[0], int(text[-1])) for text, output in zip(texts, outputs, strict=True)
-        )
-        return [(logprob, logprob >= most) for logprob, most in pairs]
+        entries = [output.outputs[0].logprobs[0] for output in outputs]
+        own = [entry[int(text[-1])].logprob for text, entry in zip(texts, entries, strict=True)]
+        most = [max(one.logprob for one in entry.values()) for entry in entries]
+        return [(logprob, logprob >= likeliest) for logprob, likeliest in zip(own, most, strict=True)]
 
     def n_preemptions(self) -> float | None:
         """How often this engine has interrupted a request so far; None if it does not count them."""
@@ -79,8 +81,8 @@ class VllmEngine:
 
 
 def _parameters(**asked: Any) -> Any:
-    flat = {"flat_logprobs": True} if hasattr(SamplingParams, "flat_logprobs") else {}  # much less work for vLLM
-    return SamplingParams(temperature=0, max_tokens=1, detokenize=False, **flat, **asked)
+    # flat lists are much less work for vLLM
+    return SamplingParams(temperature=0, max_tokens=1, detokenize=False, flat_logprobs=True, **asked)
 
 
 def _prompt(tokens: IntArray, salt: str | None) -> Any:
@@ -90,34 +92,14 @@ def _prompt(tokens: IntArray, salt: str | None) -> Any:
 
 def returned(tokens: IntArray, output: Any) -> Returned:
     """What a vllm.RequestOutput says about the tokens of its prompt."""
-    entries, n = output.prompt_logprobs or [None], len(tokens)
-    n_cached = n - 1 if output.num_cached_tokens is None else output.num_cached_tokens
-    n_cached = max(n_cached, n - len(entries))  # after an interruption, more may have been cached than it says
+    entries, n = output.prompt_logprobs, len(tokens)
+    # after an interruption, more may have been cached than it says
+    n_cached = max(output.num_cached_tokens, n - len(entries))
     n_computed = n - 1 - n_cached
-    rows = np.full((n_computed, 2), np.nan)
-    if n_computed:
-        rows = _rows(tokens[-n_computed:], entries)
+    last = slice(len(entries.logprobs) - 2 * n_computed, None)  # the prompt's token and the most likely one of each
+    rows = np.array(entries.logprobs[last], np.float64).reshape(-1, 2)
+    rows[np.array(entries.token_ids[last][::2]) != tokens[n - n_computed :]] = np.nan  # is of another token
     return Returned(n_cached, rows[:, 0], rows[:, 0] >= rows[:, 1])
-
-
-def _rows(tokens: IntArray, entries: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Log-probabilities of the tokens and of the most likely ones, `(n_tokens, 2)`, from the last entries; NaN for an
-    entry that does not hold its token."""
-    flat = getattr(entries, "token_ids", None)
-    n = 2 * len(tokens)
-    if flat is not None and len(flat) == 2 * (len(entries) - 1):  # two tokens per entry, but none for the first
-        rows = np.array(entries.logprobs[-n:], np.float64).reshape(-1, 2)
-        rows[np.array(flat[-n::2]) != tokens] = np.nan
-        return rows
-    pairs = [_score(entry, token) for entry, token in zip(entries[-len(tokens) :], tokens.tolist(), strict=True)]
-    return np.array(pairs, np.float64)
-
-
-def _score(entry: PromptEntry | None, token: int) -> tuple[float, float]:
-    """Log-probabilities of a token and of the most likely one; NaN if the entry does not hold it."""
-    if entry is None or token not in entry:
-        return np.nan, np.nan
-    return entry[token].logprob, max(one.logprob for one in entry.values())
 
 
 class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
@@ -125,11 +107,6 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
     applies to what else there is: vLLM packs log-likelihoods by max_num_batched_tokens and max_num_seqs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if not hasattr(SamplingParams, READS_CACHE):
-            raise ImportError(
-                f"vllm-prefix-tree needs vLLM {FIRST_VERSION} or later, which can read its prefix cache for "
-                "log-probabilities; upgrade vllm, or use --model vllm"
-            )
         kwargs.setdefault("disable_log_stats", False)  # they count preempted requests
         super().__init__(*args, **kwargs)
         self._scorer: EngineScorer | None = None
@@ -176,20 +153,11 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
 
     def _why_not(self, engine: VllmEngine) -> str:
         """Why the engine cannot score by its prefix cache, as the beginning of a sentence; empty if it can."""
-        if engine.n_preemptions() is None:
-            return "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
-        scorer, texts = EngineScorer(engine), self._probe_texts()
+        tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
         try:
-            error = scorer.disagreement(texts)
+            return EngineScorer(engine).why_not_exact(self._probe_texts(), tolerance)
         except Exception as problem:  # an engine may refuse what it has not implemented
             return f"this engine refuses what is asked of it ({in_one_sentence(problem)})"
-        tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
-        if not error <= tolerance:
-            return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
-        if not scorer.n_cached:
-            return "this engine has no prefix cache (enable_prefix_caching=False, or a recurrent model)"
-        logger.info("vllm-prefix-tree: scores with the prefix cache agree with `vllm`")
-        return ""
 
     @property
     def _block_size(self) -> int:

@@ -10,18 +10,16 @@ requests are computed only once.
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeVar
+from time import sleep
+from typing import Any, ClassVar, TypeVar
 
-import aiohttp
 import numpy as np
+import requests
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.asking import engine_answers
@@ -30,43 +28,45 @@ from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
+from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
+COMPLETIONS = "/v1/completions"
 Answer = TypeVar("Answer")
 Payload = dict[str, Any]
 PREEMPTED_TOTAL, ANSWERED_TOTAL = "vllm:num_preemptions_total", "vllm:request_success_total"
 WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
 LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
 CACHE_FLAG = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
-FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, LookupError, TypeError, ValueError)
-CHARACTERS_SHOWN = 300  # characters of an answer in a message
+FAILURES = (requests.RequestException, LookupError, TypeError, ValueError)
 
 
 class ServerError(RuntimeError):
     """The server refuses a request, or answers it with something else than was asked for."""
 
 
-@dataclass
 class VllmServer:
     """An `Engine` behind a URL.
 
-    root: the server's URL without `/v1/completions`
-    model: the name by which it serves the model, or a LoRA adapter
+    lm: `local-completions` with the URL, the name of the model or of a LoRA adapter, and how requests are sent
     n_concurrent: number of requests under way at a time
-    max_retries: how often a request is sent before its error is raised
-    timeout: seconds that a request may take
-    verify: as aiohttp's `ssl`
     """
 
-    root: str
-    model: str
-    headers: Mapping[str, str]
-    n_concurrent: int = 1
-    max_retries: int = 3
-    timeout: float = 300
-    verify: bool = True
-    _n_sent: int = 0  # since the counters were read
-    _n_answered: float = 0  # by the server, when the counters were read
+    no_counts: ClassVar[str] = (
+        "its /metrics do not show how often it preempted requests, or lack those just sent (start it without "
+        "--disable-log-stats, and give the URL of one server)"
+    )
+    no_cache: ClassVar[str] = (
+        "the server does not say that it read tokens from its cache (start it with "
+        "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
+    )
+
+    def __init__(self, lm: Any, n_concurrent: int) -> None:
+        self.lm, self.n_concurrent, self.max_retries = lm, max(1, n_concurrent), max(1, lm.max_retries)
+        self.root = lm.base_url.rstrip("/").removesuffix(COMPLETIONS)
+        self._how = {"headers": lm.header, "timeout": lm.timeout, "verify": lm.verify_certificate}
+        self._n_sent = 0  # since the counters were read
+        self._n_answered = 0.0  # by the server, when the counters were read
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
         """Log-probabilities of each text's tokens. Requests start in the order of the texts."""
@@ -83,7 +83,7 @@ class VllmServer:
     def n_preemptions(self) -> float | None:
         """Number of requests that the server has preempted. None if it does not say, or if its counters lack requests
         that were sent since they were last read: then several servers share the URL."""
-        text = asyncio.run(self._metrics())
+        text = self._metrics()
         n_sent, n_before = self._n_sent, self._n_answered
         n_answered, n_preempted = metric(text, ANSWERED_TOTAL), metric(text, PREEMPTED_TOTAL)
         self._n_sent, self._n_answered = 0, n_answered or 0
@@ -91,66 +91,52 @@ class VllmServer:
 
     def _payload(self, text: IntArray, salt: str | None, wanted: Mapping[str, Any]) -> Payload:
         parameters = {"max_tokens": 1, "temperature": 0, "detokenize": False, **wanted}
-        return {"model": self.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
+        return {"model": self.lm.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
 
     # ------------------------------------------------------------------ HTTP
 
     def _answers(self, asked: Sequence[Payload], parsed: Callable[[Payload, Payload], Answer]) -> list[Answer]:
-        found: dict[int, Answer] = {}
-        places = iter(range(len(asked)))
-
-        async def work(session: aiohttp.ClientSession) -> None:
-            for place in places:  # shared by all workers
-                found[place] = await self._answer(session, asked[place], parsed)
-
-        async def work_together() -> None:
-            async with self._session() as session:
-                await asyncio.gather(*(work(session) for _ in range(min(self.n_concurrent, len(asked)))))
-
-        if asked:
-            asyncio.run(work_together())
+        with requests.Session() as session, ThreadPoolExecutor(self.n_concurrent) as pool:
+            session.mount(self.root, requests.adapters.HTTPAdapter(pool_maxsize=self.n_concurrent))
+            found = list(pool.map(lambda sent: self._answer(session, sent, parsed), asked))
         self._n_sent += len(asked)
-        return [found[place] for place in range(len(asked))]
+        return found
 
-    async def _answer(
-        self, session: aiohttp.ClientSession, sent: Payload, parsed: Callable[[Payload, Payload], Answer]
+    def _answer(
+        self, session: requests.Session, sent: Payload, parsed: Callable[[Payload, Payload], Answer]
     ) -> Answer:
         """What reads the cache and fails is computed anew: its tokens may be in the cache by then, while their values
         are lost."""
         if sent["sampling_params"].get(CACHE_FLAG) is False:
             try:
-                return parsed(sent, await self._post(session, sent))
+                return parsed(sent, self._post(session, sent))
             except (ServerError, *FAILURES):
                 sent = {**sent, "sampling_params": {**sent["sampling_params"], CACHE_FLAG: True}}
         for number in range(1, self.max_retries + 1):
             try:
-                return parsed(sent, await self._post(session, sent))
+                return parsed(sent, self._post(session, sent))
             except FAILURES as error:
                 if number == self.max_retries:
                     raise ServerError(f"{self.root} failed {number} times, now with {error!r}") from error
                 logger.warning("%s failed with %r; sending the request again", self.root, error)
-                await asyncio.sleep(min(0.5 * 2**number, LONGEST_WAIT))
+                sleep(min(0.5 * 2**number, LONGEST_WAIT))
         raise AssertionError("max_retries is at least 1")
 
-    async def _post(self, session: aiohttp.ClientSession, sent: Payload) -> Payload:
-        async with session.post(f"{self.root}/inference/v1/generate", json=sent, headers=self.headers) as response:
-            if 400 <= response.status < 500 and response.status not in WORTH_REPEATING:
-                text = (await response.text())[:CHARACTERS_SHOWN]
-                raise ServerError(f"{response.url} refuses a request with status {response.status}: {text}")
-            response.raise_for_status()
-            found: Payload = await response.json()
-            return found
+    def _post(self, session: requests.Session, sent: Payload) -> Payload:
+        url = f"{self.root}/inference/v1/generate"
+        response = session.post(url, json=sent, **self._how)
+        if 400 <= response.status_code < 500 and response.status_code not in WORTH_REPEATING:
+            raise ServerError(f"{url} refuses a request with status {response.status_code}: {brief(response.text)}")
+        response.raise_for_status()
+        found: Payload = response.json()
+        return found
 
-    async def _metrics(self) -> str:
+    def _metrics(self) -> str:
         try:
-            async with self._session() as session, session.get(f"{self.root}/metrics", headers=self.headers) as answer:
-                return await answer.text() if answer.ok else ""
-        except (aiohttp.ClientError, asyncio.TimeoutError):
+            response = requests.get(f"{self.root}/metrics", **self._how)
+        except requests.RequestException:
             return ""
-
-    def _session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=self.n_concurrent, ssl=self.verify)
-        return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=self.timeout))
+        return response.text if response.ok else ""
 
 
 def metric(text: str, name: str) -> float | None:
@@ -167,18 +153,11 @@ def returned_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> Retur
     tokens, rows = sent["token_ids"], response["prompt_logprobs"]
     n_cached = len(tokens) - len(rows)
     if not sent["sampling_params"][CACHE_FLAG]:
-        n_cached = max(n_cached, cached_tokens(response))
-    first = n_cached + 1  # the first computed position whose predecessor was computed too
-    n_given = max(0, len(tokens) - first)
-    scored = [_scored(rows[place - len(tokens)], tokens[place]) for place in range(len(tokens) - n_given, len(tokens))]
+        n_cached = max(n_cached, int(response["usage"]["prompt_tokens_details"]["cached_tokens"]))
+    # from the first computed position on whose predecessor was computed too
+    scored = [_scored(rows[place - len(tokens)], tokens[place]) for place in range(n_cached + 1, len(tokens))]
     logprobs = np.array([logprob for logprob, _ in scored], np.float64)
     return Returned(n_cached, logprobs, np.array([greedy for _, greedy in scored], np.bool_))
-
-
-def cached_tokens(response: Mapping[str, Any]) -> int:
-    """Number of tokens that were read from the cache; KeyError if the server does not tell."""
-    details = (response.get("usage") or {}).get("prompt_tokens_details") or {}
-    return int(details["cached_tokens"])
 
 
 def _scored(row: Mapping[str, Mapping[str, Any]] | None, token: int) -> tuple[float, bool]:
@@ -199,12 +178,7 @@ def next_token_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> tup
     return logprob, logprob >= max(one["logprob"] for one in content["top_logprobs"])
 
 
-COMPLETIONS = "/v1/completions"
-BEGINNING_TOKENS = 160  # more than the largest usual block of vLLM's cache, that of 128 tokens on CPUs
-ATTEMPTS_TO_SHARE = (
-    8  # requests until one is told to have read the cache; those that the server fails to write are lost
-)
-DIFFERENT_ENDINGS = ("On Monday he sleeps.", "On Sunday he sleeps until noon.")
+BLOCKS = (16, 32, 64, 128)  # usual sizes of the blocks of vLLM's cache, in tokens
 
 
 class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
@@ -223,22 +197,14 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
                 f"http://127.0.0.1:8000{COMPLETIONS}"
             )
         super().__init__(base_url=base_url, num_concurrent=num_concurrent, **kwargs)
-        self.server = VllmServer(
-            self.base_url.rstrip("/").removesuffix(COMPLETIONS),
-            self.model,
-            self.header,
-            n_concurrent=max(1, int(num_concurrent)),
-            max_retries=max(1, self.max_retries),
-            timeout=self.timeout,
-            verify=self.verify_certificate,
-        )
+        self.server = VllmServer(self, int(num_concurrent))
 
     @cached_property
     def reports_as_it_goes(self) -> bool:
         """Whether answers are reported before a call returns: if the server's cache gives the values of plain
         requests, which is found out when it is asked for the first time."""
         try:
-            reason = why_not_exact(self.server, self._probe())
+            reason = EngineScorer(self.server).why_not_exact(self._probe(), TOLERATED_NOISE)
         except ServerError as error:
             reason = str(error)
         if reason:
@@ -262,46 +228,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         return engine_answers(self, EngineScorer(self.server), pairs, texts, title)
 
     def _probe(self) -> list[Text]:
-        """Texts with a long common beginning."""
-        n_tokens = max(2, min(BEGINNING_TOKENS, self.max_length // 2))
-        beginning = self.tok_encode(KNOWN_TEXT * 10)[:n_tokens]
-        return [Text(np.array(beginning + self.tok_encode(end)), n_tokens // 2) for end in DIFFERENT_ENDINGS]
-
-
-def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
-    """Why the cache of a server cannot be used, as a clause; empty if texts that share prefixes get the
-    log-likelihoods of plain requests. Raises ServerError if a request is refused."""
-    server.n_preemptions()
-    text, n_cached = _read_from_cache(server, texts)
-    if server.n_preemptions() is None:
-        return (
-            "its /metrics do not show how often it preempted requests, or lack those just sent (start it without "
-            "--disable-log-stats, and give the URL of one server)"
-        )
-    if not n_cached:
-        return (
-            "the server does not say that it read tokens from its cache (start it with "
-            "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
-        )
-    error = EngineScorer(server).disagreement([*texts, _with_a_hole(text, n_cached)])
-    if not error <= TOLERATED_NOISE:
-        return f"its prefix cache changes log-likelihoods by {error:.2g} nats per token"
-    logger.info("vllm-server-prefix-tree: the prefix cache changes log-likelihoods by %.2g nats per token", error)
-    return ""
-
-
-def _read_from_cache(server: VllmServer, texts: Sequence[Text]) -> tuple[Text, int]:
-    """The first of `texts`, sent one after another, of which the server read tokens from its cache, and how many."""
-    salt = secrets.token_hex(8)
-    for text in itertools.islice(itertools.cycle(texts), ATTEMPTS_TO_SHARE):
-        (returned,) = server.scores([text.tokens], salt)
-        if returned.n_cached:
-            return text, returned.n_cached
-    return texts[0], 0
-
-
-def _with_a_hole(text: Text, n_cached: int) -> Text:
-    """A text that leaves `text` after the last cached token, so that no request returns its next one."""
-    tokens = text.tokens.copy()
-    tokens[n_cached] = next(token for token in tokens if token != tokens[n_cached])
-    return Text(tokens, len(tokens) - n_cached)
+        """Texts with a long common beginning, which part where a block may end, or in the middle of one."""
+        long = np.array(self.tok_encode(KNOWN_TEXT * 10)[: min(2 * BLOCKS[-1], self.max_length - 2)])
+        parted = [np.concatenate([long[:at], long[at:][::-1]]) for at in (*BLOCKS, BLOCKS[0] + 1) if at < len(long)]
+        return [Text(tokens, len(tokens) - 1) for tokens in (long, *parted)]
