@@ -190,10 +190,8 @@ def check_place(args: argparse.Namespace) -> None:
 
 def check_early(args: argparse.Namespace) -> None:
     """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed."""
-    from lm_eval_leakage.harness.preflight import check_given_once, check_model, check_path, parsed_args, preflight
+    from lm_eval_leakage.harness.preflight import check_model, check_path, parsed_args, preflight
 
-    for option, texts in _as_typed().items():
-        check_given_once(option, texts or ())
     if args.command == "run":
         _check_run(args)
         return
@@ -235,14 +233,6 @@ def _check_run(args: argparse.Namespace) -> None:
         from lm_eval_leakage.jobs.plan import names_in_file
 
         names_in_file(Path(args.config))
-
-
-def _as_typed() -> dict[str, list[str] | None]:
-    """The texts of lm_eval's options with keys and values; of a key that is given twice it keeps the last value."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in (("--model_args", "-a"), ("--metadata",), ("--gen_kwargs",)):
-        parser.add_argument(*names, nargs="*", action="extend")
-    return vars(parser.parse_known_args(sys.argv[1:])[0])
 
 
 def _names(args: argparse.Namespace) -> list[str]:

@@ -19,7 +19,6 @@ MODULES = sorted(file for file in PACKAGE.rglob("*.py") if PATCHES not in file.p
 ALLOWED = {
     ("harness/clean_task.py", "_yaml_loader"): "is copied into a folder that needs lm_eval and not this package",
     ("harness/tasks/task.py", "_filters"): "a task's pipelines, which have no public name",
-    ("harness/preflight.py", "_config"): "a task is made of its settings without the download that __init__ does",
 }
 
 
