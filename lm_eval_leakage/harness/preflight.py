@@ -56,7 +56,7 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
     audits: such as `leakage_perm`
     """
     for audit in audits:
-        if why := why_not(model, audit, model_args):
+        if why := why_not(model, audit):
             raise ValueError(f"{audit} cannot run: {why}; leave it out, or choose another model")
     backend = backend_of(model)
     if backend is not None:
@@ -95,12 +95,12 @@ def _needs_of(audit: str) -> list[str]:
     return [probes.get(probe_named_by(part)).needs for part in parts_of(audit)]
 
 
-def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
+def why_not(model: str, audit: str) -> str:
     """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
     backend_of(model)
     if unknown := [part for part in parts_of(audit) if part not in suffixes()]:
         raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    return next(filter(None, (why_cannot_answer(model, need, model_args) for need in _needs_of(audit))), "")
+    return next(filter(None, (why_cannot_answer(model, need) for need in _needs_of(audit))), "")
 
 
 def check_device(model: str, device: object) -> None:

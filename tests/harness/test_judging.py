@@ -50,11 +50,6 @@ def answered(*rows: list[float]) -> list[Answered]:
     return [Answered(question, tuple(Request("Which?", str(i)) for i in range(len(row))), tuple(row)) for row in rows]
 
 
-def test_rows_of_the_data_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="works only in tasks of the class LeakageTask"):
-        LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)]], [{"question": "Which?"}])
-
-
 def test_an_unknown_device_is_refused_at_once() -> None:
     with pytest.raises(RuntimeError, match="device"):
         LeakageFilter("max_order", device="abacus")

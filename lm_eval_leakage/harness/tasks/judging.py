@@ -311,15 +311,10 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         find_device(device)
         self.device = device
 
-    def apply(self, resps: object, docs: Sequence[object]) -> list[Verdict]:
+    def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
         """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
-        if not all(isinstance(doc, Answered) for doc in docs):
-            raise ValueError(
-                "the filter `leakage` works only in tasks of the class LeakageTask, which pass it the questions"
-            )
-        answered = [doc for doc in docs if isinstance(doc, Answered)]
-        refused = [_not_finite(question.answers) for question in answered]
-        sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
+        refused = [_not_finite(question.answers) for question in docs]
+        sound = [question for question, refusal in zip(docs, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))
         return [refusal or next(tested) for refusal in refused]
 

@@ -207,14 +207,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             logger.warning(sentence)
         add_request_method(evaluation.lm)
 
-    def check_met(self, lm: object) -> None:
-        """Raises RuntimeError if the requests were not built for the model that is to answer them."""
-        if self.lm is None or getattr(self.lm, "lm", self.lm) is not getattr(lm, "lm", lm):
-            raise RuntimeError(
-                f"{self.config.task}: its requests were built for another model or for none, so they may not fit the "
-                "window of this one; run the task by lm_eval's own simple_evaluate or evaluate"
-            )
-
     # ------------------------------------------------------------------ questions
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
