@@ -169,7 +169,8 @@ SEAMS = (
     ),
     Seam(
         "lm_eval._cli:HarnessCLI.__init__",
-        "`lm-eval-leakage` has its own commands only; run audits by `lm_eval`, after `lm-eval-leakage plugin enable`",
+        "`lm-eval-leakage` has no commands",
+        refuses=True,
         names=("_parser", "_subparsers"),
     ),
     Seam(
