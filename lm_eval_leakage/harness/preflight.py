@@ -246,9 +246,9 @@ def _refuse_unauditable(tasks: Sequence[str], texts: Mapping[str, str], leaves_o
     if not reasons or (leaves_out and len(reasons) < len(set(tasks))):
         return
     task, reason = next(iter(reasons.items()))
-    remedy = "leave it out, or choose another benchmark" if len(set(tasks)) > 1 else "choose another benchmark"
     raise ValueError(
-        f"{task} cannot be audited: {reason}; {remedy} (`lm-eval-leakage ls TASK` says whether one can be audited)"
+        f"{task} cannot be audited: {reason}; leave it out, or choose another benchmark (`lm-eval-leakage ls TASK` "
+        "says whether one can be audited)"
     )
 
 

@@ -244,8 +244,6 @@ RESERVED = frozenset((*CORE, *OF_ORDERS, SHARED_TEXTS, *OF_HARNESS)) - {NULL_RAT
 
 
 def _make_known(row: DeclaredRow) -> None:
-    if row.name in RESERVED:
-        raise ValueError(f"the row {row.name!r} has the name of a key of the samples log; give it another one")
     if row.name in _known:
         if _known[row.name][0] != row:
             raise ValueError(
@@ -253,8 +251,8 @@ def _make_known(row: DeclaredRow) -> None:
                 "give one of them another name"
             )
         return
-    if taken := [name for name in names_of(row) if is_metric(name)]:
-        raise ValueError(f"the row {taken[0]!r} has the name of a metric of the harness; give it another name")
+    if taken := [name for name in names_of(row) if name in RESERVED or is_metric(name)]:
+        raise ValueError(f"the row {taken[0]!r} has a name that the harness or the samples log uses; give it another")
     computed = zip(names_of(row), (row.compute, row.error), strict=False)
     _known[row.name] = row, tuple(_aggregation(row, name, compute) for name, compute in computed if compute)
     for aggregation in _known[row.name][1]:

@@ -142,38 +142,6 @@ MANY = [
 ]
 
 
-def knows_letters(context: str, continuation: str) -> float:
-    """A model that memorised the letter of every question, whatever the options are."""
-    number = int(context.split("number ")[1].split()[0])
-    return 0.0 if continuation == " " + "ABCD"[number % 4] else -5.0
-
-
-def test_choice_confusion_distinguishes_memorised_letters_from_memorised_options(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    clean = {"reference": 0.2, "reference_stderr": 0.05}
-    results = run(folder, "colours_choice_confusion", FakeLM(knows_letters), **clean)
-    row = {name.split(",")[0]: value for name, value in results["results"]["colours_choice_confusion"].items()}
-    assert (row["accuracy_original"], row["accuracy_replaced"], row["delta_replaced"]) == (1, 1, 0)
-    assert row["accuracy_shuffled"] == row["accuracy_generalized"] < 1
-    lost = 1 - row["accuracy_generalized"]
-    assert row["delta"] == -lost
-    assert row["delta_stderr"] == pytest.approx(math.sqrt(lost * (1 - lost) / 7))
-    assert row["mcnemar_pvalue"] == pytest.approx(2 ** (1 - 8 * lost))
-    assert 0 < row["reference_pvalue"] < 0.01
-    line = results["samples"]["colours_choice_confusion"][0]
-    assert (line["original"], line["reference"], line["accuracy_original"]) == (True, 0.2, 1.0)
-    assert line["flagged"] is None
-
-
-def test_semihalf_reports_its_null_rate_and_the_accuracy_on_whole_questions(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    lm = FakeLM(lambda context, continuation: 0.0 if continuation == " A" else by_hash(context, continuation))
-    row = run(folder, "colours_leakage_semihalf", lm=lm)["results"]["colours_leakage_semihalf"]
-    names = ("flagged_rate", "accuracy_whole", "null_rate")
-    assert [row[f"{name},tail_answered"] for name in names] == [1 / 4] * 3
-    assert ("number 3 here?\nA. red 3\nB. blue 3\nC. lime 3\nD. grey 3\nAnswer:", " A") in lm.asked
-
-
 def test_permutation_r_asks_for_what_the_paper_asks(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)

@@ -50,7 +50,7 @@ def mine(tmp_path: Path) -> Path:
 
 def test_tasks_whose_settings_no_audit_fits_are_refused_with_the_reason_that_ls_gives(mine: Path) -> None:
     for tasks, audits in ((("mine",), PERM), (("mine_leakage_perm",), ()), (("arc_easy_choice_confusion",), ())):
-        with pytest.raises(ValueError, match=f"cannot be audited: {WORDS}; choose another benchmark"):
+        with pytest.raises(ValueError, match=f"cannot be audited: {WORDS}; leave it out, or choose another benchmark"):
             preflight(tasks, audits=audits, include_path=mine)
     with pytest.raises(ValueError, match="python cannot be audited: it is written in Python"):
         preflight(["python"], audits=PERM, include_path=mine)

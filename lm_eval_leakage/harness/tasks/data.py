@@ -259,27 +259,8 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
             kept[OWN_DOCS] = docs_of(base.eval_docs, reader_of(base)), texts_before(base)
         own: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
         return own
-    given = read_questions(metadata["data_files"])
-    rows, read, in_data = rows_of_file(base, given, str(metadata["data_files"]))
-    if read is question_from_doc:
-        logger.warning(
-            "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, "
-            "not in its prompt",
-            base.config.task,
-            metadata["data_files"],
-            why_unreadable(given, reader_of(base)),
-        )
-    return docs_of(rows, read), in_data
-
-
-AuditedRows = tuple[Sequence[Mapping[str, Any]], Callable[[Doc], Question], Collection[str]]
-
-
-def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
-    """The rows `given` of a user's file, as `base` reads them if it can, else as plain questions. Raises RefusedAudit
-    if they can be read in neither way."""
-    read, in_data = reader_of(base), frozenset(texts_in(given[0]))
-    ways = [given]
+    given, read = read_questions(metadata["data_files"]), reader_of(base)
+    in_data, ways = frozenset(texts_in(given[0])), [given]
     if callable(base.config.process_docs):
         try:
             ways = [base.config.process_docs(given), given]
@@ -287,10 +268,17 @@ def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
             logger.debug("%s cannot prepare these rows: %r", base.config.task, error)
     for rows in ways:
         if not (why := why_unreadable(rows, read)):
-            return rows, read, in_data
+            return docs_of(rows, read), in_data
     if why_unreadable(given, question_from_doc):
-        raise RefusedAudit(_misfit(base, given, file, why))
-    return given, question_from_doc, in_data
+        raise RefusedAudit(_misfit(base, given, metadata["data_files"], why))
+    logger.warning(
+        "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, not "
+        "in its prompt",
+        base.config.task,
+        metadata["data_files"],
+        why,
+    )
+    return docs_of(given, question_from_doc), in_data
 
 
 def why_unreadable(
@@ -308,12 +296,11 @@ def why_unreadable(
     return reasons[0] if reasons else "there is none"
 
 
-def _misfit(base: ConfigurableTask, rows: Any, file: str, why: str) -> str:
-    split = base.config.test_split or base.config.validation_split
-    own = getattr(base.dataset[split], "column_names", None) if split in (base.dataset or {}) else None
+def _misfit(base: ConfigurableTask, rows: Any, file: object, why: str) -> str:
+    own = getattr(base.dataset[base.config.test_split or base.config.validation_split], "column_names", None)
     needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
     return (
-        f"data_files is {file!r}, whose rows have the fields {brief(list(rows.column_names))}, and {base.config.task} "
-        f"cannot read them as questions (the first row: {why}); {needed}rename the fields to those, or to question, "
-        "choices and answer"
+        f"data_files is {str(file)!r}, whose rows have the fields {brief(list(rows.column_names))}, and "
+        f"{base.config.task} cannot read them as questions (the first row: {why}); {needed}rename the fields to those, "
+        "or to question, choices and answer"
     )
