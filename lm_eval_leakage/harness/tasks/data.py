@@ -301,6 +301,6 @@ def _misfit(base: ConfigurableTask, rows: Any, file: object, why: str) -> str:
     needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
     return (
         f"data_files is {str(file)!r}, whose rows have the fields {brief(list(rows.column_names))}, and "
-        f"{base.config.task} cannot read them as questions (the first row: {why}); {needed}rename the fields to those, "
-        "or to question, choices and answer"
+        f"{base.config.task} cannot read them as questions (the first row: {why}); {needed}rename the fields to "
+        "those, or to question, choices and answer"
     )
