@@ -96,19 +96,31 @@ def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluatio
 ASSEMBLED = "lm_eval.evaluator_utils:EvalAcc._to_eval_results"
 Finish = Callable[[dict[str, Any]], None]
 _registered: list[Finish] = []
+_of_next: list[Finish] = []
 
 
 def on_results(finish: Finish) -> None:
     """Registers `finish`, which may modify what `evaluate` is about to return."""
+    _register(finish, _registered)
+
+
+def on_next_results(finish: Finish) -> None:
+    """The same for the next results only."""
+    _register(finish, _of_next)
+
+
+def _register(finish: Finish, among: list[Finish]) -> None:
     patched_once(ASSEMBLED, _finished)
-    if finish not in _registered:
-        _registered.append(finish)
+    if finish not in among:
+        among.append(finish)
 
 
 def _finished(original: Callable[..., Any]) -> Callable[..., Any]:
     def _to_eval_results(self: Any, **kwargs: Any) -> Any:
         results = original(self, **kwargs)
-        for finish in _registered:
+        once = [*_of_next]
+        _of_next.clear()
+        for finish in (*_registered, *once):
             finish(results)
         return results
 

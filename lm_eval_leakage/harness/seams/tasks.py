@@ -33,7 +33,7 @@ from typing import Any
 
 from lm_eval.tasks._factory import TaskFactory
 
-from lm_eval_leakage.harness.seams.evaluation import on_results
+from lm_eval_leakage.harness.seams.evaluation import on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal, found, hide_tracebacks, patched_once
 from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD, RunShard
 
@@ -177,7 +177,7 @@ def _requests_of_shard(
     ) -> None:
         if cache_requests or rewrite_requests_cache:
             logger.warning("%s: --cache_requests is ignored, since the cache ignores shards", task.config.task)
-        on_results(_tell)
+        on_next_results(_tell)
         n_questions = len(set(samples)) if samples else min(len(task.eval_docs), int(limit or len(task.eval_docs)))
         task.config.metadata[OF_ALL_SHARDS] = n_questions
         if _is_empty(task, shard, n_questions, world_size):

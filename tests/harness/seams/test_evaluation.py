@@ -10,9 +10,11 @@ import pytest
 from lm_eval.evaluator import evaluate as evaluate_of_the_harness
 from lm_eval.loggers import EvaluationTracker
 
+from lm_eval_leakage.harness.seams import evaluation
 from lm_eval_leakage.harness.seams.evaluation import NotSaved, remember_audits
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.table import finish, known_rows
+from lm_eval_leakage.harness.tasks.task import LeakageTask
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, ONE, TASK, evaluate, manager
 
@@ -30,14 +32,9 @@ def test_evaluate_alone_checks_the_window_too(questions_file) -> None:
 
 
 def test_a_task_finds_its_run(questions_file, tmp_path, monkeypatch) -> None:
-    met = []
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.LeakageTask.meet", lambda self, found: met.append(found))
-    with pytest.raises(AttributeError):  # since the task never met the model
-        evaluate(
-            FakeLM(by_hash),
-            questions_file([GOOD]),
-            evaluation_tracker=EvaluationTracker(output_path=str(tmp_path)),
-        )
+    met, meet = [], LeakageTask.meet
+    monkeypatch.setattr(LeakageTask, "meet", lambda self, found: meet(self, found) or met.append(found))
+    evaluate(FakeLM(by_hash), questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path)))
     (found,) = met
     assert isinstance(found.lm, FakeLM)
     assert list(found.tasks) == [TASK]
@@ -129,3 +126,14 @@ def test_an_output_path_that_cannot_be_written_ends_the_run_before_the_model_wor
     with pytest.raises(Refusal, match="output_path is .*, where nothing can be written"):
         evaluate(lm, questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path / name)))
     assert not lm.asked
+
+
+def test_what_was_for_the_next_results_alone_is_over_even_if_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_registered", "_of_next"):
+        monkeypatch.setattr(evaluation, name, [])
+    assembled = evaluation._finished(lambda self: {})
+    evaluation.on_results(lambda results: results.update(always=True))
+    evaluation.on_next_results(lambda results: results.pop("missing"))
+    with pytest.raises(KeyError, match="missing"):
+        assembled(None)
+    assert assembled(None) == {"always": True}
