@@ -196,11 +196,7 @@ def test_a_task_without_options_is_not_sealed_and_that_is_said_early(typed, monk
 def test_what_ls_is_given_is_refused_early(typed, monkeypatch, tmp_path) -> None:
     words = ("ls", "arc_easy_leakage_perm", "--tokenizer")
     assert "there is no such folder" in refused_early(typed, monkeypatch, *words, tmp_path / "none")
-    for metadata, said in (
-        ("shard=9/3", "shard is '9/3'"),
-        ("fpr=1,fpr=0", "metadata gives 'fpr' twice; give it once"),
-    ):
-        assert said in refused_early(typed, monkeypatch, *words, "gpt2", "--metadata", metadata)
+    assert "shard is '9/3'" in refused_early(typed, monkeypatch, *words, "gpt2", "--metadata", "shard=9/3")
 
 
 def test_an_output_path_that_cannot_be_written_is_refused_before_any_run(typed, monkeypatch, tmp_path) -> None:
