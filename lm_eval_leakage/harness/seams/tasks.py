@@ -45,10 +45,10 @@ def task_settings(file: Path | str) -> dict[str, Any]:
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=True))
 
 
-def own_settings(file: Path | str) -> dict[str, Any]:
-    """What a YAML itself says, without its includes, whose names are under `include`. Its functions are not
-    imported."""
-    return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=False))
+def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
+    """What a YAML itself says, without its includes, whose names are under `include`, or with them. Its functions are
+    not imported."""
+    return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
 
 
 @cache
