@@ -79,8 +79,8 @@ class RowValue(float):
 
     It must be a float: lm_eval 0.4.13 does arithmetic on what an aggregation returns and formats it with `%.4f`. It
     must carry the verdicts: a group gets only these values of its members, and neither its p-value nor the rate over
-    all its questions is a mean of theirs. Only `LeakageGroup` and `finish` use the verdicts; copied or saved, it is a
-    plain number. If groups got their members' samples, this class would not be needed.
+    all its questions is a mean of theirs. Only `LeakageGroup` and `finish` use the verdicts; the latter leaves plain
+    numbers. If groups got their members' samples, this class would not be needed.
 
     contributions: of all questions, as the harness collected them
     counted: what the value is computed from: those of the row's own questions, without copies
@@ -96,10 +96,6 @@ class RowValue(float):
 
     def __format__(self, spec: str) -> str:
         return self.words or super().__format__(spec)
-
-    def __reduce__(self) -> tuple[type[float], tuple[float]]:
-        """A copy, for a logger or another process, is a plain number."""
-        return float, (float(self),)
 
 
 Aggregation = Callable[[Verdicts], RowValue]
