@@ -13,13 +13,12 @@ from lm_eval_leakage.texts import did_you_mean
 
 BASE = "lm_eval.api.model"  # of the classes of every model, which take no arguments
 SCORES, WRITES, GIVES_TOKENS = "loglikelihood", "generate_until", "token_scores"
-OF_HF = ("torch", "transformers", "accelerate")
 OF_API = ("requests", "aiohttp", "tenacity", "tqdm")
 
 
 class Backend(NamedTuple):
     """answers: methods by which it answers requests
-    extra, packages: of lm_eval, and what it installs; empty where lm_eval names none
+    extra, packages: of lm_eval, and what it installs beyond what this package needs itself
     is_hf: whether it is lm_eval's `hf` or derived from it
     has_server: whether models are named as a server names them
     """
@@ -31,7 +30,7 @@ class Backend(NamedTuple):
     has_server: bool = False
 
 
-HF = Backend((SCORES, WRITES, GIVES_TOKENS), "hf", OF_HF, is_hf=True)
+HF = Backend((SCORES, WRITES, GIVES_TOKENS), is_hf=True)  # whose packages we need ourselves
 API = Backend(extra="api", packages=OF_API, has_server=True)
 CHAT = API._replace(answers=(WRITES,))
 LITELLM = CHAT._replace(extra="litellm", packages=("litellm",))

@@ -297,11 +297,10 @@ def check_before_index(options: Any) -> None:
     tasks = _tasks(options)
     model_args = {name: value for name, value in (options.model_args or {}).items() if name not in SET_BY_HARNESS}
     models, audits = [(options.model or USUAL_MODEL, model_args)], [task for task in tasks if names_an_audit(task)]
-    check_task_names(tasks, options.include_path)
-    if audits:
-        _check_metadata(options, tasks, audits)
     file = (options.metadata or {}).get("data_files") if audits else None
     preflight(tasks, models, include_path=options.include_path, data_files=file, device=options.device)
+    if audits:
+        _check_metadata(options, tasks, audits)
     if options.output_path:
         from lm_eval_leakage.harness.seams.evaluation import refuse_unwritable  # imports lm_eval.utils
 

@@ -175,7 +175,7 @@ def test_arguments_that_others_take_and_existing_folders_pass(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "package", "extra"),
-    [("vllm", "vllm", "vllm"), ("local-completions", "tenacity", "api"), ("hf", "torch", "hf")],
+    [("vllm", "vllm", "vllm"), ("local-completions", "tenacity", "api")],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(model, package, extra, monkeypatch) -> None:
     there = importlib.util.find_spec
