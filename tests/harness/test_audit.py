@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from lm_eval_leakage.harness.tasks.audit import RefusedAudit
 from lm_eval_leakage.harness.tasks.base_task import refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.records import Question
+from tests.checking.conftest import written
 from tests.fakes import FakeLM, Writer, by_hash, fond_of
 from tests.harness.test_task import evaluate
 from tests.harness.test_task import manager as manager_of
@@ -69,23 +69,6 @@ def test_any_task_has_an_audit_by_name(folder, task, shape) -> None:
 
 def write_group(folder: Path, *members: str) -> None:
     (folder / "all.yaml").write_text("group: everything\ntask:\n" + "".join(f"  - {name}\n" for name in members))
-
-
-def test_a_group_counts_every_question_of_its_members_once(folder, task) -> None:
-    task("few", LETTERED, ROWS[:1])
-    task("more", LETTERED, [row | {"question": row["question"] + " Really?"} for row in ROWS])
-    write_group(folder, "few", "more")
-    results = run(folder, "everything_leakage_perm", lm=FakeLM(fond_of(published(ROWS[0]))))
-    row, few, more = (results["results"][f"{name}_leakage_perm"] for name in ("everything", "few", "more"))
-    assert few["flagged_rate,max_order"] == 1
-    flagged = 1 + 3 * more["flagged_rate,max_order"]
-    assert row["flagged_rate,max_order"] == pytest.approx(flagged / 4)
-    assert row["flagged_rate_stderr,max_order"] == pytest.approx(math.sqrt(flagged / 4 * (1 - flagged / 4) / 3))
-    if flagged == 1:
-        details = results["leakage_details"]["everything_leakage_perm"]
-        assert details["dataset_pvalue,max_order"] == pytest.approx(1 - (23 / 24) ** 4)
-    assert results["groups"]["everything_leakage_perm"] == row
-    assert "everything_leakage_perm" in make_table(results, "groups")
 
 
 def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, task, caplog) -> None:
@@ -176,12 +159,7 @@ def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -
 @pytest.fixture
 def mine(tmp_path: Path):
     """Writes a user's file."""
-
-    def write(*docs: dict) -> str:
-        (tmp_path / "mine.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-        return str(tmp_path / "mine.jsonl")
-
-    return write
+    return lambda *docs: str(written(tmp_path, docs, "mine.jsonl"))
 
 
 def asked(folder: Path, name: str, file: str) -> list[tuple[str, str]]:
