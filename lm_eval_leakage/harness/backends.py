@@ -19,18 +19,16 @@ OF_API = ("requests", "aiohttp", "tenacity", "tqdm")
 class Backend(NamedTuple):
     """answers: methods by which it answers requests
     extra, packages: of lm_eval, and what it installs beyond what this package needs itself
-    is_hf: whether it is lm_eval's `hf` or derived from it
     has_server: whether models are named as a server names them
     """
 
     answers: tuple[str, ...] = (SCORES, WRITES)
     extra: str = ""
     packages: tuple[str, ...] = ()
-    is_hf: bool = False
     has_server: bool = False
 
 
-HF = Backend((SCORES, WRITES, GIVES_TOKENS), is_hf=True)  # whose packages we need ourselves
+HF = Backend((SCORES, WRITES, GIVES_TOKENS))  # whose packages we need ourselves
 API = Backend(extra="api", packages=OF_API, has_server=True)
 CHAT = API._replace(answers=(WRITES,))
 LITELLM = CHAT._replace(extra="litellm", packages=("litellm",))

@@ -39,13 +39,11 @@ from lm_eval_leakage.harness.tasks.templates import (
     suffixes,
 )
 from lm_eval_leakage.logs.run import shard_in
-from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 shown_logger = logging.getLogger("lm_eval.leakage")  # a child of lm_eval's, so that its notes are shown
 
 PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
-USUAL_DEVICE = "cuda:0"  # of lm_eval; its models take the device that there is
 CLOSE_ARGUMENT = 0.85  # difflib ratio; an argument that resembles none may be one of transformers
 
 
@@ -103,28 +101,7 @@ def why_not(model: str, audit: str) -> str:
     return next(filter(None, (why_cannot_answer(model, need) for need in _needs_of(audit))), "")
 
 
-def check_device(model: str, device: object) -> None:
-    """Raises ValueError if torch does not have the device; what lm_eval names by default stands for any."""
-    backend = backend_of(model)
-    if device in (None, USUAL_DEVICE) or backend is None or not backend.is_hf:
-        return
-    import torch
-
-    try:
-        found = torch.device(str(device))
-    except RuntimeError:
-        raise ValueError(
-            f"device is {brief(device)}, which torch does not know; choose cpu, cuda, cuda:1 or mps"
-        ) from None
-    present = torch.cuda.device_count()
-    if found.type == "cuda" and (found.index or 0) >= present:
-        raise ValueError(
-            f"device is {brief(device)}, but torch finds {present} CUDA devices here; choose one of them, or cpu"
-        )
-
-
 def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> None:
-    check_device(model, given.get("device"))
     for name in PATHS if not backend.has_server else ():
         check_path(f"--model_args has {name}={given.get(name)}", given.get(name))
     kind = class_of(model)
@@ -161,7 +138,6 @@ def preflight(
     include_path: str | Path | None = None,
     data_files: object = None,
     files: Sequence[str | Path] = (),
-    device: str | None = None,
     leaves_out: bool = False,
 ) -> None:
     """Raises ValueError, ImportError or OSError, in one sentence with the remedy, for an unknown task or model, an
@@ -173,13 +149,11 @@ def preflight(
     audits: suffixes of the audits of these tasks, such as `leakage_perm`; empty where tasks are audits by name
     data_files: of `--metadata`: the file of questions that audits read instead of the tasks' own data
     files: of plain questions, instead of tasks
-    device: of the models, where their arguments name none
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
     check_task_names(tasks, include_path)
     for model, model_args in models:
         check_model(model, (), model_args)
-        check_device(model, device)
     for file in files:
         _refuse_without_question(file, _questions_in(file))
     named = {task: _parted(task) for task in tasks}
@@ -298,7 +272,7 @@ def check_before_index(options: Any) -> None:
     model_args = {name: value for name, value in (options.model_args or {}).items() if name not in SET_BY_HARNESS}
     models, audits = [(options.model or USUAL_MODEL, model_args)], [task for task in tasks if names_an_audit(task)]
     file = (options.metadata or {}).get("data_files") if audits else None
-    preflight(tasks, models, include_path=options.include_path, data_files=file, device=options.device)
+    preflight(tasks, models, include_path=options.include_path, data_files=file)
     if audits:
         _check_metadata(options, tasks, audits)
     if options.output_path:

@@ -89,19 +89,6 @@ def test_a_file_without_a_question_is_refused_where_nothing_else_could_read_it(t
     preflight(["fresh_leakage_perm"], data_files=str(file))
 
 
-@pytest.mark.parametrize("device", ["cudo", "cuda:99", "gpu"])
-def test_a_device_that_torch_does_not_have_is_refused(device: str) -> None:
-    for told in ({"device": device}, {}):
-        arguments = {"pretrained": "gpt2"} | ({} if told else {"device": device})
-        with pytest.raises(ValueError, match=f"device is '{device}', .*choose .*cpu"):
-            preflight([], [("hf", arguments)], **told)
-
-
-@pytest.mark.parametrize("device", [None, "cpu", "cuda:0"])  # lm_eval's default stands for the device that there is
-def test_a_usual_device_passes(device: str | None) -> None:
-    preflight([], [("hf", {"pretrained": "gpt2"}), ("dummy", {})], device=device)
-
-
 def test_every_model_of_the_harness_and_ours_is_declared() -> None:
     assert set(MODEL_MAPPING) | set(OUR_MODELS) == set(KNOWN)
 
@@ -109,7 +96,7 @@ def test_every_model_of_the_harness_and_ours_is_declared() -> None:
 @pytest.mark.parametrize("name", ["hf", "hf-prefix-tree", "local-completions", "local-chat-completions", "dummy"])
 def test_what_is_declared_of_a_model_is_what_its_class_does(name: str) -> None:
     kind, backend = class_of(name), KNOWN[name]
-    assert backend.is_hf == issubclass(kind, HFLM)
+    assert ("token_scores" in backend.answers) == issubclass(kind, HFLM)
     for need in ("loglikelihood", "generate_until"):
         assert (need in backend.answers) == (not refuses(getattr(kind, need), None, []))
 
@@ -191,7 +178,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(model, pac
 
 def options(tasks: list[str], **given):
     usual = {"model": "hf", "model_args": {"pretrained": "gpt2"}, "metadata": {}, "output_path": None}
-    return SimpleNamespace(tasks=tasks, include_path=None, device=None, **usual | given)
+    return SimpleNamespace(tasks=tasks, include_path=None, **usual | given)
 
 
 @pytest.mark.parametrize(
