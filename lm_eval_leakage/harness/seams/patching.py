@@ -20,7 +20,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -248,12 +248,8 @@ def found(target: str, owner: Any = None) -> Any:
 
 def _report_missing(seam: Seam, difference: str) -> None:
     """Logs what the user loses; raises UnsupportedHarness if leakage tasks need what is missing."""
-    try:
-        installed = version("lm_eval")
-    except PackageNotFoundError:
-        installed = "(of unknown version)"
     sentence = (
-        f"{seam.without}: the lm_eval here ({installed}) differs from the one that lm_eval_leakage supports "
+        f"{seam.without}: the lm_eval here ({version('lm_eval')}) differs from the one that lm_eval_leakage supports "
         f"({KNOWN_VERSION}): {difference}; install lm_eval {KNOWN_VERSION} or a newer lm_eval_leakage"
     )
     if seam.refuses:
