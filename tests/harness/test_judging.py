@@ -27,21 +27,21 @@ def fails_on_dawn(sound):
 
 
 @pytest.mark.parametrize(
-    ("target", "sound", "what"),
+    ("target", "sound"),
     [
-        ("lm_eval_leakage.harness.tasks.task.guards_of", guards.guards_of, "the search for natural orders"),
-        ("lm_eval_leakage.harness.tasks.judging.shared_texts", shared_texts, "reading its answers"),
+        ("lm_eval_leakage.harness.tasks.task.guards_of", guards.guards_of),
+        ("lm_eval_leakage.harness.tasks.judging.shared_texts", shared_texts),
     ],
 )
 def test_a_question_on_which_our_own_code_fails_is_the_only_one_skipped(
-    questions_file, monkeypatch, target, sound, what
+    questions_file, monkeypatch, target, sound
 ) -> None:
     monkeypatch.setattr(target, fails_on_dawn(sound))
     results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
     for filter_ in ("max_order", "outlier"):
         good, five = lines(results, filter_)
         assert (good["reason"], five["flagged"]) == (None, None)
-        assert five["reason"] == f"{what} failed on it (ArithmeticError('no dawn here'))"
+        assert five["reason"] == "our code failed on it (ArithmeticError('no dawn here'))"
     assert results["results"][TASK]["skipped,max_order"] == 1
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -171,8 +171,8 @@ REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every qu
 class _Prepared:
     """What all statistics read of one question; answered is None if it is skipped."""
 
-    key: str
-    guards: tuple[str, ...]
+    key: str = ""
+    guards: tuple[str, ...] = ()
     answered: Answered | None = None
     orders: OrderAnswers | None = None
 
@@ -214,23 +214,17 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
 
 
 def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
-    def or_skipped(what: str, compute: Callable[[], T], otherwise: T) -> T:
-        try:
-            return compute()
-        except UntestableQuestion:
-            return otherwise  # its reason was recorded when its requests were built
-        except Exception as error:  # one question must not lose hours of the model's work
-            asked.skipped = asked.skipped or Skipped(f"{what} failed on it ({error!r})")
-            return otherwise
-
-    found = _Prepared(
-        or_skipped("the search for copies", lambda: question_key(task.question(asked.doc)), ""),
-        or_skipped("the search for natural orders", lambda: task.guards(asked.doc), ()),
-    )
-    if asked.skipped is None and task.reference is not None and task.reference.of(asked.arguments) is None:
-        asked.skipped = Skipped("the reference log does not have all of its texts")
-    if asked.skipped is None:
-        or_skipped("reading its answers", lambda: _read_answers(task, asked, found), None)
+    found = _Prepared()
+    try:
+        found.key, found.guards = question_key(task.question(asked.doc)), task.guards(asked.doc)
+        if asked.skipped is None and task.reference is not None and task.reference.of(asked.arguments) is None:
+            asked.skipped = Skipped("the reference log does not have all of its texts")
+        if asked.skipped is None:
+            _read_answers(task, asked, found)
+    except UntestableQuestion:
+        pass  # its reason was recorded when its requests were built
+    except Exception as error:  # one question must not lose hours of the model's work
+        asked.skipped = asked.skipped or Skipped(f"our code failed on it ({error!r})")
     return found
 
 
