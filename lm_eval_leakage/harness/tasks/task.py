@@ -120,22 +120,13 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
             asked |= {name for _, doc in of_other for name in row_names(doc) if name}
     beside = [row for row, doc in enumerate(docs) if not asked.isdisjoint(row_names(doc))] if asked else []
     rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)
-    n_joined = len({*beside} & {*rows})
-    if not is_first():
-        return rows
-    if n_joined == n:
+    if is_first() and not beside:
+        limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
+    elif is_first():
         limit_logger.warning(
-            "%s: %d of the %d questions that other tasks of this run ask, which are the first of each; run the audit "
-            "without them to draw from all %d",
-            *(task, n, len(beside), len(docs)),
-        )
-        return rows
-    limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
-    if beside:
-        limit_logger.warning(
-            "%s: %d of the %d questions that other tasks of this run ask are among the %d that it audits; leakage "
-            "columns of those tasks are of these",
-            *(task, n_joined, len(beside), n),
+            "%s: %d of %d questions, %d of them asked by other tasks of this run, which take the first of each; run the "
+            "audit without them to draw from all",
+            *(task, n, len(docs), len({*beside} & {*rows})),
         )
     return rows
 
