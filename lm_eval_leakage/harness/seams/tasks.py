@@ -201,11 +201,7 @@ def _requests_of_shard(
 def _is_empty(task: Any, shard: RunShard, n_questions: int, world_size: int) -> bool:
     """Raises Refusal if some of the processes would have no question, but others would: the harness cannot do that."""
     n_own = shard.n_own(n_questions)
-    if not n_own:
-        logger.warning(
-            "%s: shard %s has none of the run's %d questions; nothing is asked", task.config.task, shard, n_questions
-        )
-    elif n_own < world_size:
+    if 0 < n_own < world_size:
         raise Refusal(
             f"{task.config.task}: shard {shard} has {n_own} of the run's {n_questions} questions for {world_size} "
             "processes; the harness needs at least one per process, so make fewer shards or start fewer processes"
