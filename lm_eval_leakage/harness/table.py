@@ -65,11 +65,10 @@ class Counted(NamedTuple):
     n_copies: int = 0
 
     @staticmethod
-    def of(contributions: Verdicts) -> Counted:
+    def of(contributions: Sequence[Contribution]) -> Counted:
         """Without the placeholders for questions of other rows. Of copies, the first in the order of tasks and rows
         counts, in whatever order several processes hand them in."""
-        own = [one if isinstance(one, Contribution) else Contribution(one) for one in contributions]
-        own = [one for one in own if one.given != ELSEWHERE]
+        own = [one for one in contributions if one.given != ELSEWHERE]
         once = each_once(own, lambda one: one.key, lambda one: one.place)
         return Counted([one.given for one in once], len(own) - len(once))
 
@@ -89,7 +88,7 @@ class RowValue(float):
     """
 
     row: Aggregation
-    contributions: Verdicts
+    contributions: Sequence[Contribution]
     counted: Counted
     words: str | None
     in_table: bool
@@ -98,14 +97,14 @@ class RowValue(float):
         return self.words or super().__format__(spec)
 
 
-Aggregation = Callable[[Verdicts], RowValue]
+Aggregation = Callable[[Sequence[Contribution]], RowValue]
 
 
 def _aggregation(row: DeclaredRow, name: str, compute: Callable[[Verdicts], float]) -> Aggregation:
     """The row or its standard error, which is a separate row: the harness computes errors only for its own `mean`, and
     prints a row named `<row>_stderr` as the ± of the other."""
 
-    def aggregate(contributions: Verdicts) -> RowValue:
+    def aggregate(contributions: Sequence[Contribution]) -> RowValue:
         counted = Counted.of(contributions)
         value = compute(counted.verdicts)
         words = f"{value:.0f}" if isinstance(value, int) else getattr(value, "words", None)
