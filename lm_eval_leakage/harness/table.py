@@ -239,15 +239,12 @@ RESERVED = frozenset((*CORE, *OF_ORDERS, SHARED_TEXTS, *OF_HARNESS)) - {NULL_RAT
 
 
 def _make_known(row: DeclaredRow) -> None:
-    if row.name in _known:
-        if _known[row.name][0] != row:
-            raise ValueError(
-                f"the row {row.name!r} is declared twice with different meanings; declare it once and share it, or "
-                "give one of them another name"
-            )
+    if row.name in _known and _known[row.name][0] == row:
         return
     if taken := [name for name in names_of(row) if name in RESERVED or is_metric(name)]:
-        raise ValueError(f"the row {taken[0]!r} has a name that the harness or the samples log uses; give it another")
+        raise ValueError(
+            f"the row {taken[0]!r} has a name that the harness, the samples log or another row uses; give it another"
+        )
     computed = zip(names_of(row), (row.compute, row.error), strict=False)
     _known[row.name] = row, tuple(_aggregation(row, name, compute) for name, compute in computed if compute)
     for aggregation in _known[row.name][1]:

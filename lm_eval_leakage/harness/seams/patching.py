@@ -273,7 +273,7 @@ def _owner_of(target: str) -> Any:
 def _difference_of(there: Any, seam: Seam) -> str:
     """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
     unwrapped first."""
-    there = there.fget if isinstance(there, property) else inspect.unwrap(there)
+    there = inspect.unwrap(there)
     if there is object.__init__:
         return f"{seam.target} does not exist"
     known = inspect.signature(there).parameters if seam.parameters else {}
