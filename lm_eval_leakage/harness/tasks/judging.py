@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from lm_eval.api.filter import Filter
 from lm_eval.api.instance import Instance
@@ -163,7 +163,6 @@ class Calibrator:
         return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, *known.flagged(self.fpr))
 
 
-T = TypeVar("T")
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 
 
@@ -330,14 +329,6 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             return verdict
         except Exception as error:
             return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
-
-
-def only_filter(filters: Sequence[T]) -> T:
-    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
-    has done any work."""
-    if len(filters) != 1:
-        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
-    return filters[0]
 
 
 def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:

@@ -47,7 +47,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
     wordings_of,
 )
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
-from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions, only_filter
+from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
@@ -154,7 +154,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self._rows = {name: row_of(name) for name in known_rows()}  # registers them with the harness, too
         super().__init__(config=self._completed(config))
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
-        self.judges = {ensemble.name: only_filter(ensemble.filters)() for ensemble in self._filters}
+        self.judges = {}
+        for ensemble in self._filters:
+            (judge,) = ensemble.filters  # made now, so that an invalid parameter ends the run before the model works
+            self.judges[ensemble.name] = judge()
         self.compare_with(reference)
         refuse_foreign(self.seal, config["task"], self.benchmark())
 
