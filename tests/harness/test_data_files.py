@@ -26,8 +26,6 @@ def test_json_is_read_in_the_forms_in_which_it_comes(tmp_path: Path, text: str) 
     file = tmp_path / "mine.jsonl"
     file.write_bytes(text.encode())
     assert [dict(row) for row in read_file(file)] == [ROW, ROW]
-    (tmp_path / "one.json").write_text(json.dumps(ROW, indent=2))
-    assert [dict(row) for row in read_file(tmp_path / "one.json")] == [ROW]
     datasets.Dataset.from_list([ROW]).to_parquet(tmp_path / "mine.parquet")
     assert read_file(tmp_path / "mine.parquet")[0] == ROW
 

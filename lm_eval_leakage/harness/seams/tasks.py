@@ -55,15 +55,8 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
 def compile_templates_once() -> None:
     """From now on, a template is compiled once; the harness compiles it per row, which takes longer than the rest of
     reading it."""
-    env = found("lm_eval.utils:env")
-    if env is None:
-        return
-    original, compiled = env.from_string, lru_cache(maxsize=64)(env.from_string)
-
-    def from_string(template: str, *more: Any, **named: Any) -> Any:
-        return original(template, *more, **named) if more or named else compiled(template)
-
-    env.from_string = from_string
+    if (env := found("lm_eval.utils:env")) is not None:
+        env.from_string = lru_cache(maxsize=64)(env.from_string)
 
 
 SCORED = "lm_eval.api.task:ConfigurableTask.process_results"

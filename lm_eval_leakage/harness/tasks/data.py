@@ -131,14 +131,12 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
 
 
 def _json_rows(data: bytes) -> list[FileRow]:
-    """The JSON objects of a file: one per line, a list of them, or a single one over several lines."""
+    """The JSON objects of a file: one per line, or a list of them."""
     text = _decoded(data)
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if text.lstrip().startswith("["):
         found = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
-    elif len(lines) > 1 and lines[0][1].strip() == "{":
-        found = [("line 1", _parsed(text, 1))]
     else:
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         found = [(f"line {number}", _parsed(line, number)) for number, line in lines]
     return [_row(value, place) for place, value in found]
 
