@@ -51,9 +51,6 @@ class Asked:
     def __init__(self, evaluation: Evaluation | None) -> None:
         self.evaluation = evaluation
 
-    def check_met(self, lm: object) -> None:
-        """No limit on the length of texts."""
-
 
 def instances(n_requests: int, evaluation: Evaluation | None) -> list[LeakageInstance]:
     task, found = Asked(evaluation), []

@@ -64,8 +64,6 @@ def judge(entry: Entry) -> tuple[str, str]:
         raise
     except Exception as error:  # a task's own module, or the loading of its data, may raise anything
         return UNKNOWN, f"the harness cannot load it ({type(error).__name__}: {brief(PATHS.sub('', str(error)))})"
-    if not docs:
-        return NOT_AUDITED, "it has no questions"
     why = refusal([doc.reading for doc in docs[:ROWS_TRIED]], in_data)
     return (NOT_AUDITED, why) if why else (COVERED, _how(docs))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -14,25 +13,22 @@ from lm_eval_leakage.texts import did_you_mean
 
 BASE = "lm_eval.api.model"  # of the classes of every model, which take no arguments
 SCORES, WRITES, GIVES_TOKENS = "loglikelihood", "generate_until", "token_scores"
-OF_HF = ("torch", "transformers", "accelerate")
 OF_API = ("requests", "aiohttp", "tenacity", "tqdm")
 
 
 class Backend(NamedTuple):
     """answers: methods by which it answers requests
-    extra, packages: of lm_eval, and what it installs; empty where lm_eval names none
-    is_hf: whether it is lm_eval's `hf` or derived from it
+    extra, packages: of lm_eval, and what it installs beyond what this package needs itself
     has_server: whether models are named as a server names them
     """
 
     answers: tuple[str, ...] = (SCORES, WRITES)
     extra: str = ""
     packages: tuple[str, ...] = ()
-    is_hf: bool = False
     has_server: bool = False
 
 
-HF = Backend((SCORES, WRITES, GIVES_TOKENS), "hf", OF_HF, is_hf=True)
+HF = Backend((SCORES, WRITES, GIVES_TOKENS))  # whose packages we need ourselves
 API = Backend(extra="api", packages=OF_API, has_server=True)
 CHAT = API._replace(answers=(WRITES,))
 LITELLM = CHAT._replace(extra="litellm", packages=("litellm",))
@@ -52,7 +48,6 @@ KNOWN = {
     ),
     **dict.fromkeys(("sglang", "textsynth", "trtllm", "watsonx_llm", "winml"), Backend()),
 }
-SCORING_MODELS = {"openai-completions": ("babbage-002", "davinci-002")}  # the only ones of which lm_eval scores texts
 
 
 def backend_of(model: str) -> Backend | None:
@@ -93,7 +88,7 @@ def named_as_loaded(lm: Any) -> tuple[str, dict[str, Any]]:
     return backend, named if revision in (None, "main") else {**named, "revision": revision}
 
 
-def why_cannot_answer(model: str, need: str, model_args: Mapping[str, Any] | None = None) -> str:
+def why_cannot_answer(model: str, need: str) -> str:
     """Why the backend cannot answer requests of this method, as a sentence; empty if it may. Raises ValueError for an
     unknown backend. One of another package is tried without requests, and left to the run if it cannot be imported."""
     backend = backend_of(model)
@@ -103,9 +98,6 @@ def why_cannot_answer(model: str, need: str, model_args: Mapping[str, Any] | Non
         unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
     else:
         unable = need not in backend.answers
-    only = SCORING_MODELS.get(model, ())
-    if need == SCORES and only and model_args is not None and model_args.get("model") not in only:
-        return f"{model} {MEANING[need]}, but for {' and '.join(only)}"
     return f"{model} {MEANING[need]}" if unable else ""
 
 

@@ -9,9 +9,7 @@ model is loaded.
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,19 +39,11 @@ from lm_eval_leakage.harness.tasks.templates import (
     suffixes,
 )
 from lm_eval_leakage.logs.run import shard_in
-from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
 shown_logger = logging.getLogger("lm_eval.leakage")  # a child of lm_eval's, so that its notes are shown
 
 PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
-USUAL_DEVICE = "cuda:0"  # of lm_eval; its models take the device that there is
-CONFIGS = ("config.json", "adapter_config.json")  # without one of them, transformers loads nothing from a folder
-NUMBER_FORMATS = ("dtype", "softmax_dtype")
-USUAL_FORMATS = ("auto", "bfloat16", "float16", "float32", "float64", "half", "float", "double")
-# Parts of a value, in which commas separate nothing.
-INNER = re.compile(r"""\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)|"[^"]*"|'[^']*'""")
-KEYS = re.compile(r"(?:^|,)\s*([^=,\s]+)\s*=")
 CLOSE_ARGUMENT = 0.85  # difflib ratio; an argument that resembles none may be one of transformers
 
 
@@ -64,7 +54,7 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
     audits: such as `leakage_perm`
     """
     for audit in audits:
-        if why := why_not(model, audit, model_args):
+        if why := why_not(model, audit):
             raise ValueError(f"{audit} cannot run: {why}; leave it out, or choose another model")
     backend = backend_of(model)
     if backend is not None:
@@ -73,32 +63,11 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
             _check_arguments(model, backend, model_args)
 
 
-def parsed_args(text: str, option: str = "model_args") -> dict[str, Any]:
-    """`pretrained=M,dtype=bfloat16` as lm_eval reads it. Raises ValueError for a key that is given twice."""
+def parsed_args(text: str) -> dict[str, Any]:
+    """`pretrained=M,dtype=bfloat16` as lm_eval reads it."""
     from lm_eval.utils import simple_parse_args_string  # slow to import, and tests of what is slow import this module
 
-    check_given_once(option, [text])
     return dict(simple_parse_args_string(text))
-
-
-def check_given_once(option: str, texts: Sequence[str]) -> None:
-    """Raises ValueError if `key=value,key2=value2`, or JSON, has a key twice: lm_eval takes the last value without a
-    word."""
-    names = [name for text in texts for name in _keys_in(text)]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{option} gives {twice[0]!r} twice; give it once")
-
-
-def _keys_in(text: str) -> list[str]:
-    if text.lstrip().startswith("{"):
-        try:
-            pairs = json.loads(text, object_pairs_hook=list)
-        except (ValueError, RecursionError):
-            return []
-        return [str(key) for key, _ in pairs]
-    while (outer := INNER.sub("", text)) != text:
-        text = outer
-    return KEYS.findall(text)
 
 
 def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
@@ -124,38 +93,15 @@ def _needs_of(audit: str) -> list[str]:
     return [probes.get(probe_named_by(part)).needs for part in parts_of(audit)]
 
 
-def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
+def why_not(model: str, audit: str) -> str:
     """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
     backend_of(model)
     if unknown := [part for part in parts_of(audit) if part not in suffixes()]:
         raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    return next(filter(None, (why_cannot_answer(model, need, model_args) for need in _needs_of(audit))), "")
-
-
-def check_device(model: str, device: object) -> None:
-    """Raises ValueError if torch does not have the device; what lm_eval names by default stands for any."""
-    backend = backend_of(model)
-    if device in (None, USUAL_DEVICE) or backend is None or not backend.is_hf:
-        return
-    import torch
-
-    try:
-        found = torch.device(str(device))
-    except RuntimeError:
-        raise ValueError(
-            f"device is {brief(device)}, which torch does not know; choose cpu, cuda, cuda:1 or mps"
-        ) from None
-    present = torch.cuda.device_count()
-    if found.type == "cuda" and (found.index or 0) >= present:
-        raise ValueError(
-            f"device is {brief(device)}, but torch finds {present} CUDA devices here; choose one of them, or cpu"
-        )
+    return next(filter(None, (why_cannot_answer(model, need) for need in _needs_of(audit))), "")
 
 
 def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> None:
-    check_device(model, given.get("device"))
-    if backend.is_hf and "gguf_file" not in given:
-        _check_weights(given.get("pretrained"))
     for name in PATHS if not backend.has_server else ():
         check_path(f"--model_args has {name}={given.get(name)}", given.get(name))
     kind = class_of(model)
@@ -171,17 +117,6 @@ def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> 
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
     if missing := [name for name in required if name not in given]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
-    for name in NUMBER_FORMATS:
-        if name in names and name in given:
-            _check_number_format(name, given[name])
-
-
-def _check_weights(folder: object) -> None:
-    if isinstance(folder, str) and Path(folder).is_dir() and not any((Path(folder) / one).exists() for one in CONFIGS):
-        raise ValueError(
-            f"--model_args has pretrained={folder}, a folder without {CONFIGS[0]}; give the folder of a model as "
-            "save_pretrained writes it"
-        )
 
 
 def check_path(told: str, value: object) -> None:
@@ -195,20 +130,6 @@ def check_path(told: str, value: object) -> None:
         )
 
 
-def _check_number_format(name: str, value: object) -> None:
-    if value is None or value in USUAL_FORMATS:
-        return
-    import torch
-
-    if not isinstance(value, torch.dtype) and not isinstance(getattr(torch, str(value), None), torch.dtype):
-        nearest = did_you_mean(str(value), USUAL_FORMATS) or f"; choose one of: {', '.join(USUAL_FORMATS)}"
-        raise ValueError(f"--model_args has {name}={brief(value)}, which is no number format of torch{nearest}")
-
-
-MOST_ROWS = 2_000  # of a file that a task's own code prepares; more take seconds
-SHAPING = ("task", "output_type", "process_docs", "doc_to_text", "doc_to_choice", "doc_to_target")
-
-
 def preflight(
     tasks: Sequence[str],
     models: Sequence[tuple[str, Mapping[str, Any]]] = (),
@@ -217,7 +138,6 @@ def preflight(
     include_path: str | Path | None = None,
     data_files: object = None,
     files: Sequence[str | Path] = (),
-    device: str | None = None,
     leaves_out: bool = False,
 ) -> None:
     """Raises ValueError, ImportError or OSError, in one sentence with the remedy, for an unknown task or model, an
@@ -229,13 +149,11 @@ def preflight(
     audits: suffixes of the audits of these tasks, such as `leakage_perm`; empty where tasks are audits by name
     data_files: of `--metadata`: the file of questions that audits read instead of the tasks' own data
     files: of plain questions, instead of tasks
-    device: of the models, where their arguments name none
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
     check_task_names(tasks, include_path)
     for model, model_args in models:
         check_model(model, (), model_args)
-        check_device(model, device)
     for file in files:
         _refuse_without_question(file, _questions_in(file))
     named = {task: _parted(task) for task in tasks}
@@ -267,32 +185,11 @@ def _refuse_unable(models: Sequence[str], audits: Sequence[str]) -> None:
 
 
 def _refuse_file(file: object, bases: Sequence[str], texts: Mapping[str, str]) -> None:
-    """Raises ValueError or OSError if the file or its right answers cannot be read, or it has no question that one of
-    the tasks could read."""
+    """Raises ValueError or OSError if the file or its right answers cannot be read, or if it has no question for tasks
+    that read plain questions; whether another task can read it is left to the run."""
     rows = _questions_in(file)
-    others = [base for base in bases if files_naming(base, texts) and not _is_own(base, texts)]
-    if not others:
+    if all(_is_own(base, texts) or not files_naming(base, texts) for base in bases):
         _refuse_without_question(file, rows)
-    elif len(others) == 1 and len(rows) <= MOST_ROWS and (settings := _settings_of(others[0], texts)):
-        _refuse_misfit(str(file), rows, settings)
-
-
-def _refuse_misfit(file: str, rows: Any, settings: Mapping[str, Any]) -> None:
-    """Raises ValueError if the task can read none of the rows, which are no plain questions either."""
-    from lm_eval.api.task import ConfigurableTask
-    from lm_eval.config.task import TaskConfig
-
-    from lm_eval_leakage.harness.tasks.data import rows_of_file
-
-    class WithoutData(ConfigurableTask):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._config = TaskConfig(**{key: settings[key] for key in SHAPING if key in settings})
-            self.prompt, self.OUTPUT_TYPE = None, self.config.output_type
-            self.dataset: Any = {}
-            self.features = list(rows.column_names)
-
-    if "class" not in settings:
-        rows_of_file(WithoutData(), rows, file)
 
 
 def _questions_in(file: object) -> Any:
@@ -323,9 +220,9 @@ def _refuse_unauditable(tasks: Sequence[str], texts: Mapping[str, str], leaves_o
     if not reasons or (leaves_out and len(reasons) < len(set(tasks))):
         return
     task, reason = next(iter(reasons.items()))
-    remedy = "leave it out, or choose another benchmark" if len(set(tasks)) > 1 else "choose another benchmark"
     raise ValueError(
-        f"{task} cannot be audited: {reason}; {remedy} (`lm-eval-leakage ls TASK` says whether one can be audited)"
+        f"{task} cannot be audited: {reason}; leave it out, or choose another benchmark (`lm-eval-leakage ls TASK` "
+        "says whether one can be audited)"
     )
 
 
@@ -343,18 +240,15 @@ def _is_own(name: str, texts: Mapping[str, str]) -> bool:
     return bool(files_naming(f"{name}_{FIRST_AUDIT}", texts))
 
 
-def _settings_of(name: str, texts: Mapping[str, str], functions: bool = True) -> Mapping[str, Any]:
+def _settings_of(name: str, texts: Mapping[str, str]) -> Mapping[str, Any]:
     """A single task's, without building the index, which takes seconds; none for a group, a tag, or a YAML that cannot
-    be read, which lm_eval leaves out.
-
-    functions: whether those that it names are imported
-    """
-    from lm_eval_leakage.harness.seams.tasks import own_settings, task_settings
+    be read, which lm_eval leaves out."""
+    from lm_eval_leakage.harness.seams.tasks import task_settings
 
     found: Mapping[str, Any] = {}
     for file in files_naming(name, texts):
         try:
-            settings = task_settings(file) if functions else own_settings(file, includes=True)
+            settings = task_settings(file)
         except Exception as error:
             logger.debug("%s cannot be read: %r", file, error)
             continue
@@ -377,11 +271,10 @@ def check_before_index(options: Any) -> None:
     tasks = _tasks(options)
     model_args = {name: value for name, value in (options.model_args or {}).items() if name not in SET_BY_HARNESS}
     models, audits = [(options.model or USUAL_MODEL, model_args)], [task for task in tasks if names_an_audit(task)]
-    check_task_names(tasks, options.include_path)
+    file = (options.metadata or {}).get("data_files") if audits else None
+    preflight(tasks, models, include_path=options.include_path, data_files=file)
     if audits:
         _check_metadata(options, tasks, audits)
-    file = (options.metadata or {}).get("data_files") if audits else None
-    preflight(tasks, models, include_path=options.include_path, data_files=file, device=options.device)
     if options.output_path:
         from lm_eval_leakage.harness.seams.evaluation import refuse_unwritable  # imports lm_eval.utils
 
@@ -421,10 +314,7 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
         documented(metadata)
     # the user's keys, without the model's arguments, which lm_eval adds to them
     keys = sorted((options.metadata or {}).keys() - (options.model_args or {}))
-    texts = task_texts(options.include_path)
-    of_audits = {audit: _settings_of(_parted(audit)[0], texts, functions=False) for audit in audits}
-    checked = [audit for audit, settings in of_audits.items() if "custom_dataset" not in settings]  # made from keys
-    if checked and (refusal := refusal_of_keys(keys, of_audits_only=len(checked) == len(tasks))):
+    if refusal := refusal_of_keys(keys, of_audits_only=len(audits) == len(tasks)):
         raise ValueError(refusal)
     _check_seal(metadata, audits)
 

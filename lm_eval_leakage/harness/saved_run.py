@@ -286,8 +286,6 @@ def _prepare(lm: Any, heard: Heard | None, resumed: ResumedRun | None) -> None:
     before it."""
     accept_valid_answers_only(type(lm))
     step_aside(lm)
-    if not hasattr(lm, "set_cache_hook"):
-        return
     hook = resumed or CacheHook(None)
     lm.set_cache_hook(hook if heard is None else Reporting(hook, lambda *told: heard(*told[:2])))
     if resumed is not None:

@@ -64,11 +64,10 @@ class Counted(NamedTuple):
     n_copies: int = 0
 
     @staticmethod
-    def of(contributions: Verdicts) -> Counted:
+    def of(contributions: Sequence[Contribution]) -> Counted:
         """Without the placeholders for questions of other rows. Of copies, the first in the order of tasks and rows
         counts, in whatever order several processes hand them in."""
-        own = [one if isinstance(one, Contribution) else Contribution(one) for one in contributions]
-        own = [one for one in own if one.given != ELSEWHERE]
+        own = [one for one in contributions if one.given != ELSEWHERE]
         once = each_once(own, lambda one: one.key, lambda one: one.place)
         return Counted([one.given for one in once], len(own) - len(once))
 
@@ -78,8 +77,8 @@ class RowValue(float):
 
     It must be a float: lm_eval 0.4.13 does arithmetic on what an aggregation returns and formats it with `%.4f`. It
     must carry the verdicts: a group gets only these values of its members, and neither its p-value nor the rate over
-    all its questions is a mean of theirs. Only `LeakageGroup` and `finish` use the verdicts; copied or saved, it is a
-    plain number. If groups got their members' samples, this class would not be needed.
+    all its questions is a mean of theirs. Only `LeakageGroup` and `finish` use the verdicts; the latter leaves plain
+    numbers. If groups got their members' samples, this class would not be needed.
 
     contributions: of all questions, as the harness collected them
     counted: what the value is computed from: those of the row's own questions, without copies
@@ -88,7 +87,7 @@ class RowValue(float):
     """
 
     row: Aggregation
-    contributions: Verdicts
+    contributions: Sequence[Contribution]
     counted: Counted
     words: str | None
     in_table: bool
@@ -96,19 +95,15 @@ class RowValue(float):
     def __format__(self, spec: str) -> str:
         return self.words or super().__format__(spec)
 
-    def __reduce__(self) -> tuple[type[float], tuple[float]]:
-        """A copy, for a logger or another process, is a plain number."""
-        return float, (float(self),)
 
-
-Aggregation = Callable[[Verdicts], RowValue]
+Aggregation = Callable[[Sequence[Contribution]], RowValue]
 
 
 def _aggregation(row: DeclaredRow, name: str, compute: Callable[[Verdicts], float]) -> Aggregation:
     """The row or its standard error, which is a separate row: the harness computes errors only for its own `mean`, and
     prints a row named `<row>_stderr` as the ± of the other."""
 
-    def aggregate(contributions: Verdicts) -> RowValue:
+    def aggregate(contributions: Sequence[Contribution]) -> RowValue:
         counted = Counted.of(contributions)
         value = compute(counted.verdicts)
         words = f"{value:.0f}" if isinstance(value, int) else getattr(value, "words", None)
@@ -243,17 +238,12 @@ RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  #
 
 
 def _make_known(row: DeclaredRow) -> None:
-    if row.name in RESERVED:
-        raise ValueError(f"the row {row.name!r} has the name of a key of the samples log; give it another one")
-    if row.name in _known:
-        if _known[row.name][0] != row:
-            raise ValueError(
-                f"the row {row.name!r} is declared twice with different meanings; declare it once and share it, or "
-                "give one of them another name"
-            )
+    if row.name in _known and _known[row.name][0] == row:
         return
-    if taken := [name for name in names_of(row) if is_metric(name)]:
-        raise ValueError(f"the row {taken[0]!r} has the name of a metric of the harness; give it another name")
+    if taken := [name for name in names_of(row) if name in RESERVED or is_metric(name)]:
+        raise ValueError(
+            f"the row {taken[0]!r} has a name that the harness, the samples log or another row uses; give it another"
+        )
     computed = zip(names_of(row), (row.compute, row.error), strict=False)
     _known[row.name] = row, tuple(_aggregation(row, name, compute) for name, compute in computed if compute)
     for aggregation in _known[row.name][1]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -102,7 +101,7 @@ class TaskShelf:
     def names(self, asked: Sequence[str]) -> list[str]:
         """The tasks and groups that are meant, with tags and patterns replaced by their tasks.
 
-        Raises ValueError for an unknown name, with the nearest known one, and for the name of an audit.
+        Raises ValueError for an unknown name, and for the name of an audit.
         """
         for name in asked:
             if (parts := split_name(name)) is not None and name in self._manager.task_index:
@@ -120,9 +119,9 @@ class TaskShelf:
             return self._manager.load([name])["tasks"] if tagged else [name]
         if set("*?[") & set(name) and (found := self._manager.match_tasks([name])):
             return [one for one in found if (split_name(one) is None) == (split_name(name) is None)]
-        close = get_close_matches(name, list(index), n=1, cutoff=0.6)
-        hint = f"did you mean {close[0]!r}?" if close else "`lm-eval-leakage ls tasks` lists them all"
-        raise ValueError(f"tasks has {name!r}, which is not a task, group, tag or file; {hint}")
+        raise ValueError(
+            f"tasks has {name!r}, which is not a task, group, tag or file; `lm-eval-leakage ls tasks` lists them all"
+        )
 
     def load(self, name: str, metadata: Mapping[str, object]) -> LoadedTask:
         """A task, group or audit; raises ValueError, with the reason, if it cannot be loaded.

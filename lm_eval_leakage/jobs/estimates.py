@@ -101,7 +101,6 @@ def check_early(plan: Plan) -> None:
         include_path=plan.include_path,
         data_files=plan.metadata.get("data_files"),
         files=files,
-        device=plan.models[0].device,
         leaves_out=not plan.is_here,
     )
     if plan.unseen is not None:

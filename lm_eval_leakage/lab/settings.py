@@ -308,7 +308,7 @@ def metadata_argument(text: str) -> dict[str, Any]:
     if wrong := [key for key, is_pair, _ in pairs if not (key and is_pair)]:
         raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no key=value; write key=value,key2=value2, or JSON")
     try:
-        return parsed_args(text, "metadata")
+        return parsed_args(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

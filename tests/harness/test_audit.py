@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from lm_eval_leakage.harness.tasks.audit import RefusedAudit
 from lm_eval_leakage.harness.tasks.base_task import refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.records import Question
+from tests.checking.conftest import written
 from tests.fakes import FakeLM, Writer, by_hash, fond_of
 from tests.harness.test_task import evaluate
 from tests.harness.test_task import manager as manager_of
@@ -71,23 +71,6 @@ def write_group(folder: Path, *members: str) -> None:
     (folder / "all.yaml").write_text("group: everything\ntask:\n" + "".join(f"  - {name}\n" for name in members))
 
 
-def test_a_group_counts_every_question_of_its_members_once(folder, task) -> None:
-    task("few", LETTERED, ROWS[:1])
-    task("more", LETTERED, [row | {"question": row["question"] + " Really?"} for row in ROWS])
-    write_group(folder, "few", "more")
-    results = run(folder, "everything_leakage_perm", lm=FakeLM(fond_of(published(ROWS[0]))))
-    row, few, more = (results["results"][f"{name}_leakage_perm"] for name in ("everything", "few", "more"))
-    assert few["flagged_rate,max_order"] == 1
-    flagged = 1 + 3 * more["flagged_rate,max_order"]
-    assert row["flagged_rate,max_order"] == pytest.approx(flagged / 4)
-    assert row["flagged_rate_stderr,max_order"] == pytest.approx(math.sqrt(flagged / 4 * (1 - flagged / 4) / 3))
-    if flagged == 1:
-        details = results["leakage_details"]["everything_leakage_perm"]
-        assert details["dataset_pvalue,max_order"] == pytest.approx(1 - (23 / 24) ** 4)
-    assert results["groups"]["everything_leakage_perm"] == row
-    assert "everything_leakage_perm" in make_table(results, "groups")
-
-
 def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, task, caplog) -> None:
     task("colours", LETTERED)
     task("words", WORDS)
@@ -128,7 +111,6 @@ def test_names_are_matched_as_the_command_line_does(folder, task) -> None:
         task(name, LETTERED, more="tag: hues\n")
     known = manager(folder)
     assert known.match_tasks(["colours_leakage_perm"]) == ["colours_leakage_perm"]
-    assert known.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
     assert known.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
     assert known.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage_perm"]) == []
     assert "colours_leakage_perm" not in known.all_tasks  # not listed, since every task has one
@@ -140,38 +122,6 @@ MANY = [
     {"question": f"Which is colour number {i} here?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4}
     for i in range(8)
 ]
-
-
-def knows_letters(context: str, continuation: str) -> float:
-    """A model that memorised the letter of every question, whatever the options are."""
-    number = int(context.split("number ")[1].split()[0])
-    return 0.0 if continuation == " " + "ABCD"[number % 4] else -5.0
-
-
-def test_choice_confusion_distinguishes_memorised_letters_from_memorised_options(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    clean = {"reference": 0.2, "reference_stderr": 0.05}
-    results = run(folder, "colours_choice_confusion", FakeLM(knows_letters), **clean)
-    row = {name.split(",")[0]: value for name, value in results["results"]["colours_choice_confusion"].items()}
-    assert (row["accuracy_original"], row["accuracy_replaced"], row["delta_replaced"]) == (1, 1, 0)
-    assert row["accuracy_shuffled"] == row["accuracy_generalized"] < 1
-    lost = 1 - row["accuracy_generalized"]
-    assert row["delta"] == -lost
-    assert row["delta_stderr"] == pytest.approx(math.sqrt(lost * (1 - lost) / 7))
-    assert row["mcnemar_pvalue"] == pytest.approx(2 ** (1 - 8 * lost))
-    assert 0 < row["reference_pvalue"] < 0.01
-    line = results["samples"]["colours_choice_confusion"][0]
-    assert (line["original"], line["reference"], line["accuracy_original"]) == (True, 0.2, 1.0)
-    assert line["flagged"] is None
-
-
-def test_semihalf_reports_its_null_rate_and_the_accuracy_on_whole_questions(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    lm = FakeLM(lambda context, continuation: 0.0 if continuation == " A" else by_hash(context, continuation))
-    row = run(folder, "colours_leakage_semihalf", lm=lm)["results"]["colours_leakage_semihalf"]
-    names = ("flagged_rate", "accuracy_whole", "null_rate")
-    assert [row[f"{name},tail_answered"] for name in names] == [1 / 4] * 3
-    assert ("number 3 here?\nA. red 3\nB. blue 3\nC. lime 3\nD. grey 3\nAnswer:", " A") in lm.asked
 
 
 def test_permutation_r_asks_for_what_the_paper_asks(folder, task) -> None:
@@ -209,12 +159,7 @@ def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -
 @pytest.fixture
 def mine(tmp_path: Path):
     """Writes a user's file."""
-
-    def write(*docs: dict) -> str:
-        (tmp_path / "mine.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-        return str(tmp_path / "mine.jsonl")
-
-    return write
+    return lambda *docs: str(written(tmp_path, docs, "mine.jsonl"))
 
 
 def asked(folder: Path, name: str, file: str) -> list[tuple[str, str]]:

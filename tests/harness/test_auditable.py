@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.auditable import Finding, as_list, findings_of
 from lm_eval_leakage.harness.tasks.templates import suffixes
+from tests.written_tasks import write_task
 
 UTILS = """
 import random
@@ -52,15 +51,10 @@ def index(tmp_path_factory: pytest.TempPathFactory):
         | {"block": f"Which is {n}?\n(A) oak {n}\n(B) elm {n}"}
         for n in range(30)
     ]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, (text, choices, _, _) in TASKS.items():
         process = f"process_docs: !function utils.{name}\n" if f"def {name}(" in UTILS else ""
-        file = folder / ("nowhere.jsonl" if name == "no_data" else "rows.jsonl")
-        (folder / f"{name}.yaml").write_text(
-            f"task: {name}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
-            f"dataset_kwargs:\n  data_files:\n    test: {file}\n"
-            f"doc_to_text: {text}\ndoc_to_choice: {choices}\ndoc_to_target: answer\n{process}"
-        )
+        write_task(folder, name, rows, text, choices, process)
+    (folder / "no_data.jsonl").unlink()
     (folder / "written.yaml").write_text("task: written\nclass: !function utils.gap\n")
     (folder / "all.yaml").write_text("group: all\ntask: [letters, {group: inner, task: [words, texts]}]\n")
     return TaskManager(include_path=str(folder), include_defaults=False).task_index

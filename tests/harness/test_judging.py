@@ -27,32 +27,27 @@ def fails_on_dawn(sound):
 
 
 @pytest.mark.parametrize(
-    ("target", "sound", "what"),
+    ("target", "sound"),
     [
-        ("lm_eval_leakage.harness.tasks.task.guards_of", guards.guards_of, "the search for natural orders"),
-        ("lm_eval_leakage.harness.tasks.judging.shared_texts", shared_texts, "reading its answers"),
+        ("lm_eval_leakage.harness.tasks.task.guards_of", guards.guards_of),
+        ("lm_eval_leakage.harness.tasks.judging.shared_texts", shared_texts),
     ],
 )
 def test_a_question_on_which_our_own_code_fails_is_the_only_one_skipped(
-    questions_file, monkeypatch, target, sound, what
+    questions_file, monkeypatch, target, sound
 ) -> None:
     monkeypatch.setattr(target, fails_on_dawn(sound))
     results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
     for filter_ in ("max_order", "outlier"):
         good, five = lines(results, filter_)
         assert (good["reason"], five["flagged"]) == (None, None)
-        assert five["reason"] == f"{what} failed on it (ArithmeticError('no dawn here'))"
+        assert five["reason"] == "our code failed on it (ArithmeticError('no dawn here'))"
     assert results["results"][TASK]["skipped,max_order"] == 1
 
 
 def answered(*rows: list[float]) -> list[Answered]:
     question = Question("q", "Which?", ("red", "blue"))
     return [Answered(question, tuple(Request("Which?", str(i)) for i in range(len(row))), tuple(row)) for row in rows]
-
-
-def test_rows_of_the_data_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="works only in tasks of the class LeakageTask"):
-        LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)]], [{"question": "Which?"}])
 
 
 def test_an_unknown_device_is_refused_at_once() -> None:

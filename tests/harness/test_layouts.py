@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lm_eval.loggers import EvaluationTracker
 
 from lm_eval_leakage.detectors.option_orders import EVERY, IN_EVERY_LAYOUT, LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.logs.audit_line import read_line
@@ -19,6 +18,7 @@ from lm_eval_leakage.results.data_verdict import data_verdict
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_control_form import DOCS, N_COMPARED, ORDERS, RISING, lines, verdict
 from tests.harness.test_task import TASK, evaluate
+from tests.logs.test_reference_log import log
 
 N_LAYOUTS = len(LAYOUT_SETS[MIXED])
 IN_MIXED, IN_EVERY = {"layouts": MIXED}, {"layouts": EVERY}
@@ -32,14 +32,6 @@ CSV_ROWS = {",".join([doc["question"], *doc["choices"]]) for doc in DOCS}
 def remembers(rows: set[str], nats: float = 4.0):
     """A model that has seen these rows, and nothing else."""
     return lambda context, continuation: by_hash(context, continuation) + nats * (context + continuation in rows)
-
-
-def logged(results, folder: Path) -> None:
-    """As the log of a model that is named after the folder."""
-    tracker = EvaluationTracker(output_path=str(folder))
-    tracker.general_config_tracker.model_name_sanitized = folder.name
-    tracker.date_id = "2026-01-01T00-00-00.000000"
-    tracker.save_results_samples(TASK, results["samples"][TASK])
 
 
 def test_each_of_fifteen_orders_is_asked_in_each_layout_and_the_control_of_twelve_in_capitals_too(
@@ -104,9 +96,9 @@ def test_the_log_gives_the_verdict_of_the_run(questions_file) -> None:
 
 def test_a_reference_in_other_layouts_is_not_compared(questions_file, tmp_path: Path) -> None:
     metadata = questions_file(DOCS) | {"control_form": False}
-    logged(evaluate(FakeLM(remembers(CSV_ROWS)), metadata | IN_MIXED), tmp_path / "own")
+    log(evaluate(FakeLM(remembers(CSV_ROWS)), metadata | IN_MIXED), tmp_path / "own", TASK, "own")
     for name, more in (("alike", IN_MIXED), ("unlike", {"orders": N_COMPARED})):
-        logged(evaluate(FakeLM(lambda *texts: by_hash(*reversed(texts))), metadata | more), tmp_path / name)
+        log(evaluate(FakeLM(lambda *texts: by_hash(*reversed(texts))), metadata | more), tmp_path / name, TASK, name)
     basis = {}
     for name in ("alike", "unlike"):
         (found,) = annotate([tmp_path / "own"], references=[tmp_path / name])

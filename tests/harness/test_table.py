@@ -28,17 +28,17 @@ from tests.written_tasks import LETTERED, published, write_task
 
 FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, order_z=2.5, margin=2.0, best_order=0, n_orders=6)
 NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, order_z=-1.5, margin=-3.0, best_order=7, n_orders=24)
-VERDICTS = [FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED]
+GIVEN = [Contribution(one) for one in (FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED)]
 
 
 def test_rows_of_a_small_data_set() -> None:
     rows = known_rows()
-    assert rows["flagged_rate"](VERDICTS) == 2 / 3
-    assert math.isclose(rows["flagged_rate_stderr"](VERDICTS), math.sqrt(2 / 3 * 1 / 3 / 2))
-    assert math.isclose(rows["null_rate"](VERDICTS), (2 / 6 + 1 / 24) / 3)
+    assert rows["flagged_rate"](GIVEN) == 2 / 3
+    assert math.isclose(rows["flagged_rate_stderr"](GIVEN), math.sqrt(2 / 3 * 1 / 3 / 2))
+    assert math.isclose(rows["null_rate"](GIVEN), (2 / 6 + 1 / 24) / 3)
     by_hand = (1 / 6) ** 2 + 2 * (1 / 6) * (5 / 6) * (1 / 24)
-    assert math.isclose(rows["dataset_pvalue"](VERDICTS), by_hand)
-    assert rows["skipped"](VERDICTS) == 1
+    assert math.isclose(rows["dataset_pvalue"](GIVEN), by_hand)
+    assert rows["skipped"](GIVEN) == 1
 
 
 # ---------------------------------------------------------------------- a statistic of another package
@@ -179,7 +179,7 @@ def test_a_group_counts_what_two_of_its_tasks_ask_once() -> None:
 
 
 def test_questions_without_a_key_all_count() -> None:
-    assert RATE([Contribution(HIT, "", ("t", 0)), Contribution(OTHER, "", ("t", 1)), OTHER, OTHER]) == 0.25
+    assert RATE([Contribution(one, "", ("t", place)) for place, one in enumerate([HIT, OTHER, OTHER, OTHER])]) == 0.25
 
 
 CAPITALS = [

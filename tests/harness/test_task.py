@@ -76,17 +76,6 @@ def test_the_table_has_the_verdicts_rows_once_three_per_statistic_and_no_others(
     assert in_details == {f"{name},{of}" for name in IN_DETAILS for of in STATISTICS} | {"verdict"}
 
 
-def test_a_model_that_has_seen_every_question_is_flagged(questions_file) -> None:
-    docs = [GOOD, TWINS, FIVE]
-    results = evaluate(FakeLM(fond_of(*map(published, docs))), questions_file(docs))
-    row = results["results"][TASK]
-    assert row["flagged_rate,max_order"] == 1
-    assert row["flagged_rate_stderr,max_order"] == 0
-    assert row["null_rate,max_order"] == pytest.approx((1 / 24 + 1 / 12 + 1 / 120) / 3)
-    assert details(results)["dataset_pvalue,max_order"] == pytest.approx(1 / 24 / 12 / 120)
-    assert row["skipped,max_order"] == 0
-
-
 ABOVE = GOOD | {"question": "And at night?", "choices": ["red", "blue", "lime", "all of the above"]}
 YEARS = GOOD | {"question": "When was it black?", "choices": ["1901", "1902", "1903", "1904"]}
 

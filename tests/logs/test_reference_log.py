@@ -31,10 +31,10 @@ def audit(score, data: dict[str, str], task: str = TASK, **metadata: object):
     return simple_evaluate(model=FakeLM(score), tasks=[task], task_manager=ours)
 
 
-def log(results, folder: Path, task: str = TASK) -> Path:
+def log(results, folder: Path, task: str = TASK, model: str = "reference") -> Path:
     tracker = EvaluationTracker(output_path=str(folder))
-    tracker.general_config_tracker.model_name_sanitized = "reference"
-    tracker.date_id = "2026-01-01"
+    tracker.general_config_tracker.model_name_sanitized = model
+    tracker.date_id = "2026-01-01T00-00-00.000000"
     tracker.save_results_samples(task, results["samples"][task])
     return folder
 

@@ -106,8 +106,6 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
     """Gives all requests of our tasks their answers; returns them in the harness's format. A question with an invalid
     answer is marked as skipped, with the reason."""
     tasks = dict.fromkeys(instance.task for instance in instances)
-    for task in tasks:
-        task.check_met(lm)
     warn_of_repeated_work(lm)
     resume, evaluation = any(task.resume for task in tasks), instances[0].task.evaluation
     with kept_answers(lm, resume, evaluation) as store:

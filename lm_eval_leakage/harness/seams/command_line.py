@@ -4,7 +4,7 @@ prints `fatal: not a git repository`, which reads like the failure of a check.
 Adds our commands to lm_eval's command line, through its private argument parser.
 
 lm_eval 0.4.13 builds its parser within `HarnessCLI` and offers no way to add a command; entry points for commands
-would replace this. If lm_eval builds its parser differently, only our own commands are available, with a warning.
+would replace this.
 """
 
 from __future__ import annotations
@@ -43,27 +43,19 @@ DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 DESCRIPTION_OF_LS = (
     "list tasks; or say of one which audits it has, what they will ask, or whether its published orders are random"
 )
-HELP_OF_TASK = "a task, group or tag, to see which audits it has and why not others"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
 NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
 class CommandLine:
-    """lm_eval's command line with our commands; only ours, if it is built differently from what we know."""
-
-    parser: argparse.ArgumentParser
+    """lm_eval's command line with our commands."""
 
     def __init__(self) -> None:
-        cli: Any = None
-        if found("lm_eval._cli:HarnessCLI.__init__"):
-            cli = import_module("lm_eval._cli").HarnessCLI()
-            self.parser, self.subparsers = cli._parser, cli._subparsers
-        else:
-            self.parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=argparse.RawDescriptionHelpFormatter)
-            self.parser.set_defaults(func=lambda args: self.parser.print_help())
-            self.subparsers = self.parser.add_subparsers(dest="command", metavar="COMMAND")
-        self._parse = (cli or self.parser).parse_args
+        found("lm_eval._cli:HarnessCLI.__init__")
+        cli = import_module("lm_eval._cli").HarnessCLI()
+        self.parser: argparse.ArgumentParser = cli._parser
+        self.subparsers, self._parse = cli._subparsers, cli.parse_args
         self.commands: Mapping[str, argparse.ArgumentParser] = self.subparsers.choices
 
     def parse_args(self) -> argparse.Namespace:
@@ -138,18 +130,11 @@ def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, arg
 
 def _extend_ls(subparsers: Any, describe: Command, add_to_ls: AddArguments) -> None:
     """Makes `ls` also accept the name of a task; argparse exposes a parser's arguments only as `_actions`."""
-    parser, of_harness, original = subparsers.choices.get("ls"), (), describe
-    what = next((action for action in getattr(parser, "_actions", ()) if action.dest == "what"), None)
-    if parser is None:
-        parser = subparsers.add_parser("ls", prog=f"{PROGRAM} ls", help=DESCRIPTION_OF_LS, allow_abbrev=False)
-        parser.add_argument("what", metavar="TASK", help=HELP_OF_TASK)
-        parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
-    elif what is None or what.choices is None:
-        return
-    else:
-        of_harness, original = tuple(what.choices), parser.get_default("func")
-        what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
-        what.help = f"what to list; or {HELP_OF_TASK}"
+    parser = subparsers.choices["ls"]
+    what = next(action for action in parser._actions if action.dest == "what")
+    of_harness, original = tuple(what.choices), parser.get_default("func")
+    what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
+    what.help = "what to list; or a task, group or tag, to see which audits it has and why not others"
     parser.usage, parser.description = None, DESCRIPTION_OF_LS
     parser.set_defaults(func=lambda args: (original if args.what in (None, *of_harness) else describe)(args))
     add_to_ls(parser)

@@ -20,7 +20,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -169,7 +169,8 @@ SEAMS = (
     ),
     Seam(
         "lm_eval._cli:HarnessCLI.__init__",
-        "`lm-eval-leakage` has its own commands only; run audits by `lm_eval`, after `lm-eval-leakage plugin enable`",
+        "`lm-eval-leakage` has no commands",
+        refuses=True,
         names=("_parser", "_subparsers"),
     ),
     Seam(
@@ -247,12 +248,8 @@ def found(target: str, owner: Any = None) -> Any:
 
 def _report_missing(seam: Seam, difference: str) -> None:
     """Logs what the user loses; raises UnsupportedHarness if leakage tasks need what is missing."""
-    try:
-        installed = version("lm_eval")
-    except PackageNotFoundError:
-        installed = "(of unknown version)"
     sentence = (
-        f"{seam.without}: the lm_eval here ({installed}) differs from the one that lm_eval_leakage supports "
+        f"{seam.without}: the lm_eval here ({version('lm_eval')}) differs from the one that lm_eval_leakage supports "
         f"({KNOWN_VERSION}): {difference}; install lm_eval {KNOWN_VERSION} or a newer lm_eval_leakage"
     )
     if seam.refuses:
@@ -276,7 +273,7 @@ def _owner_of(target: str) -> Any:
 def _difference_of(there: Any, seam: Seam) -> str:
     """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
     unwrapped first."""
-    there = there.fget if isinstance(there, property) else inspect.unwrap(there)
+    there = inspect.unwrap(there)
     if there is object.__init__:
         return f"{seam.target} does not exist"
     known = inspect.signature(there).parameters if seam.parameters else {}

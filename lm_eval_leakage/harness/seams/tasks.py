@@ -55,15 +55,8 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
 def compile_templates_once() -> None:
     """From now on, a template is compiled once; the harness compiles it per row, which takes longer than the rest of
     reading it."""
-    env = found("lm_eval.utils:env")
-    if env is None:
-        return
-    original, compiled = env.from_string, lru_cache(maxsize=64)(env.from_string)
-
-    def from_string(template: str, *more: Any, **named: Any) -> Any:
-        return original(template, *more, **named) if more or named else compiled(template)
-
-    env.from_string = from_string
+    if (env := found("lm_eval.utils:env")) is not None:
+        env.from_string = lru_cache(maxsize=64)(env.from_string)
 
 
 SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
@@ -82,6 +75,7 @@ def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
     patched_once(SCORED, wrap)
 
 
+LOADING = "lm_eval.tasks.manager:TaskManager._load_spec"
 AUDITED_KEPT = 8
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 Overrides = Mapping[str, Any]
@@ -116,6 +110,8 @@ class Factory(TaskFactory):  # type: ignore[misc]
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:
     """Gives a task manager another index, made from its own, and another way to build tasks."""
+    if found(LOADING) is None:
+        return
     manager._index, manager._factory = index(manager._index), Factory(manager.metadata, make)
 
 
@@ -198,11 +194,7 @@ def _requests_of_shard(
 def _is_empty(task: Any, shard: RunShard, n_questions: int, world_size: int) -> bool:
     """Raises Refusal if some of the processes would have no question, but others would: the harness cannot do that."""
     n_own = shard.n_own(n_questions)
-    if not n_own:
-        logger.warning(
-            "%s: shard %s has none of the run's %d questions; nothing is asked", task.config.task, shard, n_questions
-        )
-    elif n_own < world_size:
+    if 0 < n_own < world_size:
         raise Refusal(
             f"{task.config.task}: shard {shard} has {n_own} of the run's {n_questions} questions for {world_size} "
             "processes; the harness needs at least one per process, so make fewer shards or start fewer processes"

@@ -176,8 +176,6 @@ class TaskAudit(LeakageTask):
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         docs, in_data = docs_to_audit(self.base, self.config.metadata or {})
-        if not docs:
-            raise RefusedAudit(f"{self.base.config.task} has no questions")
         first = [doc.reading for doc in islice(docs, ROWS_TRIED)]
         if reason := refusal(first, in_data):
             raise RefusedAudit(reason)

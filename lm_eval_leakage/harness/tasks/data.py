@@ -34,8 +34,6 @@ from lm_eval_leakage.texts import brief
 logger = logging.getLogger(__name__)
 
 ENDINGS = (".json", ".jsonl", ".parquet")
-DEEPEST = 50  # nested lists; questions need only a few levels, and later code fails at some hundreds
-MOST_DIGITS = 4_000  # above this, Python refuses to parse an integer
 
 FileRow = dict[str, Any]
 
@@ -69,10 +67,6 @@ def read_file(given: object) -> datasets.Dataset | Rows:
         rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file.read_bytes()))
     except ValueError as error:
         raise ValueError(f"data_files is {str(file)!r}, {error}") from None
-    except OSError as error:
-        raise OSError(
-            f"data_files is {str(file)!r}, which cannot be read ({error.strerror}); check the file"
-        ) from error
     if not len(rows):
         raise ValueError(f"data_files is {str(file)!r}, which has no questions; give it one row per question")
     return rows
@@ -107,14 +101,13 @@ def _say_once(sentence: str) -> None:
 def existing_file(given: object) -> Path:
     """The path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
     message if it is none."""
-    if not isinstance(given, (str, Path)) or not str(given) or "\0" in str(given):
+    if not isinstance(given, (str, Path)) or not str(given):
         raise ValueError(f"data_files is {brief(given)}; it must be the path of one file")
     file = Path(given).expanduser()
     if file.is_dir():
         raise IsADirectoryError(f"data_files is {str(file)!r}, a folder; name one file in it")
     if file.suffix not in ENDINGS:
-        unpack = "unpack it first; " if file.suffix in (".gz", ".zip", ".bz2", ".xz", ".zst") else ""
-        raise ValueError(f"data_files is {str(file)!r}; {unpack}its name must end in one of: {', '.join(ENDINGS)}")
+        raise ValueError(f"data_files is {str(file)!r}; its name must end in one of: {', '.join(ENDINGS)}")
     if not file.exists():
         raise FileNotFoundError(f"data_files is {str(file)!r}, but there is no such file; check the path")
     return file
@@ -138,21 +131,17 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
 
 
 def _json_rows(data: bytes) -> list[FileRow]:
-    """The JSON objects of a file: one per line, a list of them, or a single one over several lines."""
+    """The JSON objects of a file: one per line, or a list of them."""
     text = _decoded(data)
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if text.lstrip().startswith("["):
         found = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
-    elif len(lines) > 1 and lines[0][1].strip() == "{":
-        found = [("line 1", _parsed(text, 1))]
     else:
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         found = [(f"line {number}", _parsed(line, number)) for number, line in lines]
     return [_row(value, place) for place, value in found]
 
 
 def _decoded(data: bytes) -> str:
-    if data.startswith(b"\x1f\x8b"):
-        raise ValueError("which is compressed; unpack it with gunzip")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -163,7 +152,7 @@ def _decoded(data: bytes) -> str:
 
 def _parsed(text: str, line: int) -> Any:
     try:
-        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= MOST_DIGITS else digits)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         place, why = line + error.lineno - 1, f"{error.msg}, column {error.colno}"
     except RecursionError:
@@ -174,12 +163,6 @@ def _parsed(text: str, line: int) -> Any:
 def _row(value: object, place: str) -> FileRow:
     if not isinstance(value, dict):
         raise ValueError(f"whose {place} is {brief(value)}; each must be an object with the fields of one question")
-    level, depth = [value], 0
-    while level and depth <= DEEPEST:
-        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]
-        level, depth = [inner for part in parts for inner in part], depth + 1
-    if depth > DEEPEST:
-        raise ValueError(f"whose {place} has lists nested more than {DEEPEST} deep; fix or remove it")
     row: FileRow = well_formed_parts(value)
     return row
 
@@ -270,27 +253,8 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
             kept[OWN_DOCS] = docs_of(base.eval_docs, reader_of(base)), texts_before(base)
         own: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
         return own
-    given = read_questions(metadata["data_files"])
-    rows, read, in_data = rows_of_file(base, given, str(metadata["data_files"]))
-    if read is question_from_doc:
-        logger.warning(
-            "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, "
-            "not in its prompt",
-            base.config.task,
-            metadata["data_files"],
-            why_unreadable(given, reader_of(base)),
-        )
-    return docs_of(rows, read), in_data
-
-
-AuditedRows = tuple[Sequence[Mapping[str, Any]], Callable[[Doc], Question], Collection[str]]
-
-
-def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
-    """The rows `given` of a user's file, as `base` reads them if it can, else as plain questions. Raises RefusedAudit
-    if they can be read in neither way."""
-    read, in_data = reader_of(base), frozenset(texts_in(given[0]))
-    ways = [given]
+    given, read = read_questions(metadata["data_files"]), reader_of(base)
+    in_data, ways = frozenset(texts_in(given[0])), [given]
     if callable(base.config.process_docs):
         try:
             ways = [base.config.process_docs(given), given]
@@ -298,10 +262,17 @@ def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
             logger.debug("%s cannot prepare these rows: %r", base.config.task, error)
     for rows in ways:
         if not (why := why_unreadable(rows, read)):
-            return rows, read, in_data
+            return docs_of(rows, read), in_data
     if why_unreadable(given, question_from_doc):
-        raise RefusedAudit(_misfit(base, given, file, why))
-    return given, question_from_doc, in_data
+        raise RefusedAudit(_misfit(base, given, metadata["data_files"], why))
+    logger.warning(
+        "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, not "
+        "in its prompt",
+        base.config.task,
+        metadata["data_files"],
+        why,
+    )
+    return docs_of(given, question_from_doc), in_data
 
 
 def why_unreadable(
@@ -319,12 +290,11 @@ def why_unreadable(
     return reasons[0] if reasons else "there is none"
 
 
-def _misfit(base: ConfigurableTask, rows: Any, file: str, why: str) -> str:
-    split = base.config.test_split or base.config.validation_split
-    own = getattr(base.dataset[split], "column_names", None) if split in (base.dataset or {}) else None
+def _misfit(base: ConfigurableTask, rows: Any, file: object, why: str) -> str:
+    own = getattr(base.dataset[base.config.test_split or base.config.validation_split], "column_names", None)
     needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
     return (
-        f"data_files is {file!r}, whose rows have the fields {brief(list(rows.column_names))}, and {base.config.task} "
-        f"cannot read them as questions (the first row: {why}); {needed}rename the fields to those, or to question, "
-        "choices and answer"
+        f"data_files is {str(file)!r}, whose rows have the fields {brief(list(rows.column_names))}, and "
+        f"{base.config.task} cannot read them as questions (the first row: {why}); {needed}rename the fields to "
+        "those, or to question, choices and answer"
     )

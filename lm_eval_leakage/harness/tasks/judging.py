@@ -12,11 +12,11 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from lm_eval.api.filter import Filter
 from lm_eval.api.instance import Instance
@@ -163,7 +163,6 @@ class Calibrator:
         return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, *known.flagged(self.fpr))
 
 
-T = TypeVar("T")
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 
 
@@ -171,8 +170,8 @@ REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every qu
 class _Prepared:
     """What all statistics read of one question; answered is None if it is skipped."""
 
-    key: str
-    guards: tuple[str, ...]
+    key: str = ""
+    guards: tuple[str, ...] = ()
     answered: Answered | None = None
     orders: OrderAnswers | None = None
 
@@ -214,23 +213,17 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
 
 
 def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
-    def or_skipped(what: str, compute: Callable[[], T], otherwise: T) -> T:
-        try:
-            return compute()
-        except UntestableQuestion:
-            return otherwise  # its reason was recorded when its requests were built
-        except Exception as error:  # one question must not lose hours of the model's work
-            asked.skipped = asked.skipped or Skipped(f"{what} failed on it ({error!r})")
-            return otherwise
-
-    found = _Prepared(
-        or_skipped("the search for copies", lambda: question_key(task.question(asked.doc)), ""),
-        or_skipped("the search for natural orders", lambda: task.guards(asked.doc), ()),
-    )
-    if asked.skipped is None and task.reference is not None and task.reference.of(asked.arguments) is None:
-        asked.skipped = Skipped("the reference log does not have all of its texts")
-    if asked.skipped is None:
-        or_skipped("reading its answers", lambda: _read_answers(task, asked, found), None)
+    found = _Prepared()
+    try:
+        found.key, found.guards = question_key(task.question(asked.doc)), task.guards(asked.doc)
+        if asked.skipped is None and task.reference is not None and task.reference.of(asked.arguments) is None:
+            asked.skipped = Skipped("the reference log does not have all of its texts")
+        if asked.skipped is None:
+            _read_answers(task, asked, found)
+    except UntestableQuestion:
+        pass  # its reason was recorded when its requests were built
+    except Exception as error:  # one question must not lose hours of the model's work
+        asked.skipped = asked.skipped or Skipped(f"our code failed on it ({error!r})")
     return found
 
 
@@ -311,15 +304,10 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         find_device(device)
         self.device = device
 
-    def apply(self, resps: object, docs: Sequence[object]) -> list[Verdict]:
+    def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
         """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
-        if not all(isinstance(doc, Answered) for doc in docs):
-            raise ValueError(
-                "the filter `leakage` works only in tasks of the class LeakageTask, which pass it the questions"
-            )
-        answered = [doc for doc in docs if isinstance(doc, Answered)]
-        refused = [_not_finite(question.answers) for question in answered]
-        sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
+        refused = [_not_finite(question.answers) for question in docs]
+        sound = [question for question, refusal in zip(docs, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))
         return [refusal or next(tested) for refusal in refused]
 
@@ -341,14 +329,6 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             return verdict
         except Exception as error:
             return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
-
-
-def only_filter(filters: Sequence[T]) -> T:
-    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
-    has done any work."""
-    if len(filters) != 1:
-        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
-    return filters[0]
 
 
 def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:

@@ -47,7 +47,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
     wordings_of,
 )
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
-from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions, only_filter
+from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
@@ -120,22 +120,13 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
             asked |= {name for _, doc in of_other for name in row_names(doc) if name}
     beside = [row for row, doc in enumerate(docs) if not asked.isdisjoint(row_names(doc))] if asked else []
     rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)
-    n_joined = len({*beside} & {*rows})
-    if not is_first():
-        return rows
-    if n_joined == n:
+    if is_first() and not beside:
+        limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
+    elif is_first():
         limit_logger.warning(
-            "%s: %d of the %d questions that other tasks of this run ask, which are the first of each; run the audit "
-            "without them to draw from all %d",
-            *(task, n, len(beside), len(docs)),
-        )
-        return rows
-    limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
-    if beside:
-        limit_logger.warning(
-            "%s: %d of the %d questions that other tasks of this run ask are among the %d that it audits; leakage "
-            "columns of those tasks are of these",
-            *(task, n_joined, len(beside), n),
+            "%s: %d of %d questions, %d of them asked by other tasks of this run, which take the first of each; run "
+            "the audit without them to draw from all",
+            *(task, n, len(docs), len({*beside} & {*rows})),
         )
     return rows
 
@@ -163,7 +154,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self._rows = {name: row_of(name) for name in known_rows()}  # registers them with the harness, too
         super().__init__(config=self._completed(config))
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
-        self.judges = {ensemble.name: only_filter(ensemble.filters)() for ensemble in self._filters}
+        self.judges = {}
+        for ensemble in self._filters:
+            (judge,) = ensemble.filters  # made now, so that an invalid parameter ends the run before the model works
+            self.judges[ensemble.name] = judge()
         self.compare_with(reference)
         refuse_foreign(self.seal, config["task"], self.benchmark())
 
@@ -207,21 +201,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             logger.warning(sentence)
         add_request_method(evaluation.lm)
 
-    def check_met(self, lm: object) -> None:
-        """Raises RuntimeError if the requests were not built for the model that is to answer them."""
-        if self.lm is None or getattr(self.lm, "lm", self.lm) is not getattr(lm, "lm", lm):
-            raise RuntimeError(
-                f"{self.config.task}: its requests were built for another model or for none, so they may not fit the "
-                "window of this one; run the task by lm_eval's own simple_evaluate or evaluate"
-            )
-
     # ------------------------------------------------------------------ questions
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         split = self.config.test_split or self.config.validation_split
         questions = load_questions(self.config, split)
-        if not len(questions):
-            raise ValueError(f"{self.config.task}: split {split!r} has no questions; name another split or file")
         given = "data_files" in (self.config.metadata or {})
         if given and "question" in questions.column_names:
             self.config.process_docs = None  # written for the fields of the hub's data set, not for ours

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from lm_eval.api.task import Task
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
-from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, command_line
+from lm_eval_leakage.harness.seams.command_line import CommandLine, ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
@@ -105,6 +104,7 @@ def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> No
     ("target", "use"),
     [
         ("lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks", lambda: check_options(pytest.fail)),
+        ("lm_eval._cli:HarnessCLI.__init__", CommandLine),
         ("lm_eval.evaluator:get_git_commit_hash", ask_git_only_in_repositories),
         ("lm_eval.models.huggingface:HFLM._model_call", lambda: hf_model.offer_method(None, "token_scores", len)),
         ("lm_eval.tasks._yaml_loader:load_yaml", lambda: task_settings(task_configs_path() / "_leakage_perm_yaml")),
@@ -183,34 +183,6 @@ def test_templates_are_compiled_once() -> None:
 
     compile_templates_once()
     assert env.from_string("{{a}}") is env.from_string("{{a}}") is not env.from_string("{{b}}")
-    assert env.from_string("{{a}}", globals={"a": 1}).render() == "1"
-
-
-@pytest.mark.parametrize("change", ["gone", "another"])
-def test_with_another_command_line_of_the_harness_our_own_commands_remain(change, caplog, monkeypatch, capsys) -> None:
-    class Another:
-        def __init__(self) -> None:
-            self.click_group = None
-
-    Another.__init__.__module__ = "lm_eval._cli.harness"
-    if change == "gone":
-        monkeypatch.delattr("lm_eval._cli.HarnessCLI")
-    else:
-        monkeypatch.setattr("lm_eval._cli.HarnessCLI", Another)
-
-    def path(args: argparse.Namespace) -> None:
-        """print a folder"""
-        print("a folder")
-
-    cli = command_line({path: lambda parser: None}, lambda args: print(args.what), lambda parser: None)
-    monkeypatch.setattr("sys.argv", ["lm-eval-leakage", "path"])
-    cli.execute(cli.parse_args())
-    assert capsys.readouterr().out == "a folder\n"
-    monkeypatch.setattr("sys.argv", ["lm-eval-leakage", "ls", "mmlu"])
-    cli.execute(cli.parse_args())
-    assert capsys.readouterr().out == "mmlu\n"
-    (sentence,) = caplog.messages
-    assert sentence.startswith("`lm-eval-leakage` has its own commands only")
 
 
 def test_git_is_asked_for_the_commit_in_repositories_only(tmp_path, capfd, monkeypatch) -> None:

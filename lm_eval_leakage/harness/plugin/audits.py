@@ -1,1 +1,0 @@
-"""No tasks of its own: audits are found by name."""
