@@ -111,6 +111,7 @@ def test_names_are_matched_as_the_command_line_does(folder, task) -> None:
         task(name, LETTERED, more="tag: hues\n")
     known = manager(folder)
     assert known.match_tasks(["colours_leakage_perm"]) == ["colours_leakage_perm"]
+    assert known.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
     assert known.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
     assert known.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage_perm"]) == []
     assert "colours_leakage_perm" not in known.all_tasks  # not listed, since every task has one

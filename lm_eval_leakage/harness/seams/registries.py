@@ -121,7 +121,10 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
 
     def match_audits(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         def match_tasks(self: Any, task_list: list[str]) -> list[str]:
-            return sorted({*original(self, task_list), *(name for name in task_list if name in self.task_index)})
+            known = original(self, task_list)
+            if not hasattr(self.task_index, "audits_like"):
+                return known
+            return sorted({*known, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))})
 
         return match_tasks
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lm_eval_leakage.harness.seams.tasks import Factory
 
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
+SINGLE = ("TASK", "PY_TASK")  # names of kinds; the others are GROUP and TAG
 
 
 class AuditIndex(dict[str, Entry]):
@@ -55,6 +57,19 @@ class AuditIndex(dict[str, Entry]):
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 (dict.get ignores __missing__)
+
+    def audits_like(self, pattern: str) -> list[str]:
+        """The audits that match a name or pattern; a pattern matches only single tasks, since groups repeat them."""
+        listed = super().keys()
+        if pattern in self:
+            return [] if pattern in listed else [pattern]
+        parts = split_name(pattern)
+        if parts is None or not set("*?[") & set(pattern):
+            return []
+        base, suffix = parts
+        tasks = [name for name, entry in self.items() if entry.kind.name in SINGLE and split_name(name) is None]
+        names = [f"{name}_{suffix}" for name in tasks if fnmatchcase(name, base)]
+        return sorted(name for name in names if name not in listed)
 
 
 def find_audits(task_manager_class: type) -> None:
