@@ -20,6 +20,7 @@ TIERS = [
     {"registry", "records", "files", "texts"},
 ]
 HARNESS_TIERS = [  # within harness/, whose own modules may import all of them
+    {"plugin"},
     {""},
     {"tasks"},
     {"models", "table"},

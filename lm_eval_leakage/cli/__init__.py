@@ -47,6 +47,9 @@ def path() -> None:
 def enable() -> None:
     """make plain `lm_eval` in this environment know the leakage tasks and models"""
     file = hook.hook_file()
+    if hook.harness_discovers_plugins():
+        print("nothing to do: this harness discovers the leakage tasks itself")
+        return
     try:
         hook.write_hook(file)
     except OSError as error:
@@ -70,9 +73,12 @@ def disable() -> None:
 def status() -> None:
     """say whether plain `lm_eval` knows the leakage tasks, and how"""
     file = hook.hook_file()
-    how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage plugin enable`"
-    if file.exists() and not hook.is_current(file):
-        how += ", written by another version; run `lm-eval-leakage plugin enable` again"
+    if hook.harness_discovers_plugins():
+        how = "by the harness's own plugin discovery"
+    else:
+        how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage plugin enable`"
+        if file.exists() and not hook.is_current(file):
+            how += ", written by another version; run `lm-eval-leakage plugin enable` again"
     print(f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}")
     print(f"tasks: {task_configs_path()}")
     print(f"known to plain `lm_eval`: {how}")

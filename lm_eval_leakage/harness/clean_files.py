@@ -43,7 +43,7 @@ def run_command(results: Mapping[str, Any], shots: Collection[str], folder: Path
     if not isinstance(model, str):
         return ""
     # clean tasks need only `lm_eval`; our models need the hook or our command
-    is_known = model not in OUR_MODELS or hook.hook_file().exists()
+    is_known = model not in OUR_MODELS or hook.harness_discovers_plugins() or hook.hook_file().exists()
     words = ["lm_eval" if is_known else "lm-eval-leakage", "--model", model]
     if config.get("model_args"):
         words += ["--model_args", _as_typed(config["model_args"])]

@@ -5,7 +5,9 @@ the harness's task manager is imported, lets the other finders find it and the m
 
 `site` executes lines of a `.pth` file that begin with `import` when the interpreter starts, and `sys.meta_path` is
 Python's mechanism for import hooks; both are documented. Nothing of this package is imported unless lm_eval's task
-manager is. lm_eval 0.4.13 reads no entry points, so there is no other way to extend plain `lm_eval`.
+manager is. lm_eval 0.4.13 reads no entry points, so there is no other way to extend plain `lm_eval`; once it finds our
+tasks by the group `lm_eval.tasks`, `harness_discovers_plugins` is true and `plugin enable` says that there is nothing
+to do.
 
 Plain `lm_eval` must work whatever is wrong with this package: any error of ours becomes one warning. If the package
 has been uninstalled (pip leaves the hook behind), there is no warning, since the command that it names is gone too.
@@ -20,6 +22,7 @@ from lm_eval_leakage.files import atomic_write
 
 HOOK_NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
+FOUND_BY_PLUGINS = ("mmlu_leakage_perm", "mmlu_leakage_tokens")  # one with a YAML, one found by its name
 SOURCE = f'''
 import sys
 
@@ -60,6 +63,13 @@ LINE = f"import sys; exec({SOURCE!r}, {{}})\n"
 def hook_file() -> Path:
     """Path of this environment's hook file, whether it exists or not."""
     return Path(sysconfig.get_path("purelib")) / HOOK_NAME
+
+
+def harness_discovers_plugins() -> bool:
+    """Whether the installed harness finds our tasks and audits itself, by entry points (0.4.13 does not)."""
+    from lm_eval.tasks import TaskManager
+
+    return set(FOUND_BY_PLUGINS) <= set(TaskManager(include_defaults=False).match_tasks([*FOUND_BY_PLUGINS]))
 
 
 def write_hook(file: Path) -> None:

@@ -7,6 +7,7 @@ Imported while lm_eval is only half loaded, so it imports no other part of it at
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -84,15 +85,31 @@ def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: b
 
 
 TASK_MANAGER = "lm_eval.tasks.manager:TaskManager"
+DISCOVERY = "discover_plugin_task_paths"  # of a harness that reads entry points (its pull request 4015)
+TRIED = "_asked_for_audits_by_lm_eval_leakage"
 
 
 def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> None:
-    """Makes every task manager find our tasks, and the audits of everything that it knows. A user's `include_path` has
-    precedence over our folder.
+    """Makes every task manager find our tasks, and the audits of everything that it knows, one that is being created
+    included: lm_eval may discover us while it creates it. A user's `include_path` has precedence over our folder.
 
-    know_audits: called with a task manager when it has been created, since the hook calls this while lm_eval is still
-        being imported
+    know_audits: called with a task manager when it has been created or is first used, since the hook calls this while
+        lm_eval is still being imported
     """
+
+    def know_once(manager: Any) -> None:
+        """Only warns on errors: plain `lm_eval` must not break because of another version of it or a fault of ours."""
+        if getattr(manager, TRIED, False):
+            return
+        setattr(manager, TRIED, True)
+        try:
+            know_audits(manager)
+        except Exception as error:
+            logger.warning(
+                "audits of any task by name are not available with this lm_eval, because of %r; if this is plain "
+                "`lm_eval`, `lm-eval-leakage plugin disable` turns the hook off",
+                error,
+            )
 
     def search_our_folder(original: Callable[..., None]) -> Callable[..., None]:
         def __init__(  # noqa: N807
@@ -104,23 +121,18 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
             **further: Any,
         ) -> None:
             given = include_path if isinstance(include_path, (list, tuple)) else [include_path] if include_path else []
-            ours = [task_configs_path()] if include_defaults else []
+            discovers = hasattr(sys.modules.get(task_manager_class.__module__), DISCOVERY)
+            ours = [task_configs_path()] if include_defaults and not discovers else []
             told = {"verbosity": verbosity, "include_defaults": include_defaults, "metadata": metadata, **further}
             original(self, include_path=[*ours, *given] or None, **told)
             self.include_path = include_path
-            try:
-                know_audits(self)
-            except Exception as error:  # plain `lm_eval` must not break because of another version or a fault of ours
-                logger.warning(
-                    "audits of any task by name are not available with this lm_eval, because of %r; if this is plain "
-                    "`lm_eval`, `lm-eval-leakage plugin disable` turns the hook off",
-                    error,
-                )
+            know_once(self)
 
         return __init__
 
     def match_audits(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         def match_tasks(self: Any, task_list: list[str]) -> list[str]:
+            know_once(self)
             known = original(self, task_list)
             if not hasattr(self.task_index, "audits_like"):
                 return known
@@ -128,8 +140,17 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
 
         return match_tasks
 
+    def load_audits(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _load_spec(self: Any, spec: Any) -> Any:
+            know_once(self)
+            return original(self, spec)
+
+        return _load_spec
+
     patched_once(f"{TASK_MANAGER}.__init__", search_our_folder, task_manager_class)
     patched_once(f"{TASK_MANAGER}.match_tasks", match_audits, task_manager_class)
+    if hasattr(task_manager_class, "_load_spec"):
+        patched_once(f"{TASK_MANAGER}._load_spec", load_audits, task_manager_class)
 
 
 def check_options(check: Callable[[Any], None]) -> None:

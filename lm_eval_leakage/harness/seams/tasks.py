@@ -75,7 +75,6 @@ def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
     patched_once(SCORED, wrap)
 
 
-LOADING = "lm_eval.tasks.manager:TaskManager._load_spec"
 AUDITED_KEPT = 8
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 Overrides = Mapping[str, Any]
@@ -110,8 +109,6 @@ class Factory(TaskFactory):  # type: ignore[misc]
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:
     """Gives a task manager another index, made from its own, and another way to build tasks."""
-    if found(LOADING) is None:
-        return
     manager._index, manager._factory = index(manager._index), Factory(manager.metadata, make)
 
 

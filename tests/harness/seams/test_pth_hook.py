@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import cli, task_configs_path
+from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
 from lm_eval_leakage.harness.seams import pth_hook as hook
 
 MANAGER = """
@@ -153,7 +155,60 @@ def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     printed(cli.disable)
     assert not file.exists()
     assert "nothing to do: the hook is not enabled" in printed(cli.disable)
+    monkeypatch.setattr(hook, "harness_discovers_plugins", lambda: True)
+    assert "nothing to do" in printed(cli.enable)
+    assert not file.exists()
+    assert "by the harness's own plugin discovery" in printed(cli.status)
     (tmp_path / "missing").touch()  # since root may write anywhere else
+    monkeypatch.setattr(hook, "harness_discovers_plugins", lambda: False)
     monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.HOOK_NAME)
     with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook as a user"):
         cli.enable()
+
+
+DISCOVERING = """
+import importlib.util, sys, tomllib
+from pathlib import Path
+import lm_eval.tasks.manager as manager
+manager.__file__ = f"{TASKS}/manager.py"  # beside which it looks for its own tasks
+original = manager.TaskManager.__init__
+def discover_plugin_task_paths():  # as in pull request 4015 of lm-evaluation-harness
+    points = tomllib.loads(Path(PROJECT).read_text())["project"]["entry-points"]["lm_eval.tasks"]
+    specs = [importlib.util.find_spec(value) for value in points.values()]
+    return [str((spec.submodule_search_locations or [Path(spec.origin).parent])[0]) for spec in specs]
+def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None):
+    given = [include_path] if isinstance(include_path, str) else include_path or []
+    original(self, verbosity, [*discover_plugin_task_paths(), *given], include_defaults, metadata)
+manager.TaskManager.__init__ = __init__
+manager.discover_plugin_task_paths = discover_plugin_task_paths
+from lm_eval.tasks import TaskManager
+"""
+FOUND = """
+names = ["mmlu_leakage_perm", "mmlu_leakage_tokens", "arc_easy_leakage_perm", "mmlu_x"]
+print(*TaskManager().match_tasks(names))
+print(TaskManager(include_defaults=False).task_index["mmlu_leakage_tokens"].name)
+from lm_eval_leakage.harness.seams.pth_hook import harness_discovers_plugins
+print(harness_discovers_plugins())
+"""
+HOOK = "from lm_eval_leakage.harness import extend_harness; extend_harness(TaskManager)\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib")
+@pytest.mark.parametrize("hook_too", [False, True])
+def test_a_harness_that_discovers_plugins_finds_tasks_and_audits_and_warns_of_nothing(
+    tmp_path: Path, hook_too: bool
+) -> None:
+    for name in ("arc", "mmlu"):  # of 14,000 tasks
+        shutil.copytree(INSTALLED_TASKS / name, tmp_path / name)
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    places = f"PROJECT = {str(project)!r}; TASKS = {str(tmp_path)!r}"
+    code = f"import logging; logging.basicConfig(level='INFO'); {places}\n{DISCOVERING}"
+    done = subprocess.run(
+        [sys.executable, "-c", code + HOOK * hook_too + FOUND], capture_output=True, text=True, check=False
+    )
+    found, name, discovers = done.stdout.splitlines() or [done.stderr, "", ""]
+    assert found == "arc_easy_leakage_perm mmlu_leakage_perm mmlu_leakage_tokens"
+    assert name == "mmlu_leakage_tokens"
+    assert discovers == "True"
+    assert "uplicate" not in done.stderr
+    assert "overrides" not in done.stderr

@@ -1,0 +1,1 @@
+"""No tasks of its own: audits are found by name."""
