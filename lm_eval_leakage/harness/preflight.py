@@ -39,11 +39,14 @@ from lm_eval_leakage.harness.tasks.templates import (
     suffixes,
 )
 from lm_eval_leakage.logs.run import shard_in
+from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
 shown_logger = logging.getLogger("lm_eval.leakage")  # a child of lm_eval's, so that its notes are shown
 
 PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
+NUMBER_FORMATS = ("dtype", "softmax_dtype")
+USUAL_FORMATS = ("auto", "bfloat16", "float16", "float32", "float64", "half", "float", "double")
 CLOSE_ARGUMENT = 0.85  # difflib ratio; an argument that resembles none may be one of transformers
 
 
@@ -117,6 +120,9 @@ def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> 
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
     if missing := [name for name in required if name not in given]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
+    for name in NUMBER_FORMATS:
+        if name in names and name in given:
+            _check_number_format(name, given[name])
 
 
 def check_path(told: str, value: object) -> None:
@@ -128,6 +134,16 @@ def check_path(told: str, value: object) -> None:
             f"{told}, but there is no such folder; check the path, or name a model of the Hugging Face Hub, "
             "such as gpt2"
         )
+
+
+def _check_number_format(name: str, value: object) -> None:
+    if value is None or value in USUAL_FORMATS:
+        return
+    import torch
+
+    if not isinstance(value, torch.dtype) and not isinstance(getattr(torch, str(value), None), torch.dtype):
+        nearest = did_you_mean(str(value), USUAL_FORMATS) or f"; choose one of: {', '.join(USUAL_FORMATS)}"
+        raise ValueError(f"--model_args has {name}={brief(value)}, which is no number format of torch{nearest}")
 
 
 def preflight(

@@ -94,14 +94,14 @@ def _share(value: Any) -> Any:
     return f"{text[:-1]}e-2" if text.endswith("%") else value
 
 
-def _arguments(value: Any, info: ValidationInfo) -> Any:
+def _arguments(value: Any) -> Any:
     from lm_eval_leakage.harness.preflight import parsed_args
 
     if not isinstance(value, str):
         return value
     if any("=" not in part for part in value.split(",") if part):
         raise ValueError(f"is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
-    return parsed_args(value, str(info.field_name))
+    return parsed_args(value)
 
 
 def _own_arguments(told: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -111,11 +111,11 @@ def _own_arguments(told: dict[str, Any], info: ValidationInfo) -> dict[str, Any]
     return told
 
 
-def _reference(value: Any, info: ValidationInfo) -> Any:
+def _reference(value: Any) -> Any:
     if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
         return Path(value).expanduser()
     if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
-        return _arguments(value, info)
+        return _arguments(value)
     raise ValueError(
         f"is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of another "
         "model, such as pretrained=OTHER"

@@ -146,6 +146,13 @@ def test_a_model_of_another_package_is_judged_by_its_class(monkeypatch) -> None:
         ("hf", {"pretrained": "/nowhere/x"}, "pretrained=/nowhere/x, but there is no such folder; check the path"),
         ("hf", {"pretrained": "gpt2", "peft": "./nowhere"}, "peft=./nowhere, but there is no such folder"),
         ("hf", {"pretrained": "a/b/c"}, "pretrained=a/b/c, but there is no such folder"),
+        (
+            "hf",
+            {"pretrained": "gpt2", "dtype": "bfloat"},
+            "'bfloat', which is no number format of torch; did you mean",
+        ),
+        ("hf-prefix-tree", {"pretrained": "gpt2", "dtype": "nn"}, "torch; choose one of: auto, bfloat16"),
+        ("hf", {"pretrained": "gpt2", "dtype": 16}, "16, which is no number format"),
     ],
 )
 def test_what_a_model_does_not_take_is_refused_with_the_remedy(model, given, said) -> None:
@@ -158,6 +165,8 @@ def test_arguments_that_others_take_and_existing_folders_pass(tmp_path) -> None:
     check_model("hf", [], {"pretrained": str(tmp_path), "attn_implementation": "eager", "load_in_4bit": True})
     check_model("hf", [], {"pretrained": "s3://bucket/some/model"})
     check_model("hf", [], {"pretrained": "EleutherAI/pythia-70m", "device_map": "auto", "max_len": 3})
+    for dtype in ("auto", "bfloat16", "half", "float8_e5m2", None):
+        check_model("hf", (), {"pretrained": "gpt2", "dtype": dtype})
 
 
 @pytest.mark.parametrize(
