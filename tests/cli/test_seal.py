@@ -106,7 +106,7 @@ def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Pa
     before = {path: path.read_bytes() for path in sealed.rglob("*.*")}
     code, _, err = typed("seal", write(tmp_path / "mine.jsonl", ROWS), "-o", sealed)
     assert code == 2
-    assert "has a private folder with a key; it is never replaced" in err
+    assert "which is not empty and is never replaced; choose a new folder" in err
     assert {path: path.read_bytes() for path in sealed.rglob("*.*")} == before
 
 
@@ -183,7 +183,7 @@ OF_NO_SEAL = "is of no seal, and lm_eval or Python may use it; remove it"
 CACHED = "cannot be compared: Python may run it instead of the loader; remove __pycache__"
 NAMES = ("mine_data.py", "mine.yaml", "DATA_CARD.md", "mine.jsonl", "mine.parquet")
 CHANGED = [  # file, change, exit code with the private folder and without it, what is said
-    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "line 12 was added: .*os.system"),
+    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "line 12 is .*os.system.* sealed was nothing"),
     ("mine.yaml", replaced("shot: 0", "shot: 5"), (1, 1), "line .* is 'num_fewshot: 5.*sealed was 'num_fewshot"),
     ("DATA_CARD.md", replaced("questions . 8", "questions | 9"), (1, 0), "line .* 9 .*sealed was .* 8 "),
     ("mine.jsonl", replaced('{"ques', '{"hint": "A", "ques'), (1, 1), "line 1 is .*hint.*sealed was"),
@@ -274,11 +274,11 @@ def test_keys_that_kills_left_are_removed_by_the_next_seal_also_one_that_is_refu
         (
             "private",
             ("public", "private"),
-            "does not exist; without its key the draws can be neither verified nor tested",
+            "has no key.json; name the private folder; without its key the draws can be neither verified nor tested",
         ),
-        ("private", ("public", "public"), "it is a public folder, and the private one is needed"),
+        ("private", ("public", "public"), "has no key.json; name the private folder"),
         ("public/commitment.json", ("public/mine.jsonl",), "nothing to compare it with"),
-        ("private/key.json", (".",), "has no key.json; without its key the draws can be neither verified nor tested"),
+        ("private/key.json", (".",), "has no key.json; name the private folder"),
         ("public/mine.jsonl", ("public/mine.jsonl", "private"), "there is no such file"),
         ("public/commitment.json", ("public",), "nothing to compare it with"),
         ("public/mine.jsonl", ("..", "private"), "has no file of questions"),

@@ -132,7 +132,7 @@ def test_audits_of_other_kinds_ignore_the_seal_of_the_run(sealed) -> None:
 
 @pytest.mark.parametrize("task", ["mmlu_leakage_seal", "mmlu_leakage_wording", "mmlu_leakage_perm"])
 def test_a_folder_that_is_no_private_folder_is_refused_before_the_model_is_loaded(task, sealed) -> None:
-    with pytest.raises(ValueError, match=r"seal is .*public.*: it is a public folder, and the private one is needed"):
+    with pytest.raises(ValueError, match=r"seal is .*public.*, which has no key.json; name the private folder"):
         check_before_index(options([task], metadata={"seal": str(sealed.public)}))
     with pytest.raises(ValueError, match="seal is 3; name the private folder"):
         check_before_index(options([task], metadata={"seal": 3}))
