@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.lab import simulation
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.training import Recipe
+from tests.checking.conftest import questions, written
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -31,10 +31,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Simulation:
-    words = ["red", "blue", "lime", "grey", "teal", "pink", "gold", "rust", "jade", "plum"]
-    docs = [{"question": f"{word}?", "choices": ["a", "b", word, "d"], "answer": 2} for word in words]
-    file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    file = written(tmp_path, questions(10))
     return Simulation("pretrained=nowhere", str(file), n_questions=8, epochs=(1,), detectors=("leakage_perm",))
 
 
