@@ -71,13 +71,6 @@ def test_a_benchmark_without_a_question_of_the_seal_is_refused_with_the_reason(s
 # ---------------------------------------------------------------------- wordings
 
 
-def test_each_wording_is_asked_once_the_public_one_first(sealed) -> None:
-    lm, results = run_sealed(sealed, "leakage_wording", by_hash)
-    assert lm.asked == [("", wording) for question in sealed.seal.questions for wording in question.wordings]
-    assert {line["n_wordings"] for line in lines(results, "leakage_wording", "wording_rank")} == {4}
-    assert results["results"][f"{NAME}_leakage_wording"]["wording_pvalue,wording_rank"] > 0.01
-
-
 def test_wordings_without_a_seal_are_refused_with_the_remedy(sealed) -> None:
     manager = TaskManager(include_path=str(sealed.public), include_defaults=False)
     for audit in ("leakage_wording", "leakage_seal"):
