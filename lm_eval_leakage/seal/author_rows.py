@@ -105,8 +105,10 @@ def _check_options(options: Sequence[str]) -> None:
     if not 2 <= len(options) <= len(ascii_uppercase):
         raise UntestableQuestion(f"it has {len(options)} option(s); give it 2 to {len(ascii_uppercase)}")
     read = list(map(canonical, options))
-    if equal := [letter for letter, option in zip(ascii_uppercase, read, strict=False) if read.count(option) > 1]:
-        raise UntestableQuestion(f"its options {' and '.join(equal)} are equal; change or remove one of them")
+    for option in read:
+        equal = [letter for letter, other in zip(ascii_uppercase, read, strict=False) if other == option]
+        if len(equal) > 1:
+            raise UntestableQuestion(f"its options {' and '.join(equal)} are equal; change or remove one of them")
 
 
 def _wordings(given: object, stem: str) -> tuple[str, ...]:
