@@ -179,6 +179,11 @@ def by_another_arrow(file: Path) -> None:
     file.write_bytes(content.replace(found[0], found[0].replace(b"version", b"VERSION")))
 
 
+def by_another_arrow_with_metadata(file: Path) -> None:
+    parquet.write_table(parquet.read_table(file).replace_schema_metadata({"hint": "A"}), file)
+    by_another_arrow(file)
+
+
 OF_NO_SEAL = "is of no seal, and lm_eval or Python may use it; remove it"
 CACHED = "cannot be compared: Python may run it instead of the loader; remove __pycache__"
 NAMES = ("mine_data.py", "mine.yaml", "DATA_CARD.md", "mine.jsonl", "mine.parquet")
@@ -188,6 +193,7 @@ CHANGED = [  # file, change, exit code with the private folder and without it, w
     ("DATA_CARD.md", replaced("questions . 8", "questions | 9"), (1, 0), "line .* 9 .*sealed was .* 8 "),
     ("mine.jsonl", replaced('{"ques', '{"hint": "A", "ques'), (1, 1), "line 1 is .*hint.*sealed was"),
     ("mine.parquet", with_a_column, (1, 1), "its rows are as sealed, but its bytes are not: it has other columns"),
+    ("mine.parquet", by_another_arrow_with_metadata, (1, 1), "its rows are as sealed, but its bytes are not"),
     ("mine.parquet", by_another_arrow, (0, 0), "was compared row by row, not by its bytes: 'parquet-cpp-arrow VERS"),
     ("commitment.json", replaced('(commitment": )"[0-9a-f]{4}', r'\1"0000'), (1, 0), "says commitment '0000"),
     *((name, Path.unlink, (1, 0 if name == "DATA_CARD.md" else 1), "is missing") for name in NAMES),

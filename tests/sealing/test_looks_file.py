@@ -126,6 +126,17 @@ def test_a_ledger_that_went_back_is_refused_and_so_is_a_head_that_was_made_to_fi
     refused(private, "looks_head.json, which counts .*it was changed")
 
 
+def test_a_ledger_of_one_copy_of_the_folder_with_the_head_of_another_is_refused(private: Path) -> None:
+    head_of_none = (private / HEAD_FILE).read_text()
+    add(private, look("a"))
+    head = (private / HEAD_FILE).read_text()
+    (private / LOOKS_FILE).unlink()
+    (private / HEAD_FILE).write_text(head_of_none)
+    add(private, look("b"), look("c"))
+    (private / HEAD_FILE).write_text(head)
+    refused(private, "has 2 of the 1 looks")
+
+
 def test_another_seals_ledger_is_refused(private: Path) -> None:
     other = replace(SEAL, commitment="0" * 64)
     (private / HEAD_FILE).write_text(head_text(other))
