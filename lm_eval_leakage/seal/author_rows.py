@@ -120,7 +120,7 @@ def _wordings(given: object, stem: str) -> tuple[str, ...]:
         or not all(isinstance(wording, str) and wording.strip() for wording in given)
         or len({canonical(text) for text in (stem, *given)}) <= len(given)
     ):
-        raise _Wrong(f"wordings is {brief(given)}; it must be a list of other texts of the question, none twice")
+        raise _Wrong(f"wordings is {brief(given)}; give a list of other texts of the question, none empty or twice")
     return tuple(map(well_formed, given))
 
 

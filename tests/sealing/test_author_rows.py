@@ -95,7 +95,10 @@ def test_the_same_question_twice_is_left_out_the_second_time(fields) -> None:
     ("fields", "why"),
     [
         *(
-            ({"wordings": wordings}, "wordings is .*(Oth|3|Whi).*; it must be a list of other texts of the question")
+            (
+                {"wordings": wordings},
+                "wordings is .*(Oth|3|Whi).*; give a list of other texts of the question, none empty or twice",
+            )
             for wordings in ("Other?", ["Other?", " "], [3], ["Other?", "Other? "], ["Which is even?"])
         ),
         ({"seal": "yes"}, "seal is 'yes'; it must be one of: permute, keep, hold_out"),
