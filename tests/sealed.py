@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,6 +21,7 @@ from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import read_ledger
 from lm_eval_leakage.stats.looks import Look
+from tests.checking.conftest import written
 from tests.fakes import FakeLM, Score, by_hash
 
 extend_harness(TaskManager)
@@ -60,8 +60,7 @@ def sealed_folder(folder: Path, given: Sequence[Mapping[str, Any]], seed: int = 
     """Seals rows with a key that is the same in every run, since a clean model is claimed to have seen something with
     some keys."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{NAME}.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
+    file = written(folder, given, f"{NAME}.jsonl")
     with patch("lm_eval_leakage.harness.sealing.new_key", lambda: sha256(b"%d" % seed).digest()):
         write_sealing(sealing_of(str(file), NAME, "keep", None), folder / "sealed")
     return SealedFolder(folder / "sealed", read_seal(folder / "sealed" / "private"))

@@ -43,7 +43,7 @@ from lm_eval_leakage.texts import brief
 TOOL = f"lm-eval-leakage {__version__}"
 PUBLIC, PRIVATE = "public", "private"
 NAME = r"[a-z][a-z0-9_]*"
-TAKEN = "output_path is {folder!r}, which is not empty; choose a new folder"
+TAKEN = "output_path is {folder!r}, which is not empty and is never replaced; choose a new folder"
 SEALED_COMMENT = """\
 # Written by `lm-eval-leakage seal`: lettered options, as in MMLU. Needs only lm_eval, in any folder.
 # To read a data set of the hub instead of the file next to this one, copy this file and replace its line
@@ -90,7 +90,6 @@ def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str |
 
 def write_sealing(sealing: Sealing, folder: Path) -> None:
     """Writes both folders at once. Raises ValueError if there is something in `folder` already."""
-    check_free(folder)
     name = sealing.seal.name
     public = public_files(sealing.seal) | task_files(name)
     private = private_files(sealing.seal, sealing.examined.originals)
@@ -106,11 +105,6 @@ def check_free(folder: Path) -> None:
     check_writable(folder, folder=True)
     if (beside := folder.resolve().parent).is_dir():
         try_to_write(beside)
-    if (folder / PRIVATE).exists():
-        raise ValueError(
-            f"output_path is {str(folder)!r}, which has a private folder with a key; it is never replaced, since "
-            "without it the benchmark that it sealed cannot be tested: choose another folder"
-        )
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(TAKEN.format(folder=str(folder)))
 
@@ -354,13 +348,9 @@ def _first_difference(name: str, there: bytes, sealed: bytes) -> str:
     if name.endswith(PARQUET):
         return "its rows are as sealed, but its bytes are not: it has other columns, metadata or settings"
     pairs = zip_longest(there.splitlines(keepends=True), sealed.splitlines(keepends=True))
-    place, (line, was) = next((place, pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    shown, was_shown = (brief((one or b"").decode("utf-8", "replace")) for one in (line, was))
-    if line is None:
-        return f"line {place} is missing: {was_shown}"
-    return (
-        f"line {place} was added: {shown}" if was is None else f"line {place} is {shown}, and sealed was {was_shown}"
-    )
+    place, pair = next((place, pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    line, was = ("nothing" if one is None else brief(one.decode("utf-8", "replace")) for one in pair)
+    return f"line {place} is {line}, and sealed was {was}"
 
 
 def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from lm_eval_leakage.detectors import check_choice
 from lm_eval_leakage.questions.rendering import AUDITED, CSV_ROW, INLINE, JSON_ROW, LAYOUTS, laid_out
 from lm_eval_leakage.records import Question
 
@@ -31,10 +30,6 @@ class ExposureText:
     layout: str = AUDITED
     answer: bool = True
     header: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("order", self.order, EXPOSED_ORDERS)
-        check_choice("layout", self.layout, EXPOSED_LAYOUTS)
 
     def write(self, question: Question) -> str:
         options, right = question.options, question.answer

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lm_eval_leakage.detectors import check_choice, is_count
+from lm_eval_leakage.detectors import is_count
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import EXPOSED_LAYOUTS, EXPOSED_ORDERS, ExposureText
 from lm_eval_leakage.lab.training import Recipe
@@ -23,17 +23,13 @@ from lm_eval_leakage.records import Question
 TRAINING = ("transformers", "accelerate")
 REPORT = ("matplotlib", "sklearn")
 LORA = ("peft",)
-INSTALLED_AS = {"sklearn": "scikit-learn"}
 
 
 def need_packages(names: Iterable[str]) -> None:
     """Raises ImportError, with the remedy, if one of them is not installed. Imports none of them."""
-    missing = [INSTALLED_AS.get(name, name) for name in names if find_spec(name) is None]
+    missing = [name for name in names if find_spec(name) is None]
     if missing:
-        is_missing = "is" if len(missing) == 1 else "are"
-        raise ImportError(
-            f"{', '.join(missing)} {is_missing} needed but not installed; `pip install 'lm-eval-leakage[lab]'`"
-        )
+        raise ImportError(f"{', '.join(missing)}: needed but not installed; `pip install 'lm-eval-leakage[lab]'`")
 
 
 RELATIVE = "leakage_relative"
@@ -87,7 +83,6 @@ class Simulation:
     include_path: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("select", self.select, SELECTIONS)
         if not self.epochs or not all(is_count(epoch, 1) for epoch in self.epochs):
             raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
         for name, value in (("model_args", self.model_args), ("reference", self.reference)):
@@ -203,10 +198,7 @@ def check_claim(settings: Simulation, folder: Path) -> None:
     file = folder / CLAIM
     if not file.exists():
         return
-    try:
-        there, wanted = dict(json.loads(file.read_text(encoding="utf-8"))), _claim_of(settings)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is damaged ({error}); give another output folder, or remove that one") from error
+    there, wanted = json.loads(file.read_text(encoding="utf-8")), _claim_of(settings)
     for key in {**there, **wanted}:
         if there.get(key) != wanted.get(key):
             raise ValueError(
@@ -298,19 +290,10 @@ def metadata_argument(text: str) -> dict[str, Any]:
     """As for lm_eval: JSON, or pairs."""
     from lm_eval_leakage.harness.preflight import parsed_args
 
-    if text.lstrip().startswith("{"):
-        try:
-            found: dict[str, Any] = json.loads(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error}); write key=value, or JSON") from error
-        return found
-    pairs = [part.partition("=") for part in text.split(",")]
-    if wrong := [key for key, is_pair, _ in pairs if not (key and is_pair)]:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no key=value; write key=value,key2=value2, or JSON")
     try:
-        return parsed_args(text)
+        return dict(json.loads(text)) if text.lstrip().startswith("{") else parsed_args(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise argparse.ArgumentTypeError(f"{text!r} ({error}); write key=value,key2=value2, or JSON") from error
 
 
 def _numbers(text: str) -> tuple[int, ...]:

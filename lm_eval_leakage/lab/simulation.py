@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 
@@ -160,13 +161,9 @@ def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
 
 def _unique(questions: Sequence[Question]) -> list[Question]:
     """Makes ids distinct that occur in several tasks of a group."""
-    seen: Counter[str] = Counter()
-    named = []
-    for question in questions:
-        n_before = seen[question.id]
-        seen[question.id] += 1
-        named.append(replace(question, id=f"{question.id}#{n_before}") if n_before else question)
-    return named
+    numbers: dict[str, Iterator[int]] = defaultdict(count)
+    numbered = [(question, next(numbers[question.id])) for question in questions]
+    return [replace(question, id=f"{question.id}#{number}") if number else question for question, number in numbered]
 
 
 def _hard_halves(settings: Simulation, pool: Sequence[Question], folder: Path) -> Split:

@@ -7,7 +7,6 @@ one removed: after the first epoch, there is always a complete one, and no incom
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -19,13 +18,10 @@ from lm_eval_leakage.files import atomic_remove, published
 
 logger = logging.getLogger(__name__)
 
-COMPLETE = re.compile(r"epoch_(\d+)")
-
 
 def complete_checkpoints(state: Path) -> dict[int, Path]:
     """Those from which a training can resume, by the number of epochs after which they were saved."""
-    found = {place: COMPLETE.fullmatch(place.name) for place in state.glob("*")}
-    return {int(name[1]): place for place, name in found.items() if name}
+    return {int(place.name.removeprefix("epoch_")): place for place in state.glob("epoch_*")}
 
 
 def keep_checkpoint(checkpoint: Path, epoch: int) -> None:
@@ -35,12 +31,6 @@ def keep_checkpoint(checkpoint: Path, epoch: int) -> None:
     for other in list(complete.parent.glob("[!.]*")):
         if other != complete:
             atomic_remove(other)
-
-
-def remove_used(state: Path, up_to: int) -> None:
-    """Removes the checkpoints of a finished training of `up_to` epochs, but not those of a longer one."""
-    if max(complete_checkpoints(state), default=0) <= up_to:
-        atomic_remove(state)
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ def train(
     state = folder / "state"
     missing = [epoch for epoch, checkpoint in asked.items() if not checkpoint.exists()]
     if not missing:
-        remove_used(state, max(epochs))  # left by an interrupted run
+        atomic_remove(state)  # left by an interrupted run
         return asked
     import torch
     from transformers import AutoTokenizer
@@ -102,7 +92,7 @@ def train(
             f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
             "lower the first or set the second, in a new output folder"
         ) from error
-    remove_used(state, max(epochs))
+    atomic_remove(state)
     return asked
 
 

@@ -26,8 +26,9 @@ from lm_eval_leakage.results.formatting import (
     pvalue_equation,
 )
 from lm_eval_leakage.results.sealed_logs import (
+    LOG_TESTS,
     SealedLogs,
-    all_tests,
+    ceiling_tests,
     not_run,
     reference_in,
     sealed_logs,
@@ -158,7 +159,7 @@ def seal_audit(
 
 def _verdict(logs: SealedLogs) -> SealedVerdict:
     """Without a look."""
-    tests = tuple(all_tests(logs))
+    tests = (*(found for test in LOG_TESTS for found in test.of(logs)), *ceiling_tests(logs))
     bound = best_bound([hits for test in tests for hits in test.hits])
     missing = tuple(not_run(logs, tests))
     return SealedVerdict(logs.model, tests, together(tests), bound, missing=missing, problems=logs.problems)

@@ -13,7 +13,6 @@ ones alone makes p-values too small. Both are told where the reference's own ans
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +48,6 @@ from lm_eval_leakage.stats.sealed import (
     SealedTest,
     hits_of,
     of_hits,
-    of_order_sum,
 )
 
 SEAL_OF_ROW = "seal"  # the commitment, in the row of a shard
@@ -133,13 +131,12 @@ def _of_model(runs: Sequence[Run], seal: Seal) -> SealedLogs:
     problems: list[Problem] = []
     lines: dict[str, dict[Places, AuditLine]] = defaultdict(dict)
     foreign: dict[str, set[str]] = defaultdict(set)
-    with_own, subtracted = set[str](), set[str]()
+    subtracted = set[str]()
     for task, line in lines_of_audits([_without_other_seals(run, seal, problems) for run in runs], problems):
         places, key = _places(line, seal), without_reference(line.detector)
         if not places:
             foreign[task].add(line.question)
             continue
-        with_own.add(task)
         if not any(test.reads(line) for test in LOG_TESTS):
             continue
         earlier = lines[key].get(places)
@@ -148,11 +145,7 @@ def _of_model(runs: Sequence[Run], seal: Seal) -> SealedLogs:
         if key != line.detector:
             subtracted.add(task)
     for task, others in foreign.items():
-        n, name = counted(len(others), "row"), repr(seal.name)
-        own = f"{task}: {n} not of the seal of {name}; left out"
-        problems.append(
-            Problem(own if task in with_own else f"{task} is of another benchmark than {name} ({n}); left out")
-        )
+        problems.append(Problem(f"{task}: {counted(len(others), 'row')} not of the seal of {seal.name!r}; left out"))
     problems += [Problem(f"{task} {OWN_ANSWERS}") for task in sorted(subtracted)]
     return SealedLogs(seal, runs[-1].model, lines, runs, tuple(problems))
 
@@ -171,16 +164,11 @@ def _places(line: AuditLine, seal: Seal) -> Places:
 def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
     """The run without audits that were made with another seal."""
     configs = run.results.get("configs") or {}
-    others = [
-        task
-        for task in audit_logs_of(run)
-        if (metadata := (configs.get(task) or {}).get("metadata"))
-        and isinstance(metadata, Mapping)
-        and metadata.get(COMMITMENT_KEY, seal.commitment) != seal.commitment
-    ]
-    for task in others:
-        made = str(configs[task]["metadata"][COMMITMENT_KEY])
-        what = f"{task} was run with another seal (commitment {made[:12]}..., not {seal.commitment[:12]}...); left out"
+    metadata = {task: (configs.get(task) or {}).get("metadata") or {} for task in audit_logs_of(run)}
+    sealed_by = {task: str(own[COMMITMENT_KEY]) for task, own in metadata.items() if COMMITMENT_KEY in own}
+    others = {task: own for task, own in sealed_by.items() if own != seal.commitment}
+    for task, own in others.items():
+        what = f"{task} was run with another seal (commitment {own[:12]}..., not {seal.commitment[:12]}...); left out"
         problems.append(Problem(what, run.results_file))
     return without_tasks(run, others)
 
@@ -196,10 +184,7 @@ def reference_in(place: Path, seal: Seal, problems: list[Problem]) -> SealedLogs
     Raises ValueError, with the remedy, if the folder holds no answers to wordings of this seal, or audits of several
     models.
     """
-    try:
-        found = sealed_logs([place], seal, problems)
-    except ValueError as error:
-        raise ValueError(f"reference is {str(place)!r}: {error}") from error
+    found = sealed_logs([place], seal, problems)
     if len(found) > 1:
         names = ", ".join(logs.model for logs in found)
         raise ValueError(f"reference is {str(place)!r}, which holds audits of {names}; name the folder of one")
@@ -213,21 +198,16 @@ def reference_in(place: Path, seal: Seal, problems: list[Problem]) -> SealedLogs
 
 
 def _doubts(reference: SealedLogs) -> Iterator[Problem]:
+    answers = [wording_answers(reference.seal, lines) for lines in reference.lines.values()]
     for sign, which, then in (
         (1, "published", "hides what other models remember"),
         (-1, "private", "makes p-values of other models too small"),
     ):
-        lines = {
-            key: {
-                places: replace(line, versions=array("d", (sign * value for value in line.versions)))
-                for places, line in own.items()
-            }
-            for key, own in reference.lines.items()
-        }
-        for test in WORDINGS_TEST.of(replace(reference, lines=lines)):
-            if test.was_run and test.pvalue <= EVIDENCE_LEVEL:
-                found = f"prefers the {which} wordings ({pvalue_equation(test.pvalue, test.is_bound)})"
-                yield Problem(f"{reference.model}, the reference, {found}: if it has seen them, it {then}; {OLDER}")
+        for own in answers:
+            found = version_sum(_wording_scores(reference.seal, {places: sign * one for places, one in own.items()}))
+            if found.n >= FEWEST_JUDGED and found.pvalue <= EVIDENCE_LEVEL:
+                prefers = f"prefers the {which} wordings ({pvalue_equation(found.pvalue, found.is_bound)})"
+                yield Problem(f"{reference.model}, the reference, {prefers}: if it has seen them, it {then}; {OLDER}")
 
 
 def with_reference(logs: SealedLogs, reference: SealedLogs) -> SealedLogs:
@@ -238,11 +218,6 @@ def with_reference(logs: SealedLogs, reference: SealedLogs) -> SealedLogs:
     asked = WORDINGS_TEST.lines_of(logs)
     if not asked:
         return logs
-    if logs.runs[-1].key == reference.runs[-1].key:
-        raise ValueError(
-            f"{reference.model} is the reference and is to be audited, too, but minus itself it says nothing; name "
-            "the folders of the other models, or another reference"
-        )
     shared: dict[str, Lines] = {
         key: {places: line for places, line in reference.lines.get(key, {}).items() if places in own}
         for key, own in asked.items()
@@ -251,10 +226,10 @@ def with_reference(logs: SealedLogs, reference: SealedLogs) -> SealedLogs:
     for key, lines in shared.items():
         own, others = wording_answers(logs.seal, asked[key]), wording_answers(logs.seal, lines)
         largest += [float(np.ptp(own[places] - others[places])) for places in own.keys() & others.keys()]
-    if largest and max(largest) < SAME_ANSWERS:
+    if logs.runs[-1].key == reference.runs[-1].key or (largest and max(largest) < SAME_ANSWERS):
         raise ValueError(
-            f"{reference.model}, the reference, answers as {logs.model} does, so that it is the same model by another "
-            f"name, and its answers minus its own say nothing; {OLDER} and another one"
+            f"{reference.model}, the reference, is {logs.model} by its name or its answers, which minus itself says "
+            f"nothing; {OLDER} and another one, or leave {logs.model} out of the runs"
         )
     return replace(logs, reference=replace(reference, lines=shared))
 
@@ -295,11 +270,6 @@ class LogTest:
         return [self.test(test, logs, lines) for test, (_, lines) in zip(tests, found, strict=True)]
 
 
-def all_tests(logs: SealedLogs) -> list[SealedTest]:
-    """Those that the logs allow."""
-    return [*(found for test in LOG_TESTS for found in test.of(logs)), *ceiling_tests(logs)]
-
-
 def not_run(logs: SealedLogs, tests: Iterable[SealedTest]) -> list[str]:
     """What else could have been run, in words."""
     found = [test.name for test in tests]
@@ -323,9 +293,19 @@ def _used(
 
 
 def _of_sum(test: SealedTest, found: OrderSum, fewest: int) -> SealedTest:
+    """The test with the result of T, if there are enough questions or shards."""
     if found.n < fewest:
         return replace(test, n=found.n, reason=f"{counted(found.n, test.units)}; at least {fewest} are needed")
-    return of_order_sum(test, found)
+    return replace(
+        test,
+        n=found.n,
+        effect=found.mean,
+        effect_error=found.mean_error,
+        unit="sd",
+        pvalue=found.pvalue,
+        is_bound=found.is_bound,
+        log_evalue=found.log_evalue,
+    )
 
 
 def wording_answers(seal: Seal, lines: Lines) -> dict[Places, Floats]:
@@ -335,6 +315,13 @@ def wording_answers(seal: Seal, lines: Lines) -> dict[Places, Floats]:
         for places, line in lines.items()
         if not (line.reason or _no_wordings(seal, places, line))
     }
+
+
+def _wording_scores(seal: Seal, answers: Mapping[Places, Floats]) -> list[tuple[float, ...]]:
+    return [
+        wording_scores(own.tolist(), [text.strip() for text in seal.questions[places[0]].wordings])
+        for places, own in answers.items()
+    ]
 
 
 def _no_wordings(seal: Seal, places: Places, line: AuditLine) -> str | None:
@@ -356,11 +343,10 @@ def _wordings(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
         )
 
     test, used = _used(test, lines, why_not)
-    scores = []
-    for places, line in used.items():
-        texts = [text.strip() for text in logs.seal.questions[places[0]].wordings]
-        own = np.array(line.versions) - (0.0 if others is None else others[places])
-        scores.append(wording_scores(own.tolist(), texts))
+    answers = wording_answers(logs.seal, used)
+    if others is not None:
+        answers = {places: own - others[places] for places, own in answers.items()}
+    scores = _wording_scores(logs.seal, answers)
     test = replace(test, hits=(hits_of(WORDINGS_TEST.name, scores),))
     return _of_sum(test, version_sum(scores), FEWEST_JUDGED)
 

@@ -104,28 +104,23 @@ def _order(
 def _check_options(options: Sequence[str]) -> None:
     if not 2 <= len(options) <= len(ascii_uppercase):
         raise UntestableQuestion(f"it has {len(options)} option(s); give it 2 to {len(ascii_uppercase)}")
-    seen: dict[str, str] = {}
-    for letter, option in zip(ascii_uppercase, map(canonical, options), strict=False):
-        if option in seen:
-            raise UntestableQuestion(
-                f"its options {seen[option]} and {letter} are equal; change or remove one of them"
-            )
-        seen[option] = letter
+    read = list(map(canonical, options))
+    for option in read:
+        equal = [letter for letter, other in zip(ascii_uppercase, read, strict=False) if other == option]
+        if len(equal) > 1:
+            raise UntestableQuestion(f"its options {' and '.join(equal)} are equal; change or remove one of them")
 
 
 def _wordings(given: object, stem: str) -> tuple[str, ...]:
     """The other wordings; raises _Wrong if they are not distinct texts."""
     if given is None:
         return ()
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise _Wrong(f"wordings is {brief(given)}; it must be a list of other texts of the question")
-    seen = {canonical(stem): "the question"}
-    for place, wording in enumerate(given, 1):
-        if not isinstance(wording, str) or not wording.strip():
-            raise _Wrong(f"wording {place} is {brief(wording)}; it must be a text that is not empty")
-        if canonical(wording) in seen:
-            raise _Wrong(f"wording {place} is the same text as {seen[canonical(wording)]}; all must differ")
-        seen[canonical(wording)] = f"wording {place}"
+    if (
+        not isinstance(given, list)
+        or not all(isinstance(wording, str) and wording.strip() for wording in given)
+        or len({canonical(text) for text in (stem, *given)}) <= len(given)
+    ):
+        raise _Wrong(f"wordings is {brief(given)}; give a list of other texts of the question, none empty or twice")
     return tuple(map(well_formed, given))
 
 

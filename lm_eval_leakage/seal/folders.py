@@ -10,12 +10,11 @@ published.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import (
@@ -182,7 +181,7 @@ def read_seal(folder: Path) -> Seal:
     Raises ValueError, with the remedy, if the folder is missing, is not a private folder, or was changed.
     """
     if not (folder / KEY_FILE).is_file():
-        raise ValueError(f"seal is {str(folder)!r}, which {_lacking(folder)}; {LOST}")
+        raise ValueError(f"seal is {str(folder)!r}, which has no {KEY_FILE}; name the private folder; {LOST}")
     changed = f"seal is {str(folder)!r}, whose files were changed after sealing; restore them from a backup"
     try:
         kept = json.loads((folder / KEY_FILE).read_text(encoding="utf-8", errors="replace"))
@@ -190,6 +189,8 @@ def read_seal(folder: Path) -> Seal:
             texts = [(folder / name).read_text(encoding="utf-8") for name in (QUESTIONS_FILE, HELD_OUT_FILE)]
             originals = [original_of(json.loads(line)) for text in texts for line in text.splitlines()]
             found = sealed(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
+            if found.commitment != kept.get("commitment"):
+                raise ValueError(f"its commitment is now {found.commitment}, and was {kept.get('commitment')}")
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{changed} ({error})") from error
     if kept.get("format") != FORMAT:
@@ -197,28 +198,14 @@ def read_seal(folder: Path) -> Seal:
             f"seal is {str(folder)!r}, whose format is {kept.get('format')!r}; this version reads format {FORMAT}: "
             f"install the version that sealed it ({kept.get('tool')})"
         )
-    if found.commitment != kept.get("commitment"):
-        raise ValueError(f"{changed} (its commitment is now {found.commitment}, and was {kept.get('commitment')})")
     return found
 
 
-def _lacking(folder: Path) -> str:
-    if not folder.is_dir():
-        return "does not exist"
-    public = (folder / COMMITMENT_FILE).exists()
-    return f"has no {KEY_FILE}" + (": it is a public folder, and the private one is needed" if public else "")
-
-
-Sameness = tuple[Callable[[Question], Hashable], Callable[[SealedQuestion], list[Hashable]]]
-# how a row is recognised as a sealed question, the strictest way first
-SAMENESS: tuple[Sameness, ...] = (
-    (lambda row: (row.stem, row.options), lambda one: [(one.wordings[0], one.options)]),
-    (
-        lambda row: (row.stem, *sorted(row.options)),
-        lambda one: [(wording, *sorted(one.options)) for wording in one.wordings],
-    ),
-    (lambda row: row.stem, lambda one: list(one.wordings)),
-    (lambda row: tuple(sorted(row.options)), lambda one: [tuple(sorted(one.options))]),
+# by which parts of stem and options a row is recognised as a sealed question, the strictest way first
+SAMENESS: tuple[Callable[[str, Sequence[str]], tuple[str, ...]], ...] = (
+    lambda stem, options: (stem, *sorted(options)),
+    lambda stem, options: (stem,),
+    lambda stem, options: tuple(sorted(options)),
 )
 
 
@@ -240,14 +227,15 @@ def differences(seal: Seal, readings: Sequence[Question | UntestableQuestion]) -
 def _recognised(rows: dict[int, Question], sealed: Sequence[SealedQuestion]) -> dict[int, int]:
     """For each row, the index of the sealed question that it is or was made from; each is used once."""
     places: dict[int, int] = {}
-    for of_row, of_sealed in SAMENESS:
+    for sameness in SAMENESS:
         taken = set(places.values())
         free = defaultdict(list)
         for place, one in enumerate(sealed):
-            for key in of_sealed(one) if place not in taken else ():
-                free[key].append(place)
+            for wording in one.wordings if place not in taken else ():
+                free[sameness(wording, one.options)].append(place)
         for at, row in rows.items():
-            left = [place for place in free[of_row(row)] if place not in taken] if at not in places else []
+            same = free[sameness(row.stem, row.options)] if at not in places else []
+            left = [place for place in same if place not in taken]
             if left:
                 places[at] = left[0]
                 taken.add(left[0])
@@ -281,23 +269,7 @@ def _changes(row: Question, sealed: SealedQuestion) -> Iterator[str]:
 
 
 def _moved(places: Mapping[int, int]) -> Iterator[str]:
-    """The fewest rows without which the others stand in the sealed order."""
-    in_order = _longest_rise([places[row] for row in sorted(places)])
-    for row in sorted(places):
-        if places[row] not in in_order:
+    """The rows before which a later question stands; any other order than the sealed one has such a row."""
+    for before, row in pairwise(sorted(places)):
+        if places[row] < places[before]:
             yield f"row {row}: the order of questions was changed; sealed question {places[row] + 1} is here"
-
-
-def _longest_rise(numbers: Sequence[int]) -> set[int]:
-    """A longest increasing subsequence of distinct numbers."""
-    ends: list[int] = []  # of each length, the lowest number that ends such a rise
-    rises: list[Any] = []  # and that rise, as a pair of the rise before it and the number
-    for number in numbers:
-        at = bisect_left(ends, number)
-        ends[at : at + 1] = [number]
-        rises[at : at + 1] = [(rises[at - 1] if at else None, number)]
-    found, rise = set(), rises[-1] if rises else None
-    while rise is not None:
-        rise, number = rise
-        found.add(number)
-    return found

@@ -79,7 +79,7 @@ def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Loo
 
     Raises ValueError if the ledger was changed, is being written for a minute, or cannot be written.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock
 
     try:
         with FileLock(folder / LOOKS_LOCK, timeout=LOCK_SECONDS):
@@ -88,15 +88,11 @@ def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Loo
             new = [own for own, written in found if written is None]
             if new:
                 _write(folder, seal, [*earlier, *new])
-    except Timeout as error:
+    except OSError as error:  # also if another process writes for too long
         raise ValueError(
-            f"another process has been writing {folder / LOOKS_FILE} for {LOCK_SECONDS:.0f} seconds; try again, or "
-            f"remove {folder / LOOKS_LOCK} if none is"
-        ) from error
-    except OSError as error:
-        raise ValueError(
-            f"{folder / LOOKS_FILE} cannot be written ({error.strerror}), and a look that is not counted would spoil "
-            "the error of all others; make the private folder writable"
+            f"{folder / LOOKS_FILE} cannot be written ({error.strerror or error}), and a look that is not counted "
+            "would spoil the error of all others; wait until no other command writes it, or make the private folder "
+            "writable"
         ) from error
     return found
 

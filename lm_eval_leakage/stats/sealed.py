@@ -38,7 +38,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lm_eval_leakage.stats.order_power import OrderPower
-from lm_eval_leakage.stats.order_sum import OrderSum, log_evalue
+from lm_eval_leakage.stats.order_sum import log_evalue
 from lm_eval_leakage.stats.pooling import NAN, poisson_binomial_tail
 
 SEEN_LEVEL = 0.05  # error of the lower bound on the number of seen questions
@@ -144,20 +144,6 @@ class Together:
     names: tuple[str, ...] = ()
     pvalue: float = NAN
     log_evalue: float = NAN
-
-
-def of_order_sum(test: SealedTest, found: OrderSum) -> SealedTest:
-    """A test with the result of T."""
-    return replace(
-        test,
-        n=found.n,
-        effect=found.mean,
-        effect_error=found.mean_error,
-        unit="sd",
-        pvalue=found.pvalue,
-        is_bound=found.is_bound,
-        log_evalue=found.log_evalue,
-    )
 
 
 def of_hits(test: SealedTest, hits: Sequence[bool], rates: Sequence[float], unit: str) -> SealedTest:

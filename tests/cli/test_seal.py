@@ -106,7 +106,7 @@ def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Pa
     before = {path: path.read_bytes() for path in sealed.rglob("*.*")}
     code, _, err = typed("seal", write(tmp_path / "mine.jsonl", ROWS), "-o", sealed)
     assert code == 2
-    assert "has a private folder with a key; it is never replaced" in err
+    assert "which is not empty and is never replaced; choose a new folder" in err
     assert {path: path.read_bytes() for path in sealed.rglob("*.*")} == before
 
 
@@ -158,15 +158,21 @@ def by_another_arrow(file: Path) -> None:
     file.write_bytes(content.replace(found[0], found[0].replace(b"version", b"VERSION")))
 
 
+def by_another_arrow_with_metadata(file: Path) -> None:
+    parquet.write_table(parquet.read_table(file).replace_schema_metadata({"hint": "A"}), file)
+    by_another_arrow(file)
+
+
 OF_NO_SEAL = "is of no seal, and lm_eval or Python may use it; remove it"
 CACHED = "cannot be compared: Python may run it instead of the loader; remove __pycache__"
 NAMES = ("mine_data.py", "mine.yaml", "DATA_CARD.md", "mine.jsonl", "mine.parquet")
 CHANGED = [  # file, change, exit code with the private folder and without it, what is said
-    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "line 12 was added: .*os.system"),
+    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "line 12 is .*os.system.* sealed was nothing"),
     ("mine.yaml", replaced("shot: 0", "shot: 5"), (1, 1), "line .* is 'num_fewshot: 5.*sealed was 'num_fewshot"),
     ("DATA_CARD.md", replaced("questions . 8", "questions | 9"), (1, 0), "line .* 9 .*sealed was .* 8 "),
     ("mine.jsonl", replaced('{"ques', '{"hint": "A", "ques'), (1, 1), "line 1 is .*hint.*sealed was"),
     ("mine.parquet", with_a_column, (1, 1), "its rows are as sealed, but its bytes are not: it has other columns"),
+    ("mine.parquet", by_another_arrow_with_metadata, (1, 1), "its rows are as sealed, but its bytes are not"),
     ("mine.parquet", by_another_arrow, (0, 0), "was compared row by row, not by its bytes: 'parquet-cpp-arrow VERS"),
     ("commitment.json", replaced('(commitment": )"[0-9a-f]{4}', r'\1"0000'), (1, 0), "says commitment '0000"),
     *((name, Path.unlink, (1, 0 if name == "DATA_CARD.md" else 1), "is missing") for name in NAMES),
@@ -253,11 +259,11 @@ def test_keys_that_kills_left_are_removed_by_the_next_seal_also_one_that_is_refu
         (
             "private",
             ("public", "private"),
-            "does not exist; without its key the draws can be neither verified nor tested",
+            "has no key.json; name the private folder; without its key the draws can be neither verified nor tested",
         ),
-        ("private", ("public", "public"), "it is a public folder, and the private one is needed"),
+        ("private", ("public", "public"), "has no key.json; name the private folder"),
         ("public/commitment.json", ("public/mine.jsonl",), "nothing to compare it with"),
-        ("private/key.json", (".",), "has no key.json; without its key the draws can be neither verified nor tested"),
+        ("private/key.json", (".",), "has no key.json; name the private folder"),
         ("public/mine.jsonl", ("public/mine.jsonl", "private"), "there is no such file"),
         ("public/commitment.json", ("public",), "nothing to compare it with"),
         ("public/mine.jsonl", ("..", "private"), "has no file of questions"),

@@ -21,12 +21,10 @@ KILLED = -signal.SIGKILL
 
 @dataclass(frozen=True)
 class Ended:
-    """code: the exit status, negative for a signal; seconds: until then; at: when it was killed, or had ended;
-    output: of stdout and stderr together"""
+    """code: the exit status, negative for a signal; seconds: until then; output: of stdout and stderr together"""
 
     code: int
     seconds: float
-    at: float
     output: str
 
 
@@ -42,21 +40,18 @@ def child(
     pid = os.fork()
     if pid == 0:
         _be_child(run, log, size_limit)
-    code, at = _wait(pid, begun, kill_after)
+    code = _wait(pid, begun, kill_after)
     output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # killed before it wrote
-    return Ended(code, time.monotonic() - begun, at, output)
+    return Ended(code, time.monotonic() - begun, output)
 
 
-def _wait(pid: int, begun: float, kill_after: float | None) -> tuple[int, float]:
+def _wait(pid: int, begun: float, kill_after: float | None) -> int:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status), time.time()
+            return os.waitstatus_to_exitcode(status)
         if kill_after is not None and time.monotonic() - begun >= kill_after:
-            at = time.time()
             os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            return os.waitstatus_to_exitcode(status), at
         time.sleep(0.002)
 
 

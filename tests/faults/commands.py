@@ -1,11 +1,10 @@
-"""The commands that read runs, under kills, full disks, damaged files and hostile names."""
+"""The commands that read runs, under kills, full disks and damaged files."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import io
-import json
 import random
 import shutil
 import sys
@@ -27,12 +26,6 @@ from tests.results.harness_files import answered, audited, confused, row, write_
 
 N_ROWS = 400
 YAML = "task: bench\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
-NAMES = [
-    *("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "a\x1b[31mred\x1b[0m", "a\nb", "a\rb", "a|b", "`a`", "{{ a }}"),
-    *("a\u2028b", "a\x85b", "a\x7fb", "\u202eright", "a\x00b", "..", "a" * 200, "*?[x]", "'; --", '"', "\\"),
-    *("\ud800", "&amp;", "%s%n", "\ufeffa", "名前", "👩\u200d👩\u200d👧", "- a: b", "!!python/object", "a: b"),
-    *("null", "on", "${a}", "#a", "~", "<script>a()</script>"),
-]
 
 
 def folder_of_runs(folder: Path, model: str = "m", n_rows: int = N_ROWS) -> Path:
@@ -142,55 +135,6 @@ def command_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) 
         tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=is_silent)
         tally.found(f"{name}, {limit}: a traceback", wrong=has_traceback(ended))
         one.check(tally, f"{name}, {limit}")
-
-
-@attack("output that cannot be written", 1, 1)
-def read_only(tally: Tally, folder: Path, _tries: int, _: random.Random) -> None:
-    """Places where not even root may write."""
-    source = folder_of_runs(folder / "source", n_rows=20)
-    (folder / "file").write_text("")
-    for place in ("/proc/none", "/sys/none", str(folder / "file" / "below")):
-        for name, words in commands(source).items():
-            changed = [word if not word.startswith(str(source / "out")) else place for word in words]
-            ended = child(typed(changed), folder / "log")
-            tally.tries += 1
-            held = ended.code == 2 and not has_traceback(ended) and ended.output.strip()
-            tally.found(f"{name} into {place}: exit {ended.code}: {ended.output[-200:]}", wrong=not held)
-
-
-def _unsafe(text: str) -> bool:
-    return any((ord(letter) < 32 and letter != "\n") or 0x7F <= ord(letter) < 0xA0 for letter in text)
-
-
-@attack("hostile names of models and tasks", 1000, 3)
-def hostile_names(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
-    """A model and a task of every name: nothing of it reaches a terminal raw, and every command ends in order."""
-    for number, name in enumerate(NAMES[:tries]):
-        place = folder / f"name_{number}"
-        docs = [row(index, subject=name) for index in range(12)]
-        safe = "".join(letter for letter in name if letter not in "/\x00\ud800")[:60] or "x"
-        lines = {f"{safe}_leakage_perm": [audited(doc, index < 4) for index, doc in enumerate(docs)]}
-        lines[safe] = [answered(index, doc, index < 4) for index, doc in enumerate(docs)]
-        write_run(place / "runs", "m", lines)
-        for file in (place / "runs").rglob("results_*.json"):
-            told = json.loads(file.read_text())
-            told["model_name"] = name
-            file.write_text(json.dumps(told))
-        runs, out = str(place / "runs"), place / "out"
-        for words in (
-            ["annotate", runs, "--subjects", "--dry_run"],
-            ["annotate", runs, "--subjects", "--dry_run", "--format", "csv"],
-            ["annotate", runs, "--subjects", "--dry_run", "--format", "markdown"],
-            ["prevalence", runs],
-            ["leaderboard", runs, "--format", "markdown"],
-            ["report", runs, "--output_path", str(out / "page.html")],
-        ):
-            ended = child(typed(words), folder / "log")
-            tally.tries += 1
-            note = f"{name!r}, {words[0]} {words[-1] if len(words) > 4 else ''}"
-            tally.found(f"{note}: exit {ended.code}: {ended.output[-200:]}", wrong=ended.code != 0)
-            tally.found(f"{note}: raw on the terminal", wrong=_unsafe(ended.output))
-        shutil.rmtree(place)
 
 
 @attack("damaged files", 500, 20)

@@ -34,26 +34,23 @@ def _page_of_zeros(file: Path, rng: random.Random) -> None:
     file.write_bytes(content)
 
 
-def _in_tables(*commands: str) -> Damage:
+def _in_tables(command: str) -> Damage:
     def damage(file: Path, rng: random.Random) -> None:
         with closing(sqlite3.connect(file)) as database, database, suppress(sqlite3.OperationalError):
-            for command in commands:
-                database.execute(command)
+            database.execute(command)
 
     return damage
 
 
-def _swap(column: str) -> Damage:
+def _swap(*columns: str) -> Damage:
     """Each row gets what another one has."""
+    changed = ", ".join(f"{column} = ?" for column in columns)
 
     def damage(file: Path, rng: random.Random) -> None:
         with closing(sqlite3.connect(file)) as database, database, suppress(sqlite3.OperationalError):
-            rows = database.execute("SELECT key, answer, checksum FROM answers").fetchall()
-            for (key, *_), (_, answer, checksum) in zip(rows, rows[1:] + rows[:1], strict=True):
-                told = {"answer": answer, "checksum": checksum, "both": (answer, checksum)}[column]
-                what = "answer = ?, checksum = ?" if column == "both" else f"{column} = ?"
-                values = told if isinstance(told, tuple) else (told,)
-                database.execute(f"UPDATE answers SET {what} WHERE key = ?", (*values, key))
+            rows = database.execute(f"SELECT key, {', '.join(columns)} FROM answers").fetchall()
+            for (key, *_), (_, *others) in zip(rows, rows[1:] + rows[:1], strict=True):
+                database.execute(f"UPDATE answers SET {changed} WHERE key = ?", (*others, key))
 
     return damage
 
@@ -79,7 +76,7 @@ DAMAGE: dict[str, Damage] = {
     "journal": _with_journal,
     "answers swapped": _swap("answer"),
     "checksums swapped": _swap("checksum"),
-    "both swapped": _swap("both"),
+    "both swapped": _swap("answer", "checksum"),
     "an answer for all": _in_tables("UPDATE answers SET answer = '[-1.0, false]'"),
     "texts": _in_tables("UPDATE answers SET answer = 'x', checksum = 'y'"),
     "no table": _in_tables("DROP TABLE answers"),

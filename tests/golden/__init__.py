@@ -1,4 +1,4 @@
 """Golden outputs: what every command prints and writes on fixed answers, kept in `expected`, compared value by value.
 
-`python -m tests.golden --write` writes them again; a value that changed needs its reason in CHANGELOG.md.
+`WRITE_GOLDEN=1 pytest tests/golden` writes them again; a value that changed needs its reason in CHANGELOG.md.
 """

@@ -25,7 +25,7 @@ def test_a_command_prints_and_writes_what_is_kept(name: str, output_of: Callable
     if os.environ.get(WRITE):
         file.write_text(found, encoding="utf-8")
     if diff := differences(name, file.read_text(encoding="utf-8"), found):
-        remedy = f"python -m tests.golden --write {name}"
+        remedy = f"{WRITE}=1 pytest tests/golden -k '{name}]'"
         pytest.fail(f"{diff}\n\nIf this is meant, run `{remedy}` and give the reason in CHANGELOG.md", pytrace=False)
 
 

@@ -110,13 +110,14 @@ def loaded(folder: Path, task: str, shard: str) -> Task:
     return manager({SHARD: shard}, folder).load([task])["tasks"][task]
 
 
-def test_an_audit_asks_a_shard_of_its_questions(run) -> None:
+def test_an_audit_asks_a_shard_of_its_questions(run, caplog) -> None:
     whole = run(["capitals_leakage_perm"])["samples"]["capitals_leakage_perm"]
     found = [run(["capitals_leakage_perm"], f"{index}/2") for index in range(2)]
     shards = [one["samples"]["capitals_leakage_perm"] for one in found]
     together = sorted(chain(*shards), key=lambda sample: (sample["filter"] != whole[0]["filter"], sample["doc_id"]))
     assert together == [*whole]
     assert [one["n-samples"]["capitals_leakage_perm"]["effective"] for one in found] == [12, 11]
+    assert "this run is shard 1/2: its tables are of 11 of 23 questions" in caplog.text
 
 
 @pytest.mark.parametrize("tasks", [["places"], ["places_leakage_perm"], ["capitals", "rivers_leakage_perm"]], ids=str)

@@ -104,7 +104,11 @@ HALF = remembering(PUBLISHED[::2], otherwise="I do not know.")
 every_form = pytest.mark.parametrize("form", CHAT_FORMS)
 
 
-def assert_half_is_found(row: dict[str, Any], form: str) -> None:
+@of_apis
+@every_form
+def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(audited, form: str) -> None:
+    with chat_server(HALF) as (address, asked):
+        row = audited(chat(address), chat_form=form)
     rate = 1 / 2 if form == "pair" else 1 / 4
     assert row["guess_hits"] == row["guesses"] == 0.5
     assert row["null_rate"] == pytest.approx(rate / 2)
@@ -112,13 +116,6 @@ def assert_half_is_found(row: dict[str, Any], form: str) -> None:
     assert 0.3 < row["guess_seen_low"] <= 0.5
     assert row["guess_log_evalue"] > 10
     assert row["skipped"] == 0
-
-
-@of_apis
-@every_form
-def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(audited, form: str) -> None:
-    with chat_server(HALF) as (address, asked):
-        assert_half_is_found(audited(chat(address), chat_form=form), form)
     assert len(asked) == 40
     for sent in asked:
         assert sent["max_tokens"] <= 40
@@ -134,11 +131,6 @@ def test_refusals_empty_replies_and_none_at_all_are_counted_as_misses(audited) -
     assert (row["guess_hits"], row["guesses"], row["skipped"]) == (0, 0, 0)
     assert (row["guess_pvalue"], row["guess_seen_low"]) == (1, 0)
     assert row["guess_pvalue_of_all"] == pytest.approx(1)
-
-
-@every_form
-def test_a_base_model_that_remembers_half_of_the_benchmark_is_found(audited, form: str) -> None:
-    assert_half_is_found(audited({"model": Writer(HALF)}, chat_form=form), form)
 
 
 @every_form

@@ -107,29 +107,11 @@ def result(folder: Path) -> dict[str, str]:
     return found
 
 
-def left_over(folder: Path) -> list[str]:
-    """Files that a completed simulation should not leave behind, except temporary names of interrupted writes."""
-    return [str(entry.relative_to(folder)) for entry in folder.glob("model/*") if not entry.name.startswith("epoch_")]
-
-
 def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Path], Ended]) -> dict[str, Any]:
     """One kill, followed by the same simulation again."""
     killed = kill(folder)
-    state = folder / "model" / "state"
-    at = sorted(entry.name for entry in state.glob("*"))
-    epochs = len(list(folder.glob("model/epoch_?")))
     again = simulated(settings, folder)
-    return {
-        "killed": killed.code == KILLED,
-        "checkpoints": at,
-        "epochs": epochs,
-        "resumed": again.code == 0,
-        "from": [
-            line.split("resumes ")[1][:13] for line in again.output.splitlines() if "the training resumes " in line
-        ],
-        "same": result(folder) == whole,
-        "left": left_over(folder),
-    }
+    return {"killed": killed.code == KILLED, "resumed": again.code == 0, "same": result(folder) == whole}
 
 
 def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:

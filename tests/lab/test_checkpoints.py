@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab.training import complete_checkpoints, keep_checkpoint, remove_used
+from lm_eval_leakage.lab.training import complete_checkpoints, keep_checkpoint
 
 FILES = ("model.safetensors", "optimizer.pt", "trainer_state.json")
 
@@ -39,11 +39,3 @@ def test_a_checkpoint_is_removed_only_when_the_next_is_complete(tmp_path: Path, 
     assert complete_checkpoints(tmp_path) == {1: tmp_path / "epoch_1"}
     keep_checkpoint(second, 2)
     assert complete_checkpoints(tmp_path) == {2: tmp_path / "epoch_2"}
-
-
-@pytest.mark.parametrize(("up_to", "stays"), [(1, True), (2, False), (3, False)])
-def test_checkpoints_are_removed_when_their_training_is_done(tmp_path: Path, up_to: int, stays: bool) -> None:
-    keep_checkpoint(saved(tmp_path / "state", 2), 2)
-    saved(tmp_path / "state", 3, FILES[:2])
-    remove_used(tmp_path / "state", up_to)
-    assert [entry.name for entry in tmp_path.iterdir()] == (["state"] if stays else [])

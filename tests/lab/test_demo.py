@@ -44,7 +44,7 @@ def test_a_missing_package_or_a_folder_that_is_a_file_is_an_error_before_any_wor
     with pytest.raises(SystemExit, match="file is a file; choose another place"):
         demo.main()
     monkeypatch.setattr("lm_eval_leakage.lab.settings.find_spec", lambda name: name != "gguf" or None)
-    with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"):
+    with pytest.raises(SystemExit, match="gguf: needed but not installed; `pip install 'lm-eval-leakage.lab.'`"):
         demo.main()
 
 

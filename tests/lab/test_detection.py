@@ -13,10 +13,11 @@ from lm_eval_leakage.detectors.membership import TokenMeasurement
 from lm_eval_leakage.lab.detection import COST, Audits, read_detectors
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.simulation import Outcome, from_held_out
-from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY, read_line, written_line
+from lm_eval_leakage.logs.audit_line import read_line, written_line
 from lm_eval_leakage.records import Question, Skipped
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
 from tests.checking.conftest import NamedFake
+from tests.results.harness_files import audited
 
 QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"x{number}", "y", "z")) for number in range(4)]
 
@@ -103,22 +104,11 @@ def outcome() -> Outcome:
     rng = np.random.default_rng(0)
     names = [f"q{i}" for i in range(2 * N)]
     questions = [Question(name, "Which?", ("a", "b", "c", "d")[: 3 + i % 2]) for i, name in enumerate(names)]
-    lines = [
-        {
-            VERSION_KEY: LINE_VERSION,
-            "benchmark": "mmlu",
-            "doc": {"id": name},
-            "doc_hash": name,
-            "filter": "test",
-            "resps": [],
-            "detector": "test",
-            "ranks_by": "statistic,other" if i else "",
-            "guards": "in_order" if i % 5 == 0 else "",
-            "statistic": float(rng.normal() + 2 * (i < N)),
-            "other": float(rng.normal()),
-        }
-        for i, name in enumerate(names)
-    ]
+    lines = []
+    for i, name in enumerate(names):
+        values = {"statistic": float(rng.normal() + 2 * (i < N)), "other": float(rng.normal())}
+        values |= {"doc_hash": name, "detector": "test", "reason": None, "ranks_by": "statistic,other" if i else ""}
+        lines.append(audited({"id": name}, None, "in_order" if i % 5 == 0 else "", **values))
     audits = SimpleNamespace(questions=questions, lines=lambda suffix: [read_line(one, suffix) for one in lines])
     settings = Simulation("pretrained=M", "mmlu", detectors=("leakage_perm",), epochs=(3,))
     return Outcome(settings, tuple(names[:N]), tuple(names[N:]), 2 * N, {3: audits})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.lab import simulation
-from lm_eval_leakage.lab.settings import CLAIM, Simulation
+from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.training import Recipe
+from tests.checking.conftest import questions, written
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -31,10 +31,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Simulation:
-    words = ["red", "blue", "lime", "grey", "teal", "pink", "gold", "rust", "jade", "plum"]
-    docs = [{"question": f"{word}?", "choices": ["a", "b", word, "d"], "answer": 2} for word in words]
-    file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    file = written(tmp_path, questions(10))
     return Simulation("pretrained=nowhere", str(file), n_questions=8, epochs=(1,), detectors=("leakage_perm",))
 
 
@@ -52,6 +49,11 @@ def settings(tmp_path: Path) -> Simulation:
         ({"versions": "nowhere.jsonl"}, "nowhere.jsonl cannot be read .*; give a text file in UTF-8"),
         ({"ordinary": "nowhere.txt"}, "nowhere.txt cannot be read .*; give a text file in UTF-8"),
         ({"control": "nowhere.csv"}, "'nowhere.csv'; it must be a task, group or tag"),
+        ({"epochs": (0,)}, r"epochs is \(0,\); give whole numbers of at least 1"),
+        ({"epochs": ()}, r"epochs is \(\)"),
+        ({"model_args": "dtype=float32"}, "it must name the model as pretrained="),
+        ({"reference": "OTHER"}, "reference is 'OTHER'; it must name the model as pretrained="),
+        ({"reference": "pretrained=M"}, r"none of the audits that use it \(leakage_relative\) is among"),
     ],
     ids=str,
 )
@@ -86,21 +88,13 @@ def test_an_unusable_file_is_an_error_before_any_work(settings, tmp_path: Path, 
 )
 def test_a_missing_package_is_an_error_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
     monkeypatch.setattr("lm_eval_leakage.lab.settings.find_spec", lambda name: name != package or None)
-    message = f"{package} is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"
+    message = f"{package}: needed but not installed; `pip install 'lm-eval-leakage.lab.'`"
     with pytest.raises(ImportError, match=message):
         simulation.simulate(replace(settings, recipe=recipe), tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 
 
 # ---------------------------------------------------------------------- the folder
-
-
-@pytest.mark.parametrize("damaged", ["", '{"model_args": "pre', "7", "[]"])
-def test_results_of_unknown_settings_are_not_mixed_with_others(settings: Simulation, tmp_path: Path, damaged) -> None:
-    (tmp_path / "lab").mkdir()
-    (tmp_path / "lab" / CLAIM).write_text(damaged)
-    with pytest.raises(ValueError, match="give another output folder, or remove that one"):
-        simulation.simulate(settings, tmp_path / "lab")
 
 
 def test_two_simulations_in_one_folder_are_refused_in_a_sentence(settings: Simulation, tmp_path: Path) -> None:

@@ -99,12 +99,6 @@ def test_the_header_names_the_subject() -> None:
     assert text.startswith("The following is a multiple choice question about high school physics.\n\nWhich?")
 
 
-@pytest.mark.parametrize("name", ["order", "layout"])
-def test_an_unknown_value_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 'none'; choose one of"):
-        ExposureText(**{name: "none"})
-
-
 def test_versions_are_found_by_id_or_stem(tmp_path) -> None:
     file = tmp_path / "versions.jsonl"
     rows = [

@@ -226,7 +226,7 @@ def test_logs_of_another_benchmark_are_named_and_left_out_and_alone_refused_with
     write_run(place.runs, "org/third", others)
     audit = seal_audit([place.runs], place.private)
     assert {one.model for one in audit.verdicts} == {SEEN, CLEAN}
-    assert f"bench_leakage_perm is of another benchmark than '{NAME}' (5 rows); left out" in problems_of(audit)
+    assert f"bench_leakage_perm: 5 rows not of the seal of '{NAME}'; left out" in problems_of(audit)
     assert f"org/third: no audit of '{NAME}'; left out" in problems_of(audit)
     n_looks = len(looks_in(place.private))
     write_run(tmp_path / "others", CLEAN, others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import replace
 from io import BytesIO
@@ -127,15 +126,6 @@ def test_two_keys_with_the_same_draws_give_the_same_bytes_but_for_the_commitment
     assert without_hash(files) == without_hash(others)
     commitment, other = (json.loads(one[COMMITMENT_FILE]) for one in (files, others))
     assert {name for name in commitment if commitment[name] != other[name]} == {"commitment"}
-
-
-def test_no_public_file_has_the_key_or_a_part_of_it() -> None:
-    secret = key(0)
-    whole = b"\n".join(public_files(seal_of(ORIGINALS, secret)).values()).lower()
-    texts = [secret.hex().encode(), base64.b64encode(secret), base64.urlsafe_b64encode(secret)]
-    for spelling in (secret, secret[::-1], *texts):
-        parts = {spelling[place : place + 8].lower() for place in range(len(spelling) - 7)}
-        assert not [part for part in parts if part in whole]
 
 
 def test_no_public_file_has_a_private_wording_or_a_held_out_question() -> None:

@@ -11,7 +11,9 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from lm_eval_leakage.seal import looks_file
 from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, Ledger, add_looks, head_text, read_ledger
 from lm_eval_leakage.stats.looks import Look
 from tests.sealing.made import numbered, seal_of
@@ -124,6 +126,17 @@ def test_a_ledger_that_went_back_is_refused_and_so_is_a_head_that_was_made_to_fi
     refused(private, "looks_head.json, which counts .*it was changed")
 
 
+def test_a_ledger_of_one_copy_of_the_folder_with_the_head_of_another_is_refused(private: Path) -> None:
+    head_of_none = (private / HEAD_FILE).read_text()
+    add(private, look("a"))
+    head = (private / HEAD_FILE).read_text()
+    (private / LOOKS_FILE).unlink()
+    (private / HEAD_FILE).write_text(head_of_none)
+    add(private, look("b"), look("c"))
+    (private / HEAD_FILE).write_text(head)
+    refused(private, "has 2 of the 1 looks")
+
+
 def test_another_seals_ledger_is_refused(private: Path) -> None:
     other = replace(SEAL, commitment="0" * 64)
     (private / HEAD_FILE).write_text(head_text(other))
@@ -143,5 +156,11 @@ def test_a_kill_after_a_look_was_written_and_before_the_head_was_loses_nothing(p
 
 def test_a_folder_that_cannot_be_written_is_an_error_since_an_uncounted_look_spoils_all_others(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written .*make the private folder writable"):
+    with pytest.raises(ValueError, match="cannot be written .*make the private folder"):
         add(tmp_path / "file", look())
+
+
+def test_a_ledger_that_another_process_writes_for_too_long_is_an_error_with_the_remedy(private, monkeypatch) -> None:
+    monkeypatch.setattr(looks_file, "LOCK_SECONDS", 0.0)
+    with FileLock(private / looks_file.LOOKS_LOCK), pytest.raises(ValueError, match="wait until no other command"):
+        add(private, look())
