@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 from lm_eval_leakage.scoring.scorers import slows_down
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
+FEWER = {"[:80]": "[:52]", "sample(rows, 40)": "sample(rows, 26)"}  # enough questions, in two thirds of the time
 VERDICT = re.compile(r"(?:strong )?evidence:|none found:|cannot be told:")
 
 
@@ -27,6 +28,13 @@ def verdicts(notebook: NotebookNode) -> list[str]:
     return VERDICT.findall("\n".join(printed(notebook)))
 
 
+def with_fewer_questions(notebook: NotebookNode) -> NotebookNode:
+    for many, few in FEWER.items():
+        (cell,) = (cell for cell in notebook.cells if cell.cell_type == "code" and many in cell.source)
+        cell.source = cell.source.replace(many, few)
+    return notebook
+
+
 @pytest.mark.skipif(slows_down(torch.bfloat16, torch.device("cpu")), reason="an hour on a processor without AVX-512")
 @pytest.mark.timeout(2700)  # the longest test by far: it trains a model and audits two
 @pytest.mark.model
@@ -35,11 +43,9 @@ def test_the_tutorial_runs_and_reaches_the_verdicts_that_it_shows(
 ) -> None:
     monkeypatch.setenv("TUTORIAL_MODEL", str(model))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("OMP_NUM_THREADS")  # its commands train and score alone, one after the other
     saved = nbformat.read(NOTEBOOK, as_version=4)
-    executed = NotebookClient(
-        nbformat.read(NOTEBOOK, as_version=4), timeout=None, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    executed = with_fewer_questions(nbformat.read(NOTEBOOK, as_version=4))
+    NotebookClient(executed, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
     for notebook in (saved, executed):
         original, seen, held_out = verdicts(notebook)
         assert (original, held_out) == ("none found:", "none found:")
