@@ -25,10 +25,10 @@ demo: install
 	$(BIN)/lm-eval-leakage plugin enable
 	$(BIN)/python benchmarks/demo.py
 
-# What needs a real model, training or a fresh environment, on two processes: a file's tests stay together, since they
-# share what they trained, and the two longest files come first.
+# What needs a real model, training or a fresh environment, on three processes, since some wait for Ray: a file's tests
+# stay together, since they share what they trained, and the longest files come first.
 test: unit
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m model
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m model
 
 # The tests that need no model and no second process, in a random order (`pytest --randomly-seed=N` repeats one, and
 # `-p no:randomly` takes them as they stand in the files).

@@ -20,11 +20,11 @@ hypothesis.settings.register_profile("here", deadline=None, derandomize=bool(os.
 hypothesis.settings.load_profile("here")
 
 
-LONGEST = ("model/test_tutorial.py", "model/test_distribution.py")
+LONGEST = ("model/test_tutorial.py", "faults/test_core.py", "campaign/test_ray_engine.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After pytest-randomly has shuffled them: the longest files first, or one core waits for the other at the end."""
+    """After pytest-randomly has shuffled them: the longest files first, or all wait for one of them at the end."""
     items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
 
 
