@@ -133,8 +133,9 @@ def _with_columns(
 ) -> dict[str, Any]:
     for row in [] if _is_of_shard(content) else rows:
         for section in ("results", "groups"):
-            own = (content.get(section) or {}).get(row.task)
-            if own is not None and row.level != SUBJECT_LEVEL:
+            found = content.get(section)
+            own = found.get(row.task) if isinstance(found, dict) else None
+            if isinstance(own, dict) and row.level != SUBJECT_LEVEL:
                 own |= keys_of(row)
     return content | {
         LEAKAGE_FILTER: {
@@ -149,8 +150,10 @@ def _with_columns(
 
 def _is_of_shard(content: dict[str, Any]) -> bool:
     """Whether the file's own values are those of a shard, next to which columns of all shards would mislead."""
-    configs = (content.get("configs") or {}).values()
-    return any(OF_ALL_SHARDS in (config.get("metadata") or {}) for config in configs)
+    configs = content.get("configs")
+    own = configs.values() if isinstance(configs, dict) else ()
+    found = [one.get("metadata") for one in own if isinstance(one, dict)]
+    return any(OF_ALL_SHARDS in metadata for metadata in found if isinstance(metadata, dict))
 
 
 def keys_of(row: Row) -> dict[str, float]:

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fa
 
 DOCS = questions(60)
 RUN_STEPS = ("accuracy", "option orders", "choice confusion")
-REFERENCE = "reference: option orders"
+REFERENCE, UNSEEN = "reference: option orders", "unseen questions: option orders"
 
 
 @pytest.fixture
@@ -70,6 +70,14 @@ def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(fo
         assert [statuses(checked(folder, dry_run=True, **given))[step] for step in RUN_STEPS] == [status] * 3
     (folder / "model" / "chat_template.jinja").write_text("{{ messages }}")
     assert statuses(checked(folder, dry_run=True))["accuracy"] == TO_RUN
+
+
+def test_unseen_questions_are_asked_again_of_a_model_that_was_retrained(fakes: type[NamedFake], folder: Path) -> None:
+    file = written(folder, questions(60, seed=7), "unseen.jsonl")
+    checked(folder, unseen=file)
+    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == THERE
+    retrained(folder, fakes)
+    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == TO_RUN
 
 
 def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
