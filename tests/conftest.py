@@ -20,12 +20,16 @@ hypothesis.settings.register_profile("here", deadline=None, derandomize=bool(os.
 hypothesis.settings.load_profile("here")
 
 
-LONGEST = ("model/test_tutorial.py", "faults/test_core.py", "campaign/test_ray_engine.py")
+LONGEST = (  # files, the longest first, or all wait for one of them at the end
+    *("model/test_tutorial.py", "campaign/test_ray_engine.py", "faults/test_core.py", "checking/test_stages.py"),
+    *("model/test_real_run.py", "campaign/test_slurm_runs.py", "model/test_distribution.py"),
+    *("checking/test_same_questions.py", "campaign/test_ray_campaign.py", "checking/test_others.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After pytest-randomly has shuffled them: the longest files first, or all wait for one of them at the end."""
-    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
+    """After pytest-randomly has shuffled them."""
+    items.sort(key=lambda item: [not str(item.path).endswith(name) for name in LONGEST])
 
 
 def pytest_collection_finish() -> None:
