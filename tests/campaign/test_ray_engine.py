@@ -60,16 +60,17 @@ def test_every_unit_is_done_once_and_a_model_is_loaded_once_per_worker(address, 
 
 
 def test_a_lost_worker_costs_one_attempt_and_a_unit_that_kills_every_worker_is_given_up(
-    address, folder, capfd
+    address, folder, capfd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lm_eval_leakage.jobs.folder.FURTHER_LOSSES", 1)  # each costs seconds
     plan = a_plan(1, ("one", "dies_once", "dies", "exits"), retries=1)
     told = carried_out(plan, folder, address)
     by_task = {task: [one for one in told if one.unit.task == task] for task in plan.tasks}
     assert {task: [one.ok for one in own] for task, own in by_task.items()} == {
         "one": [True],
         "dies_once": [False, True],
-        "dies": [False] * 5,
-        "exits": [False] * 5,
+        "dies": [False] * 2,
+        "exits": [False] * 2,
     }
     assert all(one.lost and one.error.startswith("its worker was lost: ") for one in told if not one.ok)
     assert by_task["exits"][0].error.endswith("RuntimeError: the worker itself is broken")
