@@ -141,7 +141,8 @@ def in_words(error: OSError) -> str:
     """The error as a sentence, with the file and the reason if the error has them."""
     address = getattr(getattr(error, "request", None), "url", None)  # of an error that `requests` raises
     if address is not None and getattr(error, "response", None) is None:
-        return f"{address} cannot be reached ({error}); start the server, or correct base_url"
+        reason = str(error).rpartition(": ")[2].rstrip("'\")>")  # the innermost, as `requests` nests them
+        return f"{address} cannot be reached ({reason}); start the server, or correct base_url"
     if error.filename is None or error.strerror is None:
         return str(error) or repr(error)
     return f"cannot use {error.filename} ({error.strerror}); choose another path, or make this one accessible"

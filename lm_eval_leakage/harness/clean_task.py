@@ -61,10 +61,11 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
                 wanted[name] -= 1
                 found.append(index)
         if len(found) != about["n_kept"]:
+            made_with = ", ".join(f"{package} {number}" for package, number in about["made_with"].items())
             raise ValueError(
                 f"{len(found)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
                 f"{len(docs)} that {about['base']} has here: its data or lm_eval's processing of them has changed; "
-                f"make the list again from runs on these data, or use what it was made with ({about['made_with']})"
+                f"make the list again from runs on these data, or use what it was made with ({made_with})"
             )
         if len(docs) > about["n_questions"]:
             logger.warning(
