@@ -230,7 +230,7 @@ class DeclaredRow:
     higher_is_better: as in lm_eval; None if neither direction is better
     per_question: what one verdict contributes, for the samples log; None if only all questions together have a value
     questions: which verdicts it is computed from: "all", those on questions with a guard ("guarded") or without
-        ("unguarded"), the calibrated verdicts ("calibrated"), or the answers to option orders ("orders")
+        ("unguarded"), or the answers to option orders ("orders")
     withheld_if_undecidable: whether it is hidden if questions could be flagged only by chance (2 options)
     in_table: whether the harness's table shows it; if not, only the results file has it
     """
@@ -241,6 +241,6 @@ class DeclaredRow:
     error: Callable[[Sequence[object]], float] | None = None
     higher_is_better: bool | None = None
     per_question: Callable[[object], float | None] | None = None
-    questions: Literal["all", "guarded", "unguarded", "calibrated", "orders"] = "all"
+    questions: Literal["all", "guarded", "unguarded", "orders"] = "all"
     withheld_if_undecidable: bool = False
     in_table: bool = True

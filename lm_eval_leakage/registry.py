@@ -6,7 +6,7 @@ own detectors are unavailable.
 
 A detector's id is a short, stable name that people read and type (`max_order`; `max_order:orders=12`;
 `outlier:delta=-0.1,orders=paper`; `max_order@option_pairs`; `relative_likelihood:reference=gpt2`) and the key of its
-scores in logs and calibration files. It is the statistic's registered name, the probe if it is not the one that the
+scores in logs. It is the statistic's registered name, the probe if it is not the one that the
 statistic is made for, and every parameter of either that differs from its default, so that adding a parameter with a
 default changes no id.
 """

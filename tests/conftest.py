@@ -90,4 +90,3 @@ def calibrations_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is computed with a calibration; when it is withheld is tested in test_known_scores.py."""
     for module in ("identify", "subject_prevalence", "verdicts"):
         monkeypatch.setattr(f"lm_eval_leakage.results.{module}.refuse_withheld", lambda *_: None)
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.judging.why_withheld", lambda *_: None)

@@ -98,7 +98,7 @@ def test_the_name_of_one_of_ours_stays_ours_whoever_is_imported_first(site: Path
     assert statistics.get("max_order").__module__ == "lm_eval_leakage.detectors.option_orders"
 
 
-@pytest.mark.parametrize("row", ["flagged_rate", "skipped", "calibrated_rate", "acc"])
+@pytest.mark.parametrize("row", ["flagged_rate", "skipped", "acc"])
 def test_a_row_under_a_name_that_is_taken_affects_only_its_package(
     site: Path, row: str, caplog, questions_file
 ) -> None:

@@ -37,7 +37,6 @@ from lm_eval_leakage.results.rows import SUBJECT_LEVEL, rows_of
 from lm_eval_leakage.results.tables import keys_of
 from lm_eval_leakage.results.verdict_words import details
 from lm_eval_leakage.results.verdicts import audited_questions
-from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS, Calibrated
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, SKIPPED, Verdicts
 
 logger = logging.getLogger(__name__)
@@ -135,7 +134,6 @@ def undecidable(verdicts: Verdicts) -> bool:
 class JudgedQuestion:
     """Takes the place of the filtered response to a question's first request.
 
-    calibrated: the verdict by a calibration, if the run has one, or NOT_CALIBRATED
     detector: the detector's id
     guards: the question's guards; benchmark: the audited task
     orders: its answers to all orders, in the task's first pipeline, if its probe asks orders
@@ -145,7 +143,6 @@ class JudgedQuestion:
     verdict: Verdict
     detector: str = ""
     guards: tuple[str, ...] = ()
-    calibrated: Calibrated | Skipped | None = None
     benchmark: str = ""
     orders: OrderAnswers | None = None
     key: str = ""
@@ -155,11 +152,9 @@ class JudgedQuestion:
         """What the harness collects of it for a row."""
         return Contribution(self._given_to(row), self.key, (self.benchmark, self.number))
 
-    def _given_to(self, row: DeclaredRow) -> Verdict | Calibrated | OrderAnswers:
+    def _given_to(self, row: DeclaredRow) -> Verdict | OrderAnswers:
         """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
         value from each."""
-        if row.questions == "calibrated":
-            return self.calibrated or ELSEWHERE
         if row.questions == "orders":
             return self.orders or ELSEWHERE
         is_of_others = row.questions == ("unguarded" if self.guards else "guarded")
@@ -186,7 +181,7 @@ def known_rows() -> dict[str, Aggregation]:
     registered = [statistics.get(name) for name in statistics.names()]
     owners = {statistic: package_of(statistic) for statistic in registered}
     ours = [row for statistic, package in owners.items() if package is None for row in _declared(statistic)]
-    for row in (*VERDICT_ROWS, *ours, SKIPPED, *CALIBRATED_ROWS):
+    for row in (*VERDICT_ROWS, *ours, SKIPPED):
         _make_known(row)
     for statistic, package in owners.items():
         if package is not None:
@@ -342,7 +337,6 @@ def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
         guards=judged.guards,
         question_key=judged.key,
         contributions={name: judged.own_value(name) for name in sample["metrics"]},
-        calibrated=judged.calibrated,
         orders=judged.orders,
     )
 

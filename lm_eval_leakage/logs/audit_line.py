@@ -18,7 +18,7 @@ from typing import Any
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import content_id, question_if_any
 from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, Verdict
-from lm_eval_leakage.stats.known_scores import Calibrated, class_of
+from lm_eval_leakage.stats.known_scores import class_of
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 Scalar = bool | int | float | str | None
@@ -37,8 +37,6 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
     "ranks_by",
     "reason",
     "guards",
-    "calibrated_flagged",
-    "calibrated_pvalue",
 )
 OF_ORDERS = (  # only in the lines of an audit's first statistic, those after the first two where they are not empty
     *("published_orders", "reference_loglikelihoods", "compared_orders", "right_places", "shared_texts", "layouts"),
@@ -79,7 +77,6 @@ class AuditLine:
     flagged, null_rate, pvalue: by the published rule; None where there is no rule, or no rate
     reason: why it was not tested, in words; None where it was
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
-    calibrated_flagged: by the calibration that the run had; None without one
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
     published_orders: the status of the benchmark's orders; None in lines that say nothing about it
@@ -105,7 +102,6 @@ class AuditLine:
     pvalue: float | None
     reason: str | None
     loglikelihoods: array[float]
-    calibrated_flagged: bool | None
     values: Mapping[str, float]
     row_names: tuple[str, ...] = ()
     published_orders: str | None = None
@@ -221,7 +217,6 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
         loglikelihoods=loglikelihoods,
-        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
         values={intern(key): float(value) for key, value in numbers.items() if key not in NO_VALUES},
         row_names=tuple(map(intern, sample.get("metrics") or ())),
         published_orders=_typed(sample, "published_orders", str),
@@ -306,7 +301,6 @@ def written_line(
     guards: Sequence[str] = (),
     question_key: str = "",
     contributions: Mapping[str, float | None] = MappingProxyType({}),
-    calibrated: Calibrated | Skipped | None = None,
     orders: OrderAnswers | None = None,
 ) -> dict[str, Any]:
     """Our keys of one line: JSON scalars, those of CORE first.
@@ -324,8 +318,6 @@ def written_line(
         **({QUESTION_KEY: question_key} if question_key else {}),
         **_decision(verdict),
     }
-    if isinstance(calibrated, Calibrated):
-        core |= {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
     if orders is not None:
         numbers = (",".join(map(repr, own)) for own in (orders.reference, orders.compared, orders.right))
         told = (orders.orders, *numbers, " ".join(orders.shared), " ".join(orders.layouts))

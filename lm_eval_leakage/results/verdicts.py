@@ -142,7 +142,6 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
             margin=main.values.get("margin"),
             n_orders=len(main.loglikelihoods) or None,
             loglikelihoods=tuple(main.loglikelihoods),
-            calibrated_flagged=main.calibrated_flagged,
         )
     if outlier is not None:
         audited = replace(audited, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)

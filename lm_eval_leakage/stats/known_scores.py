@@ -1,5 +1,5 @@
 """Calibration: scores of questions that a model is known to have seen or not, with which its other scores are
-compared; when such a comparison says nothing; and the rows of an audit that has one.
+compared; and when such a comparison says nothing.
 
 Null hypothesis of a calibrated p-value: the question is exchangeable with the known-unseen ones of its class. Limits:
 it holds only for the model, the benchmark and the detector that produced the known scores, for questions of the same
@@ -18,19 +18,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.records import DeclaredRow, Described, Skipped
+from lm_eval_leakage.records import Described
 from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, from_pvalues
+from lm_eval_leakage.stats.conformal import conformal_pvalues
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Verdicts, mean_and_stderr, row_with_error
-from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, share_of
 from lm_eval_leakage.stats.unseen_texts import TextTest
 from lm_eval_leakage.texts import brief
 
@@ -200,24 +198,6 @@ class Calibration:
         )
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A question's calibrated verdict: flagged at a false-positive rate of `fpr` on known-unseen questions.
-
-    of_seen, of_unseen: (flagged, all) of the known-seen and known-unseen questions at that rate
-    """
-
-    flagged: bool
-    pvalue: float
-    fpr: float
-    of_seen: tuple[int, int] = (0, 0)
-    of_unseen: tuple[int, int] = (0, 0)
-
-
-# In place of a calibrated verdict; a group with such questions has no calibrated rate.
-NOT_CALIBRATED = Skipped("its calibrated verdict is withheld")
-
-
 def class_of(n_options: int, guarded: bool) -> str:
     """The number of options and whether the question is guarded: what changes the null distribution most."""
     return f"{n_options} options, {'guarded' if guarded else 'no guard'}"
@@ -231,54 +211,6 @@ def by_class(scores: Mapping[str, float], classes: Mapping[str, str]) -> dict[st
             grouped[EVERY_CLASS].append(score)
             grouped.setdefault(classes[name], []).append(score)
     return grouped
-
-
-TARGET_FDR = 0.1  # target false discovery rate of `identified_rate`
-
-
-def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
-    """None of them if some are withheld, since a rate over the others is not that of the group."""
-    return [] if NOT_CALIBRATED in verdicts else [verdict for verdict in verdicts if isinstance(verdict, Calibrated)]
-
-
-def _identified(verdicts: Verdicts) -> float:
-    pvalues = np.array([calibrated.pvalue for calibrated in _calibrated(verdicts)])
-    if len(pvalues) < FEWEST_TO_NAME:
-        return math.nan
-    return mean_and_stderr(from_pvalues(pvalues, TARGET_FDR).flagged)[0]
-
-
-def _prevalence(verdicts: Verdicts) -> Estimate:
-    calibrated = _calibrated(verdicts)
-    if not calibrated or calibrated[0].of_seen[1] < FEWEST_FOR_SHARE:  # the row is an estimate, not a lower bound
-        return UNKNOWN
-    first = calibrated[0]
-    return share_of([verdict.flagged for verdict in calibrated], first.of_seen, first.of_unseen)
-
-
-_ROWS = (
-    row_with_error(
-        "calibrated_rate",
-        "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of the known-unseen "
-        "questions.",
-        lambda verdicts: mean_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
-        per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Calibrated) else None,
-    ),
-    DeclaredRow(
-        "identified_rate",
-        "Share of the tested questions in a set with a target false discovery rate of 10 % (conformal).",
-        _identified,
-    ),
-    DeclaredRow(
-        "prevalence",
-        "Estimated share of the benchmark that was seen, from how often known-seen and known-unseen questions are "
-        "flagged.",
-        lambda verdicts: _prevalence(verdicts).value,
-    ),
-    DeclaredRow("prevalence_low", "Lower end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
-    DeclaredRow("prevalence_high", "Upper end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
-)
-CALIBRATED_ROWS = tuple(replace(row, questions="calibrated") for row in _ROWS)
 
 
 FEWEST = 20  # questions of either kind; 19 known-unseen ones are the fewest that allow a p-value of .05

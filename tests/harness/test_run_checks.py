@@ -72,7 +72,7 @@ def test_the_models_arguments_are_no_keys_of_the_users(chosen) -> None:
 
 
 def test_a_key_of_another_audit_of_the_run_is_known(chosen) -> None:
-    chosen("fresh_leakage_perm,fresh_leakage_tokens", {"k": 0.3, "delta": -0.3, "resume": False, "calibration": None})
+    chosen("fresh_leakage_perm,fresh_leakage_tokens", {"k": 0.3, "delta": -0.3, "resume": False})
 
 
 @pytest.mark.parametrize("tasks", ["fresh_leakage_perm,colours", "colours"])

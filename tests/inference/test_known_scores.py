@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import combinations
 
@@ -13,13 +12,11 @@ from scipy.stats import ks_2samp
 from lm_eval_leakage.questions.families import described
 from lm_eval_leakage.records import Described, Question
 from lm_eval_leakage.stats.known_scores import (
-    CALIBRATED_ROWS,
     COMBINED,
     COPY,
     EVERY_CLASS,
     FEWEST,
     OWN,
-    Calibrated,
     Calibration,
     KnownScores,
     by_class,
@@ -88,23 +85,6 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
         assert "'M' has scores of p/t, but the run has " in said
         assert ", ".join(run) in said
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))
-
-
-ROWS = {row.name: row.compute for row in CALIBRATED_ROWS}
-
-
-def verdicts(n: int, n_flagged: int, of_seen: tuple[int, int] = (80, 100)) -> list[Calibrated]:
-    return [Calibrated(i < n_flagged, 0.01 if i < n_flagged else 0.9, 0.05, of_seen, (5, 100)) for i in range(n)]
-
-
-@pytest.mark.parametrize("name", ["identified_rate", "prevalence", "prevalence_low", "prevalence_high"])
-def test_five_questions_have_no_set_and_no_prevalence(name) -> None:
-    assert math.isnan(ROWS[name](verdicts(5, 2)))
-    assert 0 <= ROWS[name](verdicts(40, 20)) <= 1
-
-
-def test_without_ten_known_seen_questions_the_prevalence_is_unknown() -> None:
-    assert math.isnan(ROWS["prevalence"](verdicts(40, 20, (9, 9))))
 
 
 def test_questions_of_another_kind_are_noticed_and_named_first() -> None:

@@ -20,10 +20,8 @@ from lm_eval_leakage.detectors.tail_answered import TailEvidence
 from lm_eval_leakage.detectors.wording_rank import WordingEvidence
 from lm_eval_leakage.harness.table import JudgedQuestion, known_rows
 from lm_eval_leakage.records import DeclaredRow, Skipped, Verdict
-from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS, Calibrated
 from lm_eval_leakage.stats.pooling import SKIPPED
 
-CALIBRATED_RATE = next(row for row in CALIBRATED_ROWS if row.name == "calibrated_rate")
 DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": ["gold", "mercury"], "answer": 1}
 
 
@@ -37,7 +35,6 @@ class Kind:
     probe: str
     verdict: Verdict
     guards: tuple[str, ...] = ()
-    calibrated: Calibrated | None = None
     reference: str | None = None
     answers: tuple[float, ...] = (-20.5, -21.0)
 
@@ -45,12 +42,11 @@ class Kind:
     def rows(self) -> dict[str, DeclaredRow]:
         rows = [*statistics.get(self.statistic).rows, SKIPPED]
         errors = {f"{row.name}_stderr": row for row in rows if row.error}
-        by_known = {CALIBRATED_RATE.name: CALIBRATED_RATE} if self.calibrated else {}
-        return {row.name: row for row in rows} | errors | by_known
+        return {row.name: row for row in rows} | errors
 
     @property
     def contributions(self) -> Mapping[str, float | None]:
-        judged = JudgedQuestion(self.verdict, guards=self.guards, calibrated=self.calibrated)
+        judged = JudgedQuestion(self.verdict, guards=self.guards)
         known_rows()
         return {name: judged.own_value(name) for name in self.rows}
 
@@ -74,7 +70,7 @@ FLAGGED = MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0.5, 0, 2)
 FOUR = (-20.5, -27.5, -23.5, -30.75)
 KINDS: Mapping[str, Kind] = {
     "max_order": Kind(*PERM, FLAGGED, ("in_order",)),
-    "max_order_calibrated": Kind(*PERM, FLAGGED, calibrated=Calibrated(True, 0.02, 0.05, (9, 10), (1, 20))),
+    "max_order_unguarded": Kind(*PERM, FLAGGED),
     "max_order_with_reference": Kind(*PERM, FLAGGED, reference="org/elder"),
     "skipped": Kind(*PERM, Skipped("two options read alike"), answers=()),
     "outlier": Kind(

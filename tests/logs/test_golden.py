@@ -38,7 +38,7 @@ class OfOrders(Kind):
 
 ORDER_LINES = (GOLDEN / "order_audits.jsonl").read_text(encoding="utf-8").splitlines()
 OWN, CONTROL, REFERENCE = (-20.5, -21.0), (-10.25, -9.75, -11.5, -12.0), (-24.125, -23.5)
-PLAIN, GUARDED, AGAINST = (KINDS[f"max_order{of}"] for of in ("_calibrated", "", "_with_reference"))
+PLAIN, GUARDED, AGAINST = (KINDS[f"max_order{of}"] for of in ("_unguarded", "", "_with_reference"))
 AUDITS = {
     "drawn": (OfOrders(**vars(PLAIN)), OrderAnswers(OWN, "drawn")),
     "with control": (
@@ -63,7 +63,6 @@ def written(kind: Kind, orders: OrderAnswers | None = None) -> dict:
         detector=id_of_kind(kind),
         guards=kind.guards,
         contributions=kind.contributions,
-        calibrated=kind.calibrated,
         orders=orders,
     )
 
@@ -80,8 +79,7 @@ def test_a_line_is_written_as_it_always_was(kind: Kind, orders: OrderAnswers | N
 def test_a_line_is_read_into_its_fields(kind: Kind, line: str) -> None:
     sample = json.loads(line)
     read = read_line(sample, "another_name")
-    same = ("benchmark", "filter", "doc", "doc_id", "flagged", "null_rate", "pvalue", "reason", "calibrated_flagged")
-    for key in same:
+    for key in ("benchmark", "filter", "doc", "doc_id", "flagged", "null_rate", "pvalue", "reason"):
         assert getattr(read, key) == sample[key], key
     assert (read.question, read.detector, read.subject) == (sample["doc_hash"], id_of_kind(kind), "chemistry")
     assert (read.guards, read.read, read.row_names) == (kind.guards, question_from_doc(DOC), tuple(kind.rows))

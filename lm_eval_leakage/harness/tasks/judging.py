@@ -1,8 +1,4 @@
-"""Uses a harness model as a judge of texts that another model generated.
-
-Flags questions by a calibration set of known-unseen scores: `--metadata calibration=FILE`.
-
-Turns the model's responses into verdicts: statistics as lm_eval filters, guards, calibration.
+"""Turns the model's responses to a leakage task into verdicts: guards, statistics as lm_eval filters, a judge model.
 
 An error of our own code on one question, after the model has done its work, skips only that question.
 """
@@ -12,8 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -27,22 +22,17 @@ from lm_eval_leakage.detectors.generated import Ask
 from lm_eval_leakage.harness.models.processes import of_every
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter
-from lm_eval_leakage.harness.seams.tasks import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, undecidable
-from lm_eval_leakage.logs.audit_line import score_names
-from lm_eval_leakage.logs.calibration_file import read_calibration
-from lm_eval_leakage.questions.families import described, question_key, shared_texts
+from lm_eval_leakage.questions.families import question_key, shared_texts
 from lm_eval_leakage.records import (
     Answered,
     Evidence,
     OrderAnswers,
-    Question,
     Skipped,
     TokenScores,
     UntestableQuestion,
     Verdict,
 )
-from lm_eval_leakage.stats.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of, why_withheld
 from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
@@ -83,86 +73,6 @@ def _as_chat(judge: Any, prompt: str) -> Any:
         return prompt
 
 
-DEFAULT_FPR = 0.05
-
-
-class Calibrator:
-    """Flags questions by comparison with the scores of known-unseen questions, at a false-positive rate of `fpr`.
-
-    withheld: why it flags none, as a sentence; None if it does
-    """
-
-    withheld: str | None = None
-
-    def __init__(self, calibration: Calibration, fpr: float) -> None:
-        if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
-            raise ValueError(f"fpr is {fpr!r}; it is a false-positive rate, above 0 and below 1")
-        self.calibration, self.fpr = calibration, fpr
-
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any], task: str) -> Calibrator | None:
-        """The calibrator that `metadata` asks for, if any. Raises ValueError if it is not of `task`'s benchmark."""
-        if metadata.get("calibration") is None:
-            return None
-        calibration = read_calibration(str(metadata["calibration"]))
-        benchmark = str(metadata.get("audit_of") or task)
-        if benchmark != calibration.benchmark and not benchmark.startswith(f"{calibration.benchmark}_"):
-            raise ValueError(
-                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, but {task} "
-                f"audits {benchmark!r}; make one on that benchmark, or leave it out"
-            )
-        if "audit_of" in metadata and benchmark != calibration.benchmark:
-            logger.warning(
-                "%s audits %r with a calibration made on %r; it is valid only if the one is a part of the other",
-                task,
-                benchmark,
-                calibration.benchmark,
-            )
-        return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
-
-    def meet(self, lm: object, task: Any) -> None:
-        """Raises ValueError for a calibration of another model; warns if the model's name is not known, or if the file
-        has no scores of the task's detectors."""
-        names = [getattr(lm, key, None) for key in ("pretrained", "model")]
-        name = next((name for name in names if isinstance(name, str)), None)
-        if name is None:
-            logger.warning(
-                "%s has no known name; the calibration is of the model %r", type(lm).__name__, self.calibration.model
-            )
-        elif name != self.calibration.model:
-            raise ValueError(
-                f"the calibration is of the model {self.calibration.model!r}, but this run's model is {name!r}; "
-                "scores of one say nothing about the other, so make a calibration of this model, or leave it out"
-            )
-        if unmatched := self.calibration.unmatched(task.detectors.values()):
-            logger.warning("%s: %s", task.config.task, unmatched)
-
-    def compare(self, task: Any, limit: int | None, samples: list[int] | None) -> None:
-        """Withholds its verdicts, and says why, if they would not tell what the model has seen of the asked questions.
-
-        limit, samples: which questions the run asks, in all of its processes and shards
-        """
-        asked = []
-        for _, doc in all_docs(task, limit, samples):
-            with suppress(UntestableQuestion):
-                asked.append((task.question(doc), bool(task.guards(doc))))
-        self.withheld = why_withheld(self.calibration, described(asked))
-        if self.withheld is not None:
-            logger.warning("%s: calibrated rates are withheld: %s", task.config.task, self.withheld)
-
-    def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | Skipped | None:
-        """The calibrated verdict, or NOT_CALIBRATED; None if there are no scores by the detector or of the class."""
-        if self.withheld is not None:
-            return NOT_CALIBRATED
-        ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
-        key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
-        known, of_class = self.calibration.detectors.get(name), class_of(len(question.options), guarded)
-        if known is None or known.compared_with(of_class) is None:
-            return None
-        pvalue = known.pvalue(float(getattr(verdict, key)), of_class)
-        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, *known.flagged(self.fpr))
-
-
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 
 
@@ -194,14 +104,11 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
         verdicts = iter(judge.apply(None, answered))
         for asked, one in zip(questions, prepared, strict=True):
             found: Any = None if one.answered is None else next(verdicts)
-            verdict, calibrated = found if asked.skipped is None else asked.skipped, None
-            if task.calibrator is not None and not isinstance(verdict, Skipped) and one.answered is not None:
-                calibrated = task.calibrator.judge(verdict, detector, one.answered.question, bool(one.guards))
+            verdict = found if asked.skipped is None else asked.skipped
             asked.judged[pipeline] = JudgedQuestion(
                 verdict,
                 detector,
                 one.guards,
-                calibrated,
                 task.audited,
                 orders=None if isinstance(verdict, Skipped) else one.orders,
                 key=one.key,

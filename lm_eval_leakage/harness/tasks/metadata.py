@@ -74,8 +74,6 @@ def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> di
 
 OWN_KEYS = {
     "data_files": "a local file of questions instead of the task's own data",
-    "calibration": "a calibration file; flags questions by its known scores",
-    "fpr": "the false-positive rate of a calibration's flags",
     "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
     "resume": "whether answers are saved, so that an interrupted audit can be resumed",
     "control_form": "whether option orders are also asked in the control forms where the verdict needs them",

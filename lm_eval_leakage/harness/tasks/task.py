@@ -35,7 +35,7 @@ from lm_eval_leakage.harness.seams.evaluation import (
 )
 from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.seams.tasks import all_docs
-from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, finish, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table import JudgedQuestion, finish, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.tasks.base_task import (
     documented,
     refuse_foreign,
@@ -47,7 +47,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
     wordings_of,
 )
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
-from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions
+from lm_eval_leakage.harness.tasks.judging import judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
@@ -58,7 +58,6 @@ from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, Unt
 from lm_eval_leakage.registry import detector_id
 from lm_eval_leakage.results.published_orders import EXACT, NullStatus
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
-from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS
 
 ChatTemplate = Callable[..., str]  # for a chat model behind an API, it returns the turns as JSON in a tuple
 Row = TypeVar("Row")
@@ -149,7 +148,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         documented(config["metadata"])  # refused now if it is invalid
         self.seal = seal_of(config["metadata"], self.probe)
         reference = reference_of(config["metadata"], self.probe)
-        self.calibrator = Calibrator.of(config["metadata"], config["task"])
         self._drawn: dict[int, list[int]] = {}  # places of questions, by limit
         self._rows = {name: row_of(name) for name in known_rows()}  # registers them with the harness, too
         super().__init__(config=self._completed(config))
@@ -167,7 +165,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         if rows is None:
             rows = metric_list(config["filter_list"], with_verdict=self.probe.asks_orders)
         return config | {
-            "metric_list": [*rows, *(entries_of(CALIBRATED_ROWS) if self.calibrator is not None else ())],
+            "metric_list": rows,
             "filter_list": [with_parameters(entry, metadata) for entry in config["filter_list"]],
             "metadata": metadata if self.seal is None else metadata | {COMMITMENT_KEY: self.seal.commitment},
         }
@@ -181,12 +179,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ the run
 
     def meet(self, evaluation: Evaluation) -> None:
-        """Connects the task to the run, before any work is done. Raises ValueError if the calibration is of another
-        model, if the results cannot be saved, or if the model can answer none of the run's tasks; if it can answer
-        others, the questions of this task are skipped with the reason."""
-        model = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
-        if self.calibrator is not None:
-            self.calibrator.meet(model, self)
+        """Connects the task to the run, before any work is done. Raises ValueError if the results cannot be saved, or
+        if the model can answer none of the run's tasks; if it can answer others, the questions of this task are
+        skipped with the reason."""
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
         hide_tracebacks()
@@ -266,8 +261,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         except ValueError as error:
             raise Refusal(str(error)) from error
         super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
-        if self.calibrator is not None:
-            self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
