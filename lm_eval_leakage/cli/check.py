@@ -45,10 +45,10 @@ def check(args: argparse.Namespace) -> None:
         return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
     only_warnings()
-    _carry_out(plan, args.tflops)
+    _carry_out(plan)
 
 
-KINDS = {"FOLDER": Path, "X": float}  # of values; a plan says what the others are
+KINDS = {"FOLDER": Path}  # of values; a plan says what the others are
 FIRST = {
     "[--status FOLDER]": "only say how far the work of an engine in a folder is",
     "[--verify FOLDER]": "only compare the files of an engine's folder with its manifest, and its tables with the "
@@ -89,8 +89,6 @@ HOW_IT_RUNS = {
     "[--address ADDRESS]": "of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on "
     "this machine",
     "[--gpus N]": "of one model: that each worker needs (default: 0, which reserves none)",
-    "[--tflops X]": "10^12 operations per second that a GPU achieves, for the GPU hours of --dry_run (default: "
-    "%(default)s)",
 }
 
 
@@ -104,7 +102,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ASKED, kinds=KINDS)
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     as_the_plan_says = dict.fromkeys(("allow_untold", "dry_run", "quiet"))
-    add_options(parser, HOW_IT_RUNS, KINDS, {"tflops": 100.0, **as_the_plan_says})
+    add_options(parser, HOW_IT_RUNS, KINDS, as_the_plan_says)
 
 
 def only_warnings() -> None:
@@ -118,7 +116,7 @@ def only_warnings() -> None:
     logging.getLogger(TOLD_AT_THE_END).setLevel(logging.ERROR)
 
 
-def _carry_out(plan: Plan, tflops: float) -> None:
+def _carry_out(plan: Plan) -> None:
     from lm_eval_leakage.jobs.driver import run_plan  # seconds
 
     said: list[str] = []
@@ -132,7 +130,7 @@ def _carry_out(plan: Plan, tflops: float) -> None:
 
     try:
         with _bar(plan.quiet or plan.is_here) as watch:
-            outcome = run_plan(plan, say=tell, watch=watch, tflops=tflops)
+            outcome = run_plan(plan, say=tell, watch=watch)
     except KeyboardInterrupt:
         warn(f"interrupted: what is done is in {plan.output_path}; the same command goes on")
         raise

@@ -174,21 +174,19 @@ def check_early(args: argparse.Namespace) -> None:
 
 def _check_named(args: argparse.Namespace) -> None:
     """What a command names, its tasks above all."""
-    from lm_eval_leakage.harness.preflight import check_model, check_path, parsed_args, preflight
+    from lm_eval_leakage.harness.preflight import check_model, parsed_args, preflight
 
     if args.command == "run":
         _check_run(args)
         return
     of_ls = args.command == "ls" and args.what not in LISTINGS
-    if args.command == "ls" and not of_ls and (args.orders or args.tokenizer is not None):
-        raise ValueError("--orders and --tokenizer are for a task; name it, as in `lm-eval-leakage ls mmlu --orders`")
+    if args.command == "ls" and not of_ls and args.orders:
+        raise ValueError("--orders is for a task; name it, as in `lm-eval-leakage ls mmlu --orders`")
     audits = getattr(args, "audits", [FIRST_AUDIT] if of_ls and args.orders else ())
     named, models, metadata = _names(args), [], getattr(args, "metadata", None) or {}
     if args.command == "simulate":
         models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
         check_model(args.model, audits)
-    if of_ls and args.tokenizer is not None:
-        check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
     shard_in(metadata)
     preflight(
         [name for name in named if not name.endswith(FILES)],

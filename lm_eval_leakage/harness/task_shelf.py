@@ -106,10 +106,6 @@ class TaskShelf:
         for name in asked:
             if (parts := split_name(name)) is not None and name in self._manager.task_index:
                 raise ValueError(f"tasks has {name!r}, which is an audit; name the benchmark itself, {parts[0]!r}")
-        return self.names_with_audits(asked)
-
-    def names_with_audits(self, asked: Sequence[str]) -> list[str]:
-        """The same, where audits may be named; a pattern means audits only if it ends like the name of one."""
         return list(dict.fromkeys(name for one in asked for name in self._meant(one)))
 
     def _meant(self, name: str) -> Iterable[str]:

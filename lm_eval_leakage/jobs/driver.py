@@ -181,7 +181,6 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
 SECONDS_OF_STATUS = 5.0
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 EDITED = "other questions, rows or settings of the audit, or lines that a log has lost"
-TFLOPS = 100.0
 
 Say = Callable[[str], None]
 Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
@@ -191,13 +190,10 @@ def _silent(text: str) -> None:
     """Prints nothing."""
 
 
-def run_plan(
-    plan: Plan, *, say: Say = _silent, watch: Watch = lambda *_: None, tflops: float = TFLOPS
-) -> CheckOutcome:
+def run_plan(plan: Plan, *, say: Say = _silent, watch: Watch = lambda *_: None) -> CheckOutcome:
     """Carries out what is not done yet in the plan's `output_path`, and ends with verdicts, which are also written.
 
     say: called with what the command would print
-    tflops: 10^12 operations per second that a GPU achieves, from which a dry run tells hours
 
     Raises ValueError, ImportError or OSError, in one sentence and before a model is loaded where that is possible, for
     what has to be changed. A unit that fails raises nothing: the outcome names it.
@@ -207,7 +203,7 @@ def run_plan(
     _look_at_servers(plan, folder, say)
     if plan.dry_run and not plan.is_here:
         say("reading the tasks ...")
-        return CheckOutcome((), (), plan_text=foreseen(checked(plan), tflops, say))
+        return CheckOutcome((), (), plan_text=foreseen(checked(plan), say))
     compile_templates_once()
     with sole_use(folder.path):
         return _run_plan(plan, folder, say, watch)

@@ -1,4 +1,4 @@
-"""What a plan comes to, before a model is loaded: what cannot be done, and requests, tokens, GPU hours of the rest."""
+"""What a plan comes to, before a model is loaded: what cannot be done, and requests and tokens of the rest."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, speed_of
-from lm_eval_leakage.harness.models.model_identity import parameters_on_disk
+from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize
 from lm_eval_leakage.harness.models.request_tokens import SCORED
 from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.preflight import preflight, why_not
@@ -146,7 +145,7 @@ def _need(shelf: TaskShelf, task: str) -> str:
     return SCORED if output_type not in ("", "generate_until", "loglikelihood_rolling") else output_type
 
 
-# ---------------------------------------------------------------------- requests, tokens and GPU hours
+# ---------------------------------------------------------------------- requests and tokens
 
 
 def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
@@ -171,52 +170,37 @@ def tokens_of_units(prepared: CheckedPlan, left: Sequence[Unit]) -> float:
     return sum(tokens_planned({whole: planner.step(whole)}) * n / plan.shards for whole, n in shards.items())
 
 
-HOUR = 3600
-ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read", "GPU hours")
+ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read")
 
 
-def foreseen(prepared: CheckedPlan, tflops: float, say: Callable[[str], None]) -> str:
+def foreseen(prepared: CheckedPlan, say: Callable[[str], None]) -> str:
     """A row per model, with tokens where each text has a row of its own, where every shared prefix is read once, and
     as read; and in sentences what the numbers rest on. Loads tasks, their data and tokenizers, and no model.
 
-    tflops: 10^12 operations per second that a GPU achieves
     say: called with the tasks whose requests are being counted
     """
     plan, units = prepared.plan, prepared.units()
     kinds, n_units = Counter(unit.kind for unit in units), Counter(unit.model for unit in units)
     sizes, problems = _sizes(prepared, units, say)
-    parameters = {model.key: parameters_on_disk(model.model_args) for model in plan.asked_models}
-    lines, hours = [list(ESTIMATED)], list[float]()
+    lines = [list(ESTIMATED)]
     for model in plan.asked_models:
-        own, n_parameters, cells = sizes.get(model.key), parameters[model.key], [DASH] * 5
-        if own is not None:
-            numbers = _numbers(own, model.model)
-            cells[:4] = [about(n) for n in numbers]
-            if n_parameters is not None:
-                hours.append(numbers[-1] / speed_of(n_parameters, tflops).tokens_per_second / HOUR)
-                cells[4] = f"{hours[-1]:.2g}"
+        own = sizes.get(model.key)
+        cells = [DASH] * 4 if own is None else [about(n) for n in _numbers(own, model.model)]
         lines.append([model.key, count(n_units[model.key]), *cells])
-    n_models = counted(len(plan.asked_models), "model")
     remarks = [
-        f"about {sum(hours):.2g} GPU hours for {len(hours)} of {n_models}: 2 operations per parameter and token at "
-        f"{tflops:g} TFLOP/s (--tflops), without loading models and starting workers",
         f"{ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them",
         *(
             f"{model.key}: tokens are not known, since its tokenizer is not on this machine"
             for model in plan.asked_models
             if model.key not in sizes
         ),
-        *(
-            f"{name}: GPU hours are not known, since no safetensors files of it are on this machine"
-            for name, found in parameters.items()
-            if found is None
-        ),
         *(f"left out: {reason}" for reason in dict.fromkeys(prepared.impossible.values())),
         *(f"not counted: {problem}" for problem in problems),
     ]
+    n_models, n_tasks = counted(len(plan.asked_models), "model"), counted(len(plan.tasks), "task")
     head = (
         f"{counted(len(units), 'unit')} ({', '.join(f'{kind} {count(n)}' for kind, n in kinds.items())}): "
-        f"{n_models}, {counted(len(plan.tasks), 'task')}, {counted(plan.shards, 'shard')} each"
+        f"{n_models}, {n_tasks}, {counted(plan.shards, 'shard')} each"
     )
     return "\n".join([head, "", markdown_of(lines), "", *(f"- {remark}" for remark in remarks)])
 

@@ -8,7 +8,6 @@ log-likelihood is requested; it is predicted at its parent node. Depth is the po
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
@@ -256,13 +255,9 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
 
 @dataclass(frozen=True)
 class TokenEstimate:
-    """Counts of the texts about `n_questions` questions, from `n_measured` of them.
-
-    errors: standard errors of the counts; 0 if all questions were measured
-    """
+    """Counts of the texts about `n_questions` questions, from `n_measured` of them."""
 
     counts: TokenCounts
-    errors: TokenCounts
     n_measured: int
     n_questions: int
 
@@ -291,46 +286,24 @@ def estimated(
     whole = token_counts(text for question in questions for text in question)
     n = len(questions)
     if n >= n_questions or not n:
-        return TokenEstimate(whole, token_counts([]), n, n_questions)
+        return TokenEstimate(whole, n, n_questions)
     each = np.array([astuple(token_counts(question)) for question in questions], np.float64)
     shared = (each.sum(axis=0) - astuple(whole)) / max(1, n - 1)
-    mean, deviation = _regressed(each, lengths or Lengths([[]] * n, []))
+    mean = each.mean(axis=0) if lengths is None else _regressed(each, lengths)
     totals = n_questions * (mean - shared) + shared
-    errors = n_questions * deviation / math.sqrt(n) * math.sqrt(1 - n / n_questions)
-    return TokenEstimate(_rounded(totals), _rounded(errors), n, n_questions)
+    return TokenEstimate(TokenCounts(*map(round, totals.tolist())), n, n_questions)
 
 
-def _regressed(values: Columns, lengths: Lengths) -> tuple[Columns, Columns]:
-    """The value of each column at the mean length, and the standard deviation of the values around the plane."""
+def _regressed(values: Columns, lengths: Lengths) -> Columns:
+    """Returns the value of each column at the mean length, on the plane through the measured ones."""
     measured = np.array(lengths.measured, np.float64)
     centre, mean = measured.mean(axis=0), values.mean(axis=0)
-    slopes, _, rank, _ = np.linalg.lstsq(measured - centre, values - mean, rcond=None)
-    residuals = values - mean - (measured - centre) @ slopes
-    freedom = max(1, len(values) - 1 - int(rank))
-    return mean + (np.array(lengths.mean) - centre) @ slopes, np.sqrt((residuals**2).sum(axis=0) / freedom)
+    slopes, *_ = np.linalg.lstsq(measured - centre, values - mean, rcond=None)
+    found: Columns = mean + (np.array(lengths.mean) - centre) @ slopes
+    return found
 
 
 def without_sharing(estimate: TokenEstimate) -> TokenEstimate:
     """The same where a model reads every text in a row of its own, as when it generates."""
-    return replace(estimate, counts=_in_rows(estimate.counts), errors=_in_rows(estimate.errors))
-
-
-def _in_rows(counts: TokenCounts) -> TokenCounts:
-    return TokenCounts(counts.n_texts, *[counts.n_row_tokens] * 4)
-
-
-def together(estimates: Sequence[TokenEstimate]) -> TokenEstimate:
-    """Of several tasks, whose texts are taken to share nothing with each other."""
-    nothing = token_counts([])
-    counts = np.array([astuple(nothing), *(astuple(one.counts) for one in estimates)], np.float64)
-    errors = np.array([astuple(nothing), *(astuple(one.errors) for one in estimates)], np.float64)
-    return TokenEstimate(
-        _rounded(counts.sum(axis=0)),
-        _rounded(np.sqrt((errors**2).sum(axis=0))),
-        sum(one.n_measured for one in estimates),
-        sum(one.n_questions for one in estimates),
-    )
-
-
-def _rounded(values: Iterable[float]) -> TokenCounts:
-    return TokenCounts(*(round(value) for value in values))
+    counts = estimate.counts
+    return replace(estimate, counts=TokenCounts(counts.n_texts, *[counts.n_row_tokens] * 4))

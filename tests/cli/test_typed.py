@@ -190,12 +190,6 @@ def test_a_task_without_options_is_not_sealed_and_that_is_said_early(typed, monk
     assert "boolq cannot be audited: the options are words" in refused_early(typed, monkeypatch, "seal", "boolq")
 
 
-def test_what_ls_is_given_is_refused_early(typed, monkeypatch, tmp_path) -> None:
-    words = ("ls", "arc_easy_leakage_perm", "--tokenizer")
-    assert "there is no such folder" in refused_early(typed, monkeypatch, *words, tmp_path / "none")
-    assert "shard is '9/3'" in refused_early(typed, monkeypatch, *words, "gpt2", "--metadata", "shard=9/3")
-
-
 def test_an_output_path_that_cannot_be_written_is_refused_before_any_run(typed, monkeypatch, tmp_path) -> None:
     (file := tmp_path / "file").touch()
     (plan := tmp_path / "plan.yaml").write_text(

@@ -14,7 +14,6 @@ from lm_eval_leakage.scoring.prefix_tree import (
     estimated,
     lexicographic,
     prefix_tree,
-    together,
     token_counts,
 )
 from lm_eval_leakage.scoring.scorers import PathSums
@@ -148,53 +147,35 @@ def questions(n: int, rng: np.random.Generator, header: int) -> list[list[np.nda
 
 
 @pytest.mark.parametrize("header", [0, 5, 200])
-def test_a_sample_estimates_the_counts_of_all_within_its_errors(header: int) -> None:
+def test_a_sample_estimates_the_counts_of_all(header: int) -> None:
     rng = np.random.default_rng(0)
     every = questions(400, rng, header)
     exact = estimated(every, 400)
     assert exact.counts == token_counts([text for question in every for text in question])
-    assert set(vars(exact.errors).values()) == {0}
-    found = estimated([every[i] for i in rng.choice(400, 40, replace=False)], 400)
-    for name, error in vars(found.errors).items():
-        assert abs(getattr(found.counts, name) - getattr(exact.counts, name)) <= 3 * error + 2
-    assert found.errors.n_tree_tokens < 0.1 * found.counts.n_tree_tokens
+    samples = [estimated([every[i] for i in rng.choice(400, 40, replace=False)], 400) for _ in range(40)]
+    assert {(one.n_measured, one.n_questions) for one in samples} == {(40, 400)}
+    for name, n in vars(exact.counts).items():
+        # one sample is off by a few per cent, their mean by a sixth of that
+        assert np.mean([getattr(one.counts, name) for one in samples]) == pytest.approx(n, rel=0.03)
 
 
-def test_the_standard_error_is_that_of_repeated_samples() -> None:
-    rng = np.random.default_rng(1)
-    every = questions(100, rng, 20)
-    samples = [estimated([every[i] for i in rng.choice(100, 25, replace=False)], 100) for _ in range(60)]
-    seen = np.std([one.counts.n_tree_tokens for one in samples])
-    assert seen == pytest.approx(np.mean([one.errors.n_tree_tokens for one in samples]), rel=0.3)
-
-
-def test_known_lengths_of_all_questions_reduce_the_error_and_its_estimate() -> None:
+def test_known_lengths_of_all_questions_reduce_the_error() -> None:
     rng = np.random.default_rng(3)
     every = questions(300, rng, 10)
     lengths = [[len(question[0]), len(question)] for question in every]
     exact = estimated(every, 300).counts.n_tree_tokens
-    errors, told = [], []
+    errors = []
     for _ in range(20):
         drawn = rng.choice(300, 20, replace=False)
         known = Lengths([lengths[i] for i in drawn], np.mean(lengths, axis=0).tolist())
         plain, found = (estimated([every[i] for i in drawn], 300, given) for given in (None, known))
         errors.append((plain.counts.n_tree_tokens - exact, found.counts.n_tree_tokens - exact))
-        told.append(found.errors.n_tree_tokens)
         assert found.counts.n_texts == 1800
     of_plain, of_found = np.sqrt((np.array(errors) ** 2).mean(axis=0))
     assert of_found < 0.2 * of_plain
-    assert of_found <= 2 * max(np.mean(told), exact * 0.001)
-
-
-def test_tasks_add_up_and_their_errors_in_quadrature() -> None:
-    one = estimated(questions(10, np.random.default_rng(2), 3), 100)
-    two = together([one, one])
-    assert two.counts.n_block_tokens == 2 * one.counts.n_block_tokens
-    assert two.errors.n_block_tokens == pytest.approx(2**0.5 * one.errors.n_block_tokens, abs=1)
-    assert (two.n_measured, two.n_questions) == (20, 200)
 
 
 def test_questions_that_cannot_be_asked_are_part_of_the_sample() -> None:
     asked = [[np.arange(11)], []]
     assert estimated(asked, 20).counts.n_row_tokens == 100
-    assert together([]).counts.n_texts == estimated([], 5).counts.n_texts == 0
+    assert estimated([], 5).counts.n_texts == 0

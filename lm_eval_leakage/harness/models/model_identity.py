@@ -1,5 +1,4 @@
-"""Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused;
-and counts the parameters of a model on disk without loading it.
+"""Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused.
 
 Files are read whole, once: their digests are remembered in the user's cache folder by path, size, times and inode.
 Not seen: what a server answers with, and edits of the hub's own cache.
@@ -7,7 +6,6 @@ Not seen: what a server answers with, and edits of the hub's own cache.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,12 +18,10 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from lm_eval.utils import simple_parse_args_string
-from safetensors import SafetensorError, safe_open
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
 
-SAFETENSORS = "*.safetensors"
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
 
 
@@ -36,22 +32,6 @@ def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = C
     except HFValidationError:  # the name is not one of the hub
         return None
     return next((Path(file).parent for file in found if isinstance(file, str)), None)
-
-
-def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
-    """Of the model that a backend's arguments name, from the headers of its safetensors files; None if it is not in a
-    folder or in the cache of the hub, or has none."""
-    name = str(arguments.get("pretrained") or arguments.get("model") or "")
-    folder = Path(name) if Path(name).is_dir() else folder_in_cache(name, arguments.get("revision"))
-    try:
-        return sum(map(_in_file, folder.glob(SAFETENSORS))) or None if folder is not None else None
-    except (OSError, ValueError, SafetensorError):
-        return None
-
-
-def _in_file(file: Path) -> int:
-    with safe_open(file, framework="numpy") as tensors:
-        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
 
 
 # Backend arguments that affect how a model is run, but not its answers.

@@ -40,9 +40,7 @@ Command = Callable[[argparse.Namespace], None]
 AddArguments = Callable[[argparse.ArgumentParser], None]
 PROGRAM = "lm-eval-leakage"
 DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
-DESCRIPTION_OF_LS = (
-    "list tasks; or say of one which audits it has, what they will ask, or whether its published orders are random"
-)
+DESCRIPTION_OF_LS = "list tasks; or say of one which audits it has, or whether its published orders are random"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
 NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
