@@ -36,7 +36,7 @@ VLLM = Backend(extra="vllm", packages=("vllm",))
 KNOWN = {
     **dict.fromkeys(("hf", "hf-auto", "huggingface", "hf-prefix-tree", "hf-multimodal", "hf-mistral3"), HF),
     **dict.fromkeys(("hf-audiolm-qwen", "habana", "ipex", "mamba_ssm", "neuronx", "openvino", "steered"), HF),
-    **dict.fromkeys(("local-completions", "openai-completions", "sglang-generate", "vllm-server-prefix-tree"), API),
+    **dict.fromkeys(("local-completions", "openai-completions", "sglang-generate"), API),
     "chat-completions-echo": API,
     **dict.fromkeys(("local-chat-completions", "openai-chat-completions"), CHAT),
     **dict.fromkeys(("anthropic-chat", "anthropic-chat-completions"), CHAT),

@@ -161,11 +161,11 @@ class FakeServer:
 
 
 @contextmanager
-def served(
-    post: Callable[[str, Response], Any], get: Callable[[str], Any] = lambda path: Status(404)
-) -> Iterator[str]:
-    """The URL of completions of a server. Both take the path, `post` also what was sent; they return what is sent as
-    JSON, a Status, or Raw."""
+def served(post: Callable[[str, Response], Any]) -> Iterator[str]:
+    """The URL of completions of a server.
+
+    post: takes the path and what was sent, and returns what is sent back: an object for JSON, a Status, or Raw
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -174,9 +174,6 @@ def served(
 
         def do_POST(self) -> None:
             self.say(post(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-
-        def do_GET(self) -> None:
-            self.say(get(self.path))
 
         def say(self, found: Any) -> None:
             content = b"{}" if isinstance(found, Status) else found

@@ -219,7 +219,6 @@ def test_a_runs_mistakes_are_told_before_the_index(tasks, given, said) -> None:
     ("model", "given", "is_told"),
     [
         ("local-completions", {}, True),
-        ("vllm-server-prefix-tree", {}, True),
         ("chat-completions-echo", {}, True),
         ("local-completions", {"num_concurrent": 1}, False),
         ("hf", {"pretrained": "gpt2"}, False),

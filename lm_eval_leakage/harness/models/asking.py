@@ -20,7 +20,6 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook, CachingLM
 from lm_eval.models.huggingface import HFLM
-from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import (
@@ -43,15 +42,12 @@ from lm_eval_leakage.harness.models.question_requests import (
 from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
-from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
-from lm_eval_leakage.scoring.engine import EngineScorer
-from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -184,27 +180,6 @@ STAND_INS: Mapping[str, tuple[Any, ...]] = {  # dummy requests for a rank that h
     "token_scores": ("Skipped question",),
 }
 ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
-
-
-def engine_answers(
-    lm: Any, scorer: EngineScorer, pairs: Sequence[Pair | None], texts: Mapping[int, Text], title: str | None
-) -> list[tuple[float, bool]]:
-    """One answer per pair: log-likelihood (nats), and whether each token was the most likely one.
-
-    pairs: None for a window of a rolling log-likelihood, which is cached as a whole
-    texts: by the index of their pair; the continuations of other pairs have no tokens
-    title: of the progress bar; None shows none
-    """
-    answers, indices = [(0.0, True)] * len(pairs), [*texts]  # so the harness answers a continuation without tokens
-    with tqdm(total=len(texts), disable=title is None, desc=title) as bar:
-        for answer in scorer.answers([*texts.values()]):
-            index = indices[answer.text]
-            answers[index] = (answer.loglikelihood, answer.greedy)
-            pair = pairs[index]
-            if pair is not None:
-                lm.cache_hook.add_partial("loglikelihood", pair, answers[index])
-            bar.update()
-    return answers
 
 
 class BackendAnswers:

@@ -108,12 +108,10 @@ AS_TREE, IN_BLOCKS, MERGED, ALONE = "n_tree_tokens", "n_block_tokens", "n_merged
 FALLS_BACK_TO: Mapping[str, str] = {
     "hf-prefix-tree": "hf",
     "vllm-prefix-tree": "vllm",
-    "vllm-server-prefix-tree": "local-completions",
 }
 READ_BY: Mapping[str, str] = {  # others: ALONE
     "hf-prefix-tree": AS_TREE,
     "vllm-prefix-tree": IN_BLOCKS,
-    "vllm-server-prefix-tree": IN_BLOCKS,
     "hf": MERGED,
 }
 

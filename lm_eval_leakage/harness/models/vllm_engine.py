@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.vllm_causallms import VLLM
+from tqdm import tqdm
 from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,unused-ignore]
 
-from lm_eval_leakage.harness.models.asking import engine_answers
 from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, probe_texts
 from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, encoded_pairs
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
@@ -146,8 +146,15 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         fitted = FittedTexts(self.max_length, *AS_VLLM)
         texts = fitted.texts([pairs[number] for number in encoded], Texts.of_pairs(encoded.values()))
         fitted.warn_if_cut()
-        title = None if disable_tqdm else "Running loglikelihood requests"
-        return engine_answers(self, self._scorer, pairs, dict(zip(encoded, texts, strict=True)), title)
+        answers = [(0.0, True)] * len(pairs)  # as `vllm` answers a continuation without tokens
+        indices = [*encoded]
+        with tqdm(total=len(texts), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
+            for text, loglikelihood, greedy in self._scorer.answers(texts):
+                index = indices[text]
+                answers[index] = loglikelihood, greedy
+                self.cache_hook.add_partial("loglikelihood", pairs[index], answers[index])
+                bar.update()
+        return answers
 
     # ------------------------------------------------------------------ is it exact?
 

@@ -1,4 +1,4 @@
-"""Uses of private parts of lm_eval's models: the scoring that ours override, the logits of `hf`.
+"""Uses of private parts of lm_eval's models: the scoring of `local-completions`, the logits of `hf`.
 
 Adds a request type to a model: lm_eval calls the model's method that is named like the request's type.
 
@@ -20,14 +20,7 @@ from typing import Any
 
 from lm_eval_leakage.harness.seams.patching import found, patched_once
 
-SCORING = "lm_eval.api.model:TemplateLM._loglikelihood_tokens"
 COMPLETIONS = "lm_eval.models.openai_completions"
-
-
-def refuse_other_scoring(base: type) -> None:
-    """Raises UnsupportedHarness, before a model is loaded, if `base`, a model class of lm_eval, is not scored by the
-    method that our model overrides."""
-    found(SCORING, base)
 
 
 def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:

@@ -174,12 +174,6 @@ SEAMS = (
         names=("_parser", "_subparsers"),
     ),
     Seam(
-        "lm_eval.api.model:TemplateLM._loglikelihood_tokens",
-        "the model `vllm-server-prefix-tree` is not available; use `local-completions`",
-        refuses=True,
-        parameters=("requests",),
-    ),
-    Seam(
         "lm_eval.models.openai_completions:LocalCompletionsAPI._loglikelihood_tokens",
         "what a server answers is not checked, so that wrong answers may count",
         parameters=("requests",),

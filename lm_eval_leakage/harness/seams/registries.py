@@ -18,7 +18,6 @@ from lm_eval_leakage.harness.seams.patching import logger, patched_once
 OUR_MODELS = {
     "hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM",
     "vllm-prefix-tree": "lm_eval_leakage.harness.models.vllm_engine:VLLMPrefixTreeLM",
-    "vllm-server-prefix-tree": "lm_eval_leakage.harness.models.vllm_server:VllmServerPrefixTreeLM",
     "chat-completions-echo": "lm_eval_leakage.harness.models.chat_echo:ChatCompletionsEchoLM",
 }
 REGISTRY = "lm_eval.api.registry"

@@ -200,13 +200,3 @@ def test_git_is_asked_for_the_commit_in_repositories_only(tmp_path, capfd, monke
     monkeypatch.chdir(tmp_path / "below")
     monkeypatch.setattr(subprocess, "check_output", lambda command: b"commit")
     assert evaluator.get_git_commit_hash() == "commit"
-
-
-def test_a_model_of_ours_is_refused_if_the_harness_scores_in_another_way(monkeypatch) -> None:
-    from lm_eval.models.openai_completions import LocalCompletionsAPI
-
-    from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
-
-    monkeypatch.setattr(LocalCompletionsAPI, "_loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(UnsupportedHarness, match="`vllm-server-prefix-tree` is not available; use `local-comp"):
-        VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
