@@ -132,7 +132,7 @@ def _tree_figures(lm, asked) -> dict:
         "building": building,
         "max_tokens": lm.budget.max_tokens,
         "dense_tokens_per_second": 1 / dense,
-        "scorer": lm.choice.scorer.name if lm.choice.scorer else "stock hf",
+        "scorer": "tree attention" if lm.choice.scorer else "stock hf",
     }
 
 

@@ -29,7 +29,7 @@ from lm_eval_leakage.harness.models.request_tokens import (
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.scoring.prefix_tree import token_counts
 from tests.fakes import FakeLM, by_hash
-from tests.harness.test_prefix_tree_lm import NEITHER, checkpoint, lm_of
+from tests.harness.test_prefix_tree_lm import UNSUITED, checkpoint, lm_of
 from tests.harness.test_task import GOOD, TASK, evaluate
 from tests.harness.test_tokenising import OnlyTokens
 
@@ -90,7 +90,7 @@ def test_a_tree_that_its_model_does_not_allow_is_not_announced(scorer, name: str
 
 
 def test_a_model_is_known_to_have_fallen_back_when_it_is_loaded(tmp_path) -> None:
-    name, config = next(iter(NEITHER.items()))
+    name, config = next(iter(UNSUITED.items()))
     assert backend_name(lm_of(checkpoint(tmp_path, name, config))) == "hf"
 
 

@@ -1,8 +1,7 @@
-"""Tree attention and the shared-prefix cache against the model itself, row by row; memory."""
+"""Tree attention against the model itself, row by row; memory."""
 
 from __future__ import annotations
 
-from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,18 +14,14 @@ from lm_eval_leakage.scoring import scorers as budget
 from lm_eval_leakage.scoring.pieces import Piece, UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
 from lm_eval_leakage.scoring.scorers import (
-    SharedPrefixScorer,
     TokenBudget,
     TreeScorer,
     bytes_per_token,
     default_max_tokens,
     reference,
-    runs_with_shared_prefix,
-    shared_prefix_length,
 )
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
-    CACHED,
     EXCHANGEABLE,
     TINY,
     orders_of_options,
@@ -114,41 +109,13 @@ def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:
         TreeModel(torch.nn.Linear(2, 2))
 
 
-# ---------------------------------------------------------------------- shared-prefix cache
-
-
-@pytest.mark.parametrize("name", [*CACHED, "llama", "gemma2", "gpt2"])
-def test_the_shared_prefix_cache_is_exact_for(name: str) -> None:
-    model = tiny_model(name, (CACHED | EXCHANGEABLE)[name])
-    assert_agrees(model, SharedPrefixScorer(model, CPU, TokenBudget(64)), orders_of_options())
-
-
-@given(texts())
-def test_runs_hold_every_text_once_and_share_half_of_their_tokens(some: list[Text]) -> None:
-    runs = runs_with_shared_prefix(some)
-    assert sorted(index for run in runs for index in run) == list(range(len(some)))
-    for run in runs:
-        n_prefix = shared_prefix_length([some[index] for index in run])
-        assert len({tuple(some[index].tokens[:n_prefix]) for index in run}) == 1
-        assert all(n_prefix < len(some[index].tokens) - some[index].n_scored for index in run)
-
-
-@given(texts(), texts())
-def test_the_shared_prefix_ends_where_logits_are_needed(some: list[Text], others: list[Text]) -> None:
-    for group in (some, some[:2], others[:3], [*some[:1], *others[:1]]):
-        unasked = [tuple(text.tokens[: len(text.tokens) - text.n_scored - 1].tolist()) for text in group]
-        alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*unasked, strict=False))
-        assert shared_prefix_length(group) == len(list(alike))
-
-
 # ---------------------------------------------------------------------- memory
 
 
 OUT_OF_MEMORY = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-@pytest.mark.parametrize("kind", [TreeScorer, SharedPrefixScorer])
-def test_a_scorer_continues_with_fewer_tokens_when_memory_runs_out(kind, caplog) -> None:
+def test_a_scorer_continues_with_fewer_tokens_when_memory_runs_out(caplog) -> None:
     model, budget, some = tiny_model("llama", TINY), TokenBudget(200), orders_of_options()
     own, usual = [reference(model, CPU, text)[0] for text in some], model.model.forward
 
@@ -158,7 +125,7 @@ def test_a_scorer_continues_with_fewer_tokens_when_memory_runs_out(kind, caplog)
         return usual(*args, input_ids=input_ids, **kwargs)
 
     model.model.forward = forward
-    found = {answer.text: answer.loglikelihood for answer in kind(model, CPU, budget).answers(some)}
+    found = {answer.text: answer.loglikelihood for answer in TreeScorer(model, CPU, budget).answers(some)}
     assert budget.max_tokens <= 50
     assert f"continuing with max_tokens={budget.max_tokens}" in caplog.text
     assert [found[index] for index in range(len(some))] == pytest.approx(own, abs=1e-4)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lm_eval_leakage.scoring import pieces, scorers, tree_model
+from lm_eval_leakage.scoring import pieces, tree_model
 from lm_eval_leakage.scoring.pieces import (
     Carried,
     Costs,
@@ -27,7 +27,7 @@ from lm_eval_leakage.scoring.pieces import (
     layout_of,
 )
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
-from lm_eval_leakage.scoring.scorers import SharedPrefixScorer, TokenBudget, TreeScorer, reference
+from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
 from lm_eval_leakage.scoring.tree_model import TreeMask, tree_attention
 from tests.scoring.test_scorers import assert_agrees
 from tests.scoring.trees import EXCHANGEABLE, TINY, path_to, texts, tiny_model
@@ -213,20 +213,18 @@ def large_vocabulary() -> Any:
     return tiny_model("llama", LARGE_VOCABULARY)
 
 
-@pytest.mark.parametrize("way", ["TreeScorer", "SharedPrefixScorer", "reference"])
+@pytest.mark.parametrize("way", ["TreeScorer", "reference"])
 def test_memory_for_logits_is_bounded_whatever_the_vocabulary_and_length(way, large_vocabulary, monkeypatch) -> None:
     """500 scored tokens of a vocabulary of 3,000 would be 1.5 million logits at once."""
     text = Text(np.random.default_rng(0).integers(3, 3000, 501), 500)
     own = reference(large_vocabulary, CPU, text)
     monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": N_LOGITS})
-    monkeypatch.setattr(scorers, "LOGITS_OF_TAILS", N_LOGITS)
     monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", N_LOGITS)
     with trunks_wherever_possible(16), Largest() as memory:
         if way == "reference":
             found = reference(large_vocabulary, CPU, text)
         else:
-            scorer = {"TreeScorer": TreeScorer, "SharedPrefixScorer": SharedPrefixScorer}[way]
-            (answer,) = scorer(large_vocabulary, CPU, TokenBudget(128)).answers([text])
+            (answer,) = TreeScorer(large_vocabulary, CPU, TokenBudget(128)).answers([text])
             found = answer.loglikelihood, answer.greedy
     assert found == (pytest.approx(own[0], abs=1e-3), own[1])
     assert 4 * N_LOGITS / 2 < memory.n_bytes <= 4 * N_LOGITS

@@ -50,14 +50,12 @@ EXCHANGEABLE: dict[str, Config] = {
     | EXPERTS
     | {"num_key_value_heads": 4, "topk_group": 1, "first_k_dense_replace": 1},
 }
-CACHED: dict[str, Config] = {  # not suited to tree attention, but to a key-value cache
+UNSUITED: dict[str, Config] = {  # to tree attention
     "bloom": OLDEST,  # ALiBi
     "falcon": OLDER | {"alibi": True},
     "gpt_neo": {"vocab_size": VOCABULARY, "hidden_size": 16, "num_layers": 2, "num_heads": 4, "window_size": 9}
-    | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 256},
-}
-NEITHER: dict[str, Config] = {  # recurrent
-    "mamba": {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
+    | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 256},  # attention of its own
+    "mamba": {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},  # recurrent
     "recurrent_gemma": TINY
     | {"num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 8, "attention_window_size": 8, "lru_width": 16},
 }

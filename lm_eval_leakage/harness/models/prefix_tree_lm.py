@@ -1,4 +1,4 @@
-"""Which scorer gives a model's log-likelihoods exactly: each is compared with the model itself before it is used.
+"""Whether tree attention gives a model's log-likelihoods exactly: it is compared with the model before it is used.
 
 `--model hf-prefix-tree`: the harness's `hf`, but shared prefixes of requests are computed only once.
 """
@@ -20,8 +20,6 @@ from lm_eval_leakage.harness.models.token_scores import precision_of
 from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, in_portions, one_ahead
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
-    Scorer,
-    SharedPrefixScorer,
     TokenBudget,
     TreeScorer,
     default_max_tokens,
@@ -33,7 +31,6 @@ from lm_eval_leakage.scoring.scorers import (
 from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)
-WAYS: tuple[type[TreeScorer] | type[SharedPrefixScorer], ...] = (TreeScorer, SharedPrefixScorer)
 PROBE_BUDGET = 48  # tokens: fewer than the check's texts have, so that it also tests carrying over between pieces
 # Tolerated rounding difference between two ways to compute the same text, in nats per square root of a token. On the
 # texts of the check, SmolLM2 has 5e-6, 0.015 and 0.12; attention that sees one sibling's tokens is off by 1.3 or more.
@@ -60,7 +57,7 @@ def probe_texts(encode: Callable[[str], list[int]], longest: int) -> list[Text]:
 
 
 class ScorerChoice:
-    """The fastest scorer that is exact for a model, as far as its longest text so far has shown.
+    """Tree attention where it is exact for a model, as far as its longest text so far has shown; else `hf`.
 
     scorer: None if only `hf` itself is exact
     verified: number of tokens of the longest text that was compared with `hf`
@@ -68,13 +65,12 @@ class ScorerChoice:
 
     def __init__(self, lm: RankedHF, budget: TokenBudget) -> None:
         self.lm, self.budget = lm, budget
-        self.scorer: Scorer | None = None
+        self.scorer: TreeScorer | None = None
         self.verified = 0
-        self._ways = list(WAYS)
         self._said_unsteady = False
 
-    def suited(self, longest: Text) -> Scorer | None:
-        """A scorer other than that of `hf` that is exact for texts up to `longest`; None if there is none."""
+    def suited(self, longest: Text) -> TreeScorer | None:
+        """Return tree attention if it is exact for texts up to `longest`; None if only `hf` is."""
         if self.scorer is not None and len(longest.tokens) - 1 > self.steady_window:
             if not self._said_unsteady:
                 logger.warning(
@@ -89,35 +85,29 @@ class ScorerChoice:
         return self.scorer
 
     def settle(self, texts: Sequence[Text]) -> None:
-        """Chooses the first remaining scorer that agrees with the model itself on `texts`; `hf` if none does."""
-        reasons = []
+        """Use tree attention if it agrees with the model itself on `texts`; else `hf` scores from here on."""
         self.scorer = None
         tolerance = NOISE.get(self.lm.mixed_precision_dtype or self.lm.model.dtype, NOISE[torch.bfloat16])
         budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 2))
-        while self._ways and self.scorer is None:
-            trouble = None
-            try:
-                scorer = self._ways[0](self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
-                with precision_of(self.lm):
-                    own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
-                    error = disagreement(scorer.answers(texts), own, texts)
-                if error > tolerance:
-                    trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
-            except Exception as problem:  # the model's own code may raise anything
-                trouble = f"does not suit it ({in_one_sentence(problem)})"
-            found = trouble is None
-            if not all(of_every(found, in_step=True) if self.lm.is_replica else [found]):
-                reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
-                continue
-            scorer.budget = self.budget
-            self.scorer = scorer
-            self.verified = max(self.verified, *(len(text.tokens) for text in texts))
+        trouble = ""
+        try:
+            scorer = TreeScorer(self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
+            with precision_of(self.lm):
+                own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
+                error = disagreement(scorer.answers(texts), own, texts)
+            if error > tolerance:
+                trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
+        except Exception as problem:  # the model's own code may raise anything
+            trouble = f"does not suit it ({in_one_sentence(problem)})"
         name = type(self.lm.model).__name__
-        if reasons:
-            now = self.scorer.name if self.scorer else "stock `hf` scoring"
-            logger.warning("hf-prefix-tree: %s: %s; using %s", name, "; ".join(reasons), now)
-        elif self.scorer:
-            logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
+        if not all(of_every(not trouble, in_step=True) if self.lm.is_replica else [not trouble]):
+            reason = trouble or "does not suit another process of the run"
+            logger.warning("hf-prefix-tree: %s: tree attention %s; using stock `hf` scoring", name, reason)
+            return
+        scorer.budget = self.budget
+        self.scorer = scorer
+        self.verified = max(self.verified, *(len(text.tokens) for text in texts))
+        logger.info("hf-prefix-tree: %s: tree attention agrees with `hf`", name)
 
     @property
     def steady_window(self) -> int:
@@ -189,7 +179,7 @@ class PrefixTreeLM(RankedHF):
     def _score(
         self, answers: list[tuple[float, bool] | None], requests: Sequence[Instance], disable_tqdm: bool
     ) -> None:
-        """Fills in the answers of all requests that a scorer other than that of `hf` is exact for."""
+        """Fills in the answers of all requests for which tree attention is exact."""
         portions = self.computed_together(requests)
         fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
 
