@@ -73,6 +73,12 @@ def test_only_harness_and_cli_import_the_harness() -> None:
     assert not [(file, name) for file in others for name in imports(file) if name.split(".")[0] == "lm_eval"]
 
 
+def test_only_the_reader_of_runs_imports_the_reader_of_other_tools() -> None:
+    names = {module_name(file): ours(file) for file in MODULES}
+    importers = [here for here, there in names.items() if any(".logs.other_tools" in name for name in there)]
+    assert importers == ["lm_eval_leakage.logs.runs"]
+
+
 def test_no_import_within_the_harness_points_up() -> None:
     def part(name: str) -> str:
         own = [*name.split("."), "", ""][2]

@@ -85,14 +85,14 @@ class PresentRun:
 
     data: digests of all rows of its tasks; empty for runs of others
     detectors: by which its audits judged, by suffix
-    prompts: what it asked if it is of another tool than lm_eval
+    questions: those whose data rows it does not record, as its prompts word them
     """
 
     asked: Asked
     data: Mapping[str, str]
     files: tuple[Path, ...]
     detectors: Asked
-    prompts: tuple[Question, ...] = ()
+    questions: tuple[Question, ...] = ()
 
     def is_of(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> bool:
         """Whether it asked exactly these rows, of tasks with the same rows, and judged with the same parameters."""
@@ -124,15 +124,18 @@ class PresentRuns:
         return next((own for own in LAYOUT_SETS if f"layouts={own}" in names[-1]), AUDITED) if names else EVERY
 
     def known_in(self, loaded: LoadedTask) -> PresentRuns:
-        """With what other tools asked as questions of this task. Not of a group, whose members these do not name."""
-        if len(loaded.leaves) != 1 or not any(run.prompts for run in self.runs):
+        """Return the runs with their questions of unrecorded rows searched in this task.
+
+        A group is not searched, since such a run does not name its members.
+        """
+        if len(loaded.leaves) != 1 or not any(run.questions for run in self.runs):
             return self
         ((task, built),) = loaded.leaves.items()
         read = ((content_of(doc)[0], row_names(doc)[0]) for doc in built.eval_docs)
         known = QuestionsInPrompts((one.stem, one.options, f"{task} {doc_hash}") for one, doc_hash in read if one)
 
         def told(run: PresentRun) -> PresentRun:
-            names = {name for one in run.prompts if (name := known.find(one.stem, one.options))}
+            names = {name for one in run.questions if (name := known.find(one.stem, one.options))}
             return replace(run, asked={**run.asked, RUN: run.asked[RUN] | names})
 
         return replace(self, runs=tuple(map(told, self.runs)))
@@ -207,9 +210,9 @@ def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) 
     for run in runs:
         audited, detectors = _audited(run, needs_control)
         answered = _answered(run, problems)
-        asked = {**audited, RUN: frozenset(f"{one.task} {answer.doc_hash}" for one, answer in answered)}
-        prompts = tuple(answer.asked for _, answer in answered if answer.asked is not None)
-        found.append(PresentRun(asked, run.data, run.results_files, detectors, prompts))
+        rows = frozenset(f"{one.task} {answer.doc_hash}" for one, answer in answered if answer.doc_hash)
+        questions = tuple(answer.question for _, answer in answered if answer.question is not None)
+        found.append(PresentRun({**audited, RUN: rows}, run.data, run.results_files, detectors, questions))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import VERSION_KEY, AuditLine, audit_lines, benchmark_of, with_repeated_rows
 from lm_eval_leakage.logs.run import Problem, Run, ShardSet, n_told, sanitized
-from lm_eval_leakage.logs.runs import find_runs, json_lines
+from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.stats.pooling import SKIPPED
 
 NO_ANSWER = re.compile(r"failed on it|others failed|^the (?:backend|server) ")  # reasons that lie in no question
@@ -96,7 +96,9 @@ class _Audit:
     def lines(self, problems: list[Problem]) -> Iterator[AuditLine]:
         """Those of shards in the order that they have in the log of a whole run."""
         logs = self.run.logs_of(self.task)
-        found = (line for log in logs for line in audit_lines(json_lines(log, problems), self.task, problems, log))
+        found = (
+            line for log in logs for line in audit_lines(self.run.read_log(log, problems), self.task, problems, log)
+        )
         return found if len(logs) < 2 else iter(_as_in_one_log(list(found)))
 
     def add(self, line: AuditLine) -> None:

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.run import ANNOTATED, NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.logs.runs import json_lines, results_of
+from lm_eval_leakage.logs.run import ANNOTATED, NOT_AS_WRITTEN, Problem, json_lines
+from lm_eval_leakage.logs.runs import results_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -39,6 +39,36 @@ class Problem:
     def __str__(self) -> str:
         where = "" if self.file is None else f"{self.file}{'' if self.line is None else f', line {self.line}'}: "
         return visible(where + self.what)
+
+
+Line = tuple[int, dict[str, Any]]  # of a samples log, with its number
+LogReader = Callable[[Path, list[Problem]], Iterator[Line]]
+
+
+def json_lines(file: Path, problems: list[Problem]) -> Iterator[Line]:
+    """Yield number and content of every line of a samples log that holds a JSON object.
+
+    Other lines, such as those that a killed run or a full disk left behind, become problems. One line at a time is
+    held in memory.
+    """
+    try:
+        with file.open("rb") as lines:  # as bytes, since otherwise one invalid byte would end the file
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    content = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    cut = "" if line.endswith(b"\n") else "truncated, "
+                    problems.append(Problem(f"left out: {cut}not JSON ({error})", file, number))
+                    continue
+                if isinstance(content, dict):
+                    yield number, content
+                else:
+                    kind = type(content).__name__
+                    problems.append(Problem(f"left out: a {kind} instead of a JSON object", file, number))
+    except OSError as error:
+        problems.append(Problem(f"cannot be read ({error.strerror})", file))
 
 
 SHARD = "shard"  # key of `metadata`
@@ -122,13 +152,14 @@ class ShardSet:
         return f"{named} missing: {self.n_asked:,} of {self.n_questions:,} questions are here"
 
 
+TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"  # in the names of files
+RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
 OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 # sections of a results file
 IDENTITY = "leakage_identity"  # what the model's answers depend on
 DATA = "leakage_data"  # a digest of all rows of each task
 DRAW = "leakage_draw"  # how its questions were drawn
-MADE_BY = "made_by"  # another tool than lm_eval; never in lm_eval's own files
 
 
 @dataclass(frozen=True)
@@ -141,6 +172,8 @@ class Run:
     results_file: of shards, that of the first one
     logs: samples log of each task; of shards, that of the first one
     shards: of each task, if the run was done in shards
+    read_log: yields the lines of one of the logs, as lm_eval writes them; `doc_hash` is empty where a question's data
+        row is not recorded, and `doc` is then the question as the prompt words it
     """
 
     model: str
@@ -149,11 +182,7 @@ class Run:
     results_file: Path | None = None
     logs: Mapping[str, Path] = field(default_factory=dict)
     shards: Mapping[str, ShardSet] = field(default_factory=dict)
-
-    @property
-    def made_by(self) -> str:
-        """The tool that made it and, where its log has it, the tool's version; empty for lm_eval."""
-        return str(self.results.get(MADE_BY) or "")
+    read_log: LogReader = field(default=json_lines, compare=False, repr=False)
 
     @property
     def key(self) -> str:

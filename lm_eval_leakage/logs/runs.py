@@ -9,24 +9,20 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.other_tools import (
-    is_of_inspect,
-    is_of_lighteval,
-    lighteval_run,
-    run_of_other_tool,
-    sample_lines,
-)
+from lm_eval_leakage.logs.other_tools import reader_of
 from lm_eval_leakage.logs.run import (
     DATA,
     DRAW,
     IDENTITY,
     OF_ALL_SHARDS,
+    RESULTS,
     SHARD,
+    TIME,
     Problem,
     Run,
     RunShard,
@@ -156,11 +152,7 @@ def _is_complete(run: Run, task: str) -> bool:
         return False
 
 
-TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
-RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
-DETAILS = re.compile(rf"details_(?P<task>.+?)_(?P<time>{TIME})\.parquet", re.DOTALL)  # of lighteval
-KINDS = (".json", ".eval", ".parquet")  # of files
 SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each section of a results file that is used
     "results": dict,
     "groups": dict,
@@ -187,15 +179,14 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
     for file in files:
         if match := SAMPLES.fullmatch(file.name):
             logs[file.parent, match["time"]][match["task"]] = file
-        elif match := DETAILS.fullmatch(file.name):
-            logs[file.parent.parent, match["time"]][match["task"]] = file
     runs: list[Run] = []
     for file in files:
-        if match := RESULTS.fullmatch(file.name):
-            if (found := _results(file, problems)) is not None:
-                runs.append(_as_run(file, match["time"], found, logs, problems))
-        elif other := run_of_other_tool(file, problems):
-            runs.append(other)
+        if read := reader_of(file):
+            runs += filter(None, [read(file, problems)])
+        elif (match := RESULTS.fullmatch(file.name)) and (found := _results(file, problems)) is not None:
+            sections = {key: found.get(key) or {} for key in SECTIONS_KEPT}
+            own = logs.pop((file.parent, match["time"]), {})
+            runs.append(Run(_model(found), match["time"], sections, file, own))
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:
         why = "".join(f"; {problem}" for problem in problems[:1])
@@ -203,22 +194,6 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
             f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path{why}"
         )
     return pooled_runs(sorted(_by_identity(runs), key=lambda run: run.time), problems)
-
-
-def _as_run(
-    file: Path,
-    time: str,
-    found: Mapping[str, Any],
-    logs: dict[tuple[Path, str], dict[str, Path]],
-    problems: list[Problem],
-) -> Run:
-    """The run of a results file; its logs, which are in another folder if they are of lighteval, are taken from the
-    others."""
-    if is_of_lighteval(found):
-        places = [place for place in logs if place[1] == time and place[0] != file.parent]
-        return lighteval_run(found, time, file, logs.pop(places[0]) if places else {}, problems)
-    own = logs.pop((file.parent, time), {})
-    return Run(_model(found), time, {key: found.get(key) or {} for key in SECTIONS_KEPT}, file, own)
 
 
 def _by_identity(runs: Sequence[Run]) -> list[Run]:
@@ -245,17 +220,15 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
         raise ValueError(f"{place} does not exist; name the folder that was the run's --output_path")
     if place.is_file():
         times = re.findall(TIME, place.name)
-        if not times or is_of_inspect(place):
+        if not times or reader_of(place):
             return [place]
-        beside = [file for file in place.parent.iterdir() if file == place or times[-1] in file.name]
-        output = next((folder.parent for folder in place.parents if folder.name == "results"), None)  # of lighteval
-        return beside + ([] if output is None else list((output / "details").rglob(f"details_*_{times[-1]}.parquet")))
+        return [file for file in place.parent.iterdir() if file == place or times[-1] in file.name]
 
     def unreadable(error: OSError) -> None:
         problems.append(Problem(f"left out: cannot be listed ({error.strerror})", Path(str(error.filename))))
 
     found = [Path(folder, name) for folder, _, names in os.walk(place, onerror=unreadable) for name in names]
-    return [file for file in found if any(kind in file.name for kind in KINDS) and file.is_file()]
+    return [file for file in found if file.is_file()]
 
 
 def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
@@ -296,31 +269,3 @@ def _without_results(
         Problem(f"the run of {time} has samples of {names} but no results file; taken for a run of {model!r}", folder)
     )
     return Run(model, time, logs=logs)
-
-
-def samples_in(log: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines of a samples log, or those that another tool's log amounts to."""
-    return json_lines(log, problems) if log.suffix == ".jsonl" else sample_lines(log, problems)
-
-
-def json_lines(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of every line that holds a JSON object; other lines, such as those that a killed run or a
-    full disk left behind, become problems. One line is held in memory at a time."""
-    try:
-        with file.open("rb") as lines:  # as bytes, since otherwise one invalid byte would end the file
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    found = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    cut = "" if line.endswith(b"\n") else "truncated, "
-                    problems.append(Problem(f"left out: {cut}not JSON ({error})", file, number))
-                    continue
-                if isinstance(found, dict):
-                    yield number, found
-                else:
-                    kind = type(found).__name__
-                    problems.append(Problem(f"left out: a {kind} instead of a JSON object", file, number))
-    except OSError as error:
-        problems.append(Problem(f"cannot be read ({error.strerror})", file))

@@ -5,7 +5,7 @@ Copies are rows that ask the same question: what a model remembers of one it rem
 rates count each question once. Families are questions with the same options, the same passage or the same stem: their
 orders may have been drawn once for all of them, and what a model knows of one it knows of all, so they are one unit of
 evidence. Properties of questions are numbers that do not depend on whether a model has seen them. Questions are found
-in prompts of any wording, too, by which logs of other tools are joined with audits.
+in prompts of any wording, too, by which runs that record no data rows are joined with audits.
 """
 
 from __future__ import annotations

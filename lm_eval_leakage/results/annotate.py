@@ -80,7 +80,7 @@ def _annotation(
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
-    names = _benchmarks_of_other_tools(questions)
+    names = _benchmarks_by_task(questions)
     own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]
     return Annotation(
         model,
@@ -95,20 +95,26 @@ def _annotation(
     )
 
 
-def _benchmarks_of_other_tools(questions: Iterable[AnnotatedQuestion]) -> dict[str, str]:
-    """Of each task of another tool whose audited questions are all of one benchmark, that benchmark."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for one in questions:
-        if one.asked is not None and one.audited is not None:
-            found[one.task].add(one.audited.benchmark)
-    return {task: own.pop() for task, own in found.items() if len(own) == 1}
+def _benchmarks_by_task(questions: Iterable[AnnotatedQuestion]) -> dict[str, str]:
+    """Return the benchmark of each task whose run records no data rows, so that its name may be another one.
+
+    Tasks with audited questions of several benchmarks, or of none, are left out.
+    """
+    benchmarks: dict[str, set[str]] = defaultdict(set)
+    for question in questions:
+        if not question.doc_hash and question.audited is not None:
+            benchmarks[question.task].add(question.audited.benchmark)
+    return {task: names.pop() for task, names in benchmarks.items() if len(names) == 1}
 
 
 def named_as_benchmarks(annotation: Annotation) -> Annotation:
-    """With each task of another tool named as the benchmark that it asks, of several that ask one the first."""
+    """Return the annotation with each task that records no data rows named as its benchmark.
+
+    Of several tasks of one benchmark only the first is renamed.
+    """
     names: dict[str, str] = {}
     known = {row.task for row in annotation.rows}
-    for task, benchmark in _benchmarks_of_other_tools(annotation.questions).items():
+    for task, benchmark in _benchmarks_by_task(annotation.questions).items():
         if benchmark not in known:
             names[task] = benchmark
             known.add(benchmark)
@@ -122,7 +128,7 @@ def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
     return {
         "runs": list(dict.fromkeys(map(str, files))),
         "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
-        "lm_eval": sorted({str(run.results.get("lm_eval_version") or run.made_by or "unknown") for run in runs}),
+        "lm_eval": sorted({str(run.results.get("lm_eval_version") or "unknown") for run in runs}),
     }
 
 
@@ -227,8 +233,12 @@ class Joining:
         return QuestionsInPrompts((one.question, one.options, one) for one in self._by_hash.values())
 
     def join(self, one: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
-        """By the hash of the data row, else by the hash of its text, since data sets of one benchmark on the hub
-        differ in other fields, else as a copy of a question of the same task; in another tool's prompt, else."""
+        """Return the answers with the audited question of each.
+
+        It is found by the hash of the data row, else by the hash of its text, since data sets of one benchmark on the
+        hub differ in other fields, else as a copy of a question of the same task. Where the run does not record the
+        row, it is searched in the prompt, too.
+        """
         found = [
             replace(
                 answer,
@@ -236,7 +246,7 @@ class Joining:
                 audited=self._by_hash.get(answer.doc_hash)
                 or self._by_content.get(answer.content)
                 or self._by_key.get((one.task, answer.key))
-                or (self._by_prompt.find(answer.asked.stem, answer.asked.options) if answer.asked else None),
+                or (self._by_prompt.find(answer.question.stem, answer.question.options) if answer.question else None),
                 log=answer.log or ("" if one.log is None else str(one.log)),
                 n_shot=one.n_shot,
             )

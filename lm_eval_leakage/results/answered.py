@@ -20,9 +20,7 @@ import numpy as np
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
-from lm_eval_leakage.logs.other_tools import OTHER_TOOL
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, n_told
-from lm_eval_leakage.logs.runs import samples_in
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
@@ -53,7 +51,7 @@ class TaskRun:
     def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
         """Those in its logs; those of shards in the order that they have in the log of a whole run."""
         logs = self.run.logs_of(self.task)
-        found = [answer for log in logs for answer in answers(samples_in(log, problems), problems, log)]
+        found = [answer for log in logs for answer in answers(self.run.read_log(log, problems), problems, log)]
         return found if len(logs) < 2 else sorted(found, key=lambda answer: answer.doc_id)
 
 
@@ -101,7 +99,10 @@ def _tasks(run: Run) -> Iterator[TaskRun]:
             continue
         n_shot = (run.results.get("n-shot") or {}).get(task, "")
         log = run.logs.get(task)
-        yield TaskRun(task, str(n_shot), run, log, n_told(run, task) or (0 if log is None else _n_lines(log)))
+        n = n_told(run, task)
+        if n is None:
+            n = 0 if log is None else _n_lines(log)
+        yield TaskRun(task, str(n_shot), run, log, n)
 
 
 def _n_lines(log: Path) -> int:
@@ -136,7 +137,7 @@ def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any], file: Pat
     read, content = content_of(doc)
     length = sum(map(len, _texts(doc)))
     one = AnnotatedQuestion("", doc_id, doc_hash, content, subject_of(doc), length, {}, log=str(file or ""))
-    return replace(one, key=question_key(read) if read else "", asked=read if OTHER_TOOL in sample else None)
+    return replace(one, key=question_key(read) if read else "", question=None if doc_hash else read)
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -201,16 +201,17 @@ def clean_sets(
             f"target_rate is {guarantee.target_rate}, but {why} keeps questions for which no rate holds; leave out "
             "one of the two"
         )
-    of_harness = [  # a log of another tool does not tell which rows of a task it asked
-        replace(one, questions=tuple(asked for asked in one.questions if asked.asked is None)) for one in annotations
+    with_rows = [  # a clean task names the data rows that it keeps
+        replace(one, questions=tuple(question for question in one.questions if question.doc_hash))
+        for one in annotations
     ]
-    tasks = list(dict.fromkeys(question.task for annotation in of_harness for question in annotation.questions))
+    tasks = list(dict.fromkeys(question.task for annotation in with_rows for question in annotation.questions))
     if not tasks:
         raise ValueError(
-            f"the runs of {len(annotations)} model(s) hold no question of a task of lm_eval; give folders of its runs "
-            "with --log_samples, the audits and a run of the base tasks"
+            f"the runs of {len(annotations)} model(s) hold no question whose data row is recorded; give folders of "
+            "runs of lm_eval with --log_samples, the audits and a run of the base tasks"
         )
-    views = [_View(annotation) for annotation in of_harness]
+    views = [_View(annotation) for annotation in with_rows]
     sets = [_clean_set(task, views, rule, keep_untested) for task in tasks]
     return [replace(one, guarantee=guarantee) for one in sets]
 

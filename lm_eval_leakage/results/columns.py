@@ -515,7 +515,11 @@ RUN_COLUMNS: Sequence[Column[AnnotatedQuestion]] = (
     _of_question("task", "as the harness names it"),
     _of_question("n_shot", "number of examples before the question"),
     _of_question("doc_id", "number of the row in the task"),
-    _of_question("doc_hash", "hash of the row, by which audits are joined"),
+    _of_question(
+        "doc_hash",
+        "hash of the row, by which audits are joined; null where the run does not record it",
+        lambda question: question.doc_hash or None,
+    ),
     _of_question("subject", "as the benchmark files the question"),
 )
 IS_AUDITED = _of_question(

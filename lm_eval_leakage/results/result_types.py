@@ -269,7 +269,8 @@ class AnnotatedQuestion:
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
     key: as of `questions.families`; empty if the row has no known layout
-    asked: in the log of another tool than lm_eval, what was asked, as its prompt words it; None without options
+    doc_hash: empty if the run does not record the question's data row
+    question: as its prompt words it, if `doc_hash` is empty; None without options, and where the row is recorded
     """
 
     task: str
@@ -284,7 +285,7 @@ class AnnotatedQuestion:
     n_shot: str = ""
     filters: frozenset[str] = frozenset()
     key: str = ""
-    asked: Question | None = None
+    question: Question | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_file, atomic_write
-from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS
-from lm_eval_leakage.logs.runs import RESULTS
+from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS, RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import Annotation, Row, grouped
@@ -100,9 +99,9 @@ LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
-    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run; what is added to a log of another
-    tool, which is no results file, stands alone in `*_leakage.json`.
+    """Write `results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run, and return their paths.
 
+    Where the run's metrics are from a file that is not named as a results file, only what is added is written.
     folder: for the files, each in a sub-folder named after its model; by default they are next to the originals
     """
     files = []

@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
 from lm_eval_leakage.results.clean_sets import clean_sets
-from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation
+from lm_eval_leakage.results.rows import flat_question, flat_row
 from lm_eval_leakage.results.tables import write
 from tests.logs.inspect_stand_in import install, log_of, sample, scored
-from tests.results.harness_files import audited, write_run
+from tests.results.harness_files import answered, audited, write_run
 
 MADE = Path(__file__).parent / "other_tools"
 PUPILS = [json.loads(line) for line in (MADE / "pupils.jsonl").read_text().splitlines()]
@@ -68,7 +69,7 @@ def audit_of_pupils(folder: Path, model: str = "smollm2", flagged: Sequence[int]
 
 def right(answers: Sequence[AnnotatedQuestion]) -> dict[str, float]:
     """The score of each question, by its first words."""
-    return {one.asked.stem: next(iter(one.scores.values())) for one in answers}
+    return {one.question.stem: next(iter(one.scores.values())) for one in answers}
 
 
 # ---------------------------------------------------------------------- inspect_ai
@@ -93,7 +94,6 @@ def test_a_log_of_inspect_is_a_run_with_its_own_accuracy(tmp_path, monkeypatch) 
     (run,) = find_runs([MADE / SHUFFLED], [])
     told = json.loads((MADE / SHUFFLED).read_text())["results"]["scores"][0]["metrics"]
     assert (run.model, run.time[:10]) == ("smollm2", "2026-11-26")
-    assert run.made_by.startswith("inspect_ai 0.")
     assert run.results["results"] == {
         "pupils_shuffled": {"acc,choice": told["accuracy"]["value"], "acc_stderr,choice": told["stderr"]["value"]}
     }
@@ -106,7 +106,7 @@ def test_shuffled_options_are_joined_with_the_audit_of_published_ones(tmp_path, 
     (found,) = annotate([MADE / SHUFFLED], [audit_of_pupils(tmp_path)])
     n = len(json.loads((MADE / SHUFFLED).read_text())["samples"])
     assert [one.audited is not None for one in found.questions] == [True] * n
-    assert any(one.asked.options != one.audited.options for one in found.questions)
+    assert any(one.question.options != one.audited.options for one in found.questions)
     assert {one.audited.question: one.audited.flagged for one in found.questions} == {
         row["question"]: number in (0, 3) for number, row in enumerate(PUPILS[:n])
     }
@@ -149,7 +149,7 @@ def test_tasks_with_other_arguments_are_other_tasks(inspected, tmp_path) -> None
 def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(inspected) -> None:
     asked = RIGHT | {"input": "How many?", "choices": ["1", "2"]}
     (answer,) = read(inspected(asked))[0]["pupils"]
-    assert (answer.asked.stem, answer.asked.options) == ("How many?", ("1", "2"))
+    assert (answer.question.stem, answer.question.options) == ("How many?", ("1", "2"))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_chat_asks_what_its_user_said_last_and_options_may_be_in_it(inspected)
     asked = "Which is big?\nA) a mouse\nB) a whale\n"
     chat = [{"role": "system", "text": "Answer."}, {"role": "user", "text": asked}, {"role": "assistant", "text": "B"}]
     (answer,) = read(inspected(RIGHT | {"input": chat, "choices": None}))[0]["pupils"]
-    assert (answer.asked.stem, answer.asked.options) == ("Which is big?", ("a mouse", "a whale"))
+    assert (answer.question.stem, answer.question.options) == ("Which is big?", ("a mouse", "a whale"))
 
 
 def test_prompts_without_options_are_counted_as_not_joined(inspected, tmp_path) -> None:
@@ -180,6 +180,20 @@ def test_prompts_without_options_are_counted_as_not_joined(inspected, tmp_path) 
     told = [str(one) for one in found.problems]
     assert any("1 of 2 questions show no options that can be read" in one for one in told)
     assert any("pupils: 2 question(s) are in no audit (doc_id 0, 1)" in one for one in told)
+
+
+def test_a_log_that_ended_before_its_first_sample_counts_no_question(inspected) -> None:
+    place = inspected()
+    (place / "x.eval").write_text("a\nzip\nfile\n")
+    (run,) = find_runs([place], [])
+    assert [(one.task, one.n_questions) for one in chosen_runs([run], [])] == [("pupils", 0)]
+
+
+def test_a_log_that_is_named_is_read_without_those_of_the_same_second(inspected) -> None:
+    time = "2026-01-02T03-04-05"
+    inspected(RIGHT, name=f"{time}_art", task="art")
+    place = inspected(RIGHT, name=f"{time}_law", task="law")
+    assert list(read(place / f"{time}_law.eval")[0]) == ["law"]
 
 
 def test_a_log_where_inspect_is_not_installed_says_what_to_install(monkeypatch) -> None:
@@ -193,7 +207,7 @@ class TestWithInspect:
     def test_a_question_asked_in_two_epochs_is_one_with_the_accuracy_that_inspect_tells(self) -> None:
         (run,) = find_runs([MADE / EVAL], [])
         found, problems = read(MADE / EVAL)
-        assert [one.asked.stem for one in found["pupils"]] == [row["question"] for row in PUPILS]
+        assert [one.question.stem for one in found["pupils"]] == [row["question"] for row in PUPILS]
         told = run.results["results"]["pupils"]["acc,choice"]
         assert sum(right(found["pupils"]).values()) / 6 == pytest.approx(told)
         assert told > 0
@@ -211,7 +225,7 @@ class TestWithInspect:
 def test_lighteval_is_a_run_with_its_own_accuracies(tmp_path) -> None:
     (run,) = find_runs([of_lighteval(tmp_path)], problems := [])
     told = json.loads((MADE / "lighteval/results.json").read_text())["results"]
-    assert (run.model, run.time, run.made_by) == ("smollm2", TIME, "lighteval")
+    assert (run.model, run.time) == ("smollm2", TIME)
     assert {name: own["acc,none"] for name, own in run.results["results"].items()} == {
         f"pupils:{task}|0": told[f"pupils:{task}|0"]["acc"] for task in TASKS
     }
@@ -239,6 +253,15 @@ def test_results_without_details_say_so(tmp_path) -> None:
     found, problems = read(tmp_path)
     assert not found
     assert "no samples log, so that nothing can be joined" in str(problems[0])
+
+
+def test_details_without_results_are_one_sentence(tmp_path) -> None:
+    shutil.rmtree(of_lighteval(tmp_path / "run") / "results")
+    write_run(tmp_path, "m", {"quiz": [answered(0, PUPILS[0], True)]})
+    found, problems = read(tmp_path)
+    assert list(found) == ["quiz"]
+    (problem,) = [str(problem) for problem in problems if ".parquet" in str(problem)]
+    assert "left out: details of lighteval without their results file, which names the model; copy it here" in problem
 
 
 def cut(file: Path) -> None:
@@ -289,6 +312,13 @@ def test_questions_of_opencompass_are_joined_whether_options_are_texts_or_in_the
     (found,) = annotate([of_opencompass(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
     joined = [one.audited.question for one in found.questions if one.audited and one.task == task]
     assert joined == [row["question"] for row in PUPILS if len(row["choices"]["text"]) == 4]
+
+
+def test_runs_of_lm_eval_in_a_folder_of_that_name_stay_runs_of_lm_eval(tmp_path) -> None:
+    write_run(tmp_path / "predictions", "org__m", {"quiz": [audited(PUPILS[0], False)]})
+    (run,) = find_runs([tmp_path], problems := [])
+    assert list(run.logs) == ["quiz"]
+    assert not problems
 
 
 def predictions(folder: Path, data_set: str, told: Mapping[str, Any], results: object = None) -> Path:
@@ -347,9 +377,46 @@ def test_damaged_predictions_are_one_sentence_and_the_others_are_read(tmp_path, 
 # ---------------------------------------------------------------------- what is written
 
 
+def test_what_follows_is_the_same_as_for_files_of_lm_eval_with_the_same_sections_and_lines(
+    tmp_path, monkeypatch
+) -> None:
+    install(monkeypatch)
+    audit = audit_of_pupils(tmp_path / "audit")
+    for kind, original in {
+        "inspect_ai": MADE / SHUFFLED,
+        "lighteval": of_lighteval(tmp_path / "lighteval"),
+        "OpenCompass": of_opencompass(tmp_path / "opencompass"),
+    }.items():
+        copy = as_files_of_lm_eval(find_runs([original], []), tmp_path / f"{kind} as lm_eval")
+        assert without_places(annotate([copy], [audit])) == without_places(annotate([original], [audit]))
+
+
+def as_files_of_lm_eval(runs: Sequence[Run], folder: Path) -> Path:
+    for number, run in enumerate(runs):
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        results = {**run.results, "model_name": run.model}
+        (place / f"results_{run.time}.json").write_text(json.dumps(results), encoding="utf-8")
+        for task, log in run.logs.items():
+            lines = [json.dumps(line) for _, line in run.read_log(log, [])]
+            (place / f"samples_{task}_{run.time}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def without_places(found: Sequence[Annotation]) -> object:
+    """All that is said of runs but where their files are."""
+    (one,) = found
+    return (
+        one.model,
+        sorted(json.dumps(flat_row(row)) for row in one.rows),
+        sorted(json.dumps(flat_question(question)) for question in one.questions),
+        sorted(problem.what for problem in one.problems),
+    )
+
+
 def test_no_clean_task_is_made_of_them(tmp_path) -> None:
     found = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
-    with pytest.raises(ValueError, match="hold no question of a task of lm_eval"):
+    with pytest.raises(ValueError, match="hold no question whose data row is recorded"):
         clean_sets(found)
 
 

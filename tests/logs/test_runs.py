@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.logs.run import sanitized
-from lm_eval_leakage.logs.runs import find_runs, json_lines
+from lm_eval_leakage.logs.run import json_lines, sanitized
+from lm_eval_leakage.logs.runs import find_runs
 from tests.results.harness_files import answered, row, time, write_run
 
 LINES = [answered(0, row(0), True)]
