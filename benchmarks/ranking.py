@@ -6,7 +6,7 @@
 
 Of every simulation and number of exposures: AUROC and the true-positive rate at a false-positive rate of 5 %, with
 95 % bootstrap intervals over questions, and the difference of both to `margin` on the same questions; of all questions
-and of those without a guard, which calibrated verdicts compare with each other. All scores but the last are computed
+and of those without a guard. All scores but the last are computed
 from the same log-likelihoods; the last, of every token's probability, is for comparison.
 """
 

@@ -1,8 +1,8 @@
-"""Faults of sets, bounds, intervals and ranks, before and after they were fixed: simulations with a known truth.
+"""Faults of intervals and ranks, before and after they were fixed: simulations with a known truth.
 
     python benchmarks/validity_faults.py [PART...] [--draws 400]
 
-PART: identify, bound, prevalence, auroc, ranks, gap, order; by default all. `before` is computed here as it was done.
+PART: auroc, ranks, gap, order; by default all. `before` is computed here as it was done.
 """
 
 from __future__ import annotations
@@ -17,78 +17,14 @@ from scipy.stats import norm
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.results.leaderboard import RANK_LEVEL, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.stats.accuracy_gap import accuracy_gap
 from lm_eval_leakage.stats.combined import auroc, auroc_interval, tpr_at_fpr, tpr_interval
-from lm_eval_leakage.stats.conformal import ComparedClass, conformal_pvalues, from_pvalues, most_false
-from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores
 from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
-from lm_eval_leakage.stats.prevalence import accuracy_gap, calibrated_lower_bound, exact_lower_bound, share_of
 from lm_eval_leakage.stats.sorted_questions import told_by
 
-FPR, FDR = 0.05, 0.1
+FPR = 0.05
 Lines = Iterator[str]
-
-
-def identify(n_draws: int) -> Lines:
-    yield "| questions, known, share seen, shift in sd | false share, mean | above 10 % in | bound | bound fails in |"
-    yield "|---|---|---|---|---|"
-    rng = np.random.default_rng(0)
-    for n, m, share, shift in ((100, 50, 0.5, 2), (300, 150, 0.2, 2), (300, 150, 0.5, 3), (1000, 150, 0.1, 3)):
-        found = [_identified(rng, n, m, share, shift) for _ in range(n_draws)]
-        false, bound, fails = (np.array(column) for column in zip(*found, strict=True))
-        above = f"{(false > FDR).mean():.2f}"
-        name = f"{n}, {m}, {share}, {shift}"
-        yield f"| {name} | {false.mean():.3f} | {above} | {bound.mean():.2f} | {fails.mean():.3f} |"
-
-
-def _identified(rng: np.random.Generator, n: int, m: int, share: float, shift: float) -> tuple[float, float, bool]:
-    """The share of unseen questions among the flagged, the bound on it, and whether a bound fails at any cut."""
-    seen = np.arange(n) < share * n
-    pvalues = conformal_pvalues((rng.normal(size=n) + shift * seen).tolist(), rng.normal(size=m).tolist())
-    flagged = np.array(from_pvalues(pvalues, FDR).flagged)
-    most = most_false(pvalues, [ComparedClass(np.arange(n), pvalues, m)])
-    fails = any((~seen & (pvalues <= own)).sum() > bound for own, bound in zip(pvalues, most, strict=True))
-    k = max(1, flagged.sum())
-    return (flagged & ~seen).sum() / k, max(most[flagged], default=0) / k, fails
-
-
-def bound(n_draws: int) -> Lines:
-    yield "| known-unseen questions | P(lower bound > 0), none of 300 seen: before | after |\n|---|---|---|"
-    rng = np.random.default_rng(1)
-    for m in (39, 99, 199):
-        positive = np.zeros(2)
-        for _ in range(4 * n_draws):
-            unseen = rng.normal(size=m).tolist()
-            n_flagged = int((conformal_pvalues(rng.normal(size=300).tolist(), unseen) <= FPR).sum())
-            _, fpr = KnownScores({EVERY_CLASS: unseen}, ()).flagged(FPR)
-            before = exact_lower_bound(n_flagged, 300, fpr[0] / fpr[1]).low
-            positive += (before > 0, calibrated_lower_bound(n_flagged, 300, fpr).low > 0)
-        yield f"| {m} | {positive[0] / (4 * n_draws):.3f} | {positive[1] / (4 * n_draws):.3f} |"
-
-
-def prevalence(n_draws: int) -> Lines:
-    yield "| share seen | coverage of the 95 % interval: before | after |\n|---|---|---|"
-    rng = np.random.default_rng(2)
-    for share in (0.0, 0.1, 0.5, 0.9):
-        covered = np.zeros(2)
-        for _ in range(n_draws):
-            known, flags = _two_classes(rng, share)
-            of_all = KnownScores(
-                {EVERY_CLASS: known.unseen[EVERY_CLASS]}, known.seen
-            )  # the threshold of all questions
-            found = [share_of(flags, *rates.flagged(FPR)) for rates in (of_all, known)]
-            covered += [one.low <= share <= one.high for one in found]
-        yield f"| {share} | {covered[0] / n_draws:.2f} | {covered[1] / n_draws:.2f} |"
-
-
-def _two_classes(rng: np.random.Generator, share: float, n: int = 300) -> tuple[KnownScores, list[bool]]:
-    """Classes that differ by 1.5 sd and seen questions by 2 sd; the flags are those of the questions' classes."""
-    classes = np.arange(n) % 2
-    unseen = {str(c): (1.5 * c + rng.normal(size=75)).tolist() for c in (0, 1)}
-    seen = [1.5 * c + 2 + rng.normal() for c in (0, 1) for _ in range(75)]
-    known = KnownScores({EVERY_CLASS: [*unseen["0"], *unseen["1"]], **unseen}, seen, ["0"] * 75 + ["1"] * 75)
-    scores = rng.normal(size=n) + 1.5 * classes + 2 * (rng.permutation(n) < share * n)
-    return known, [known.pvalue(score, str(c)) <= FPR for score, c in zip(scores.tolist(), classes, strict=True)]
 
 
 def aurocs(n_draws: int) -> Lines:
@@ -194,9 +130,6 @@ def order(n_draws: int) -> Lines:
 
 
 PARTS = {
-    "identify": identify,
-    "bound": bound,
-    "prevalence": prevalence,
     "auroc": aurocs,
     "ranks": ranks,
     "gap": gap,

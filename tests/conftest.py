@@ -83,10 +83,3 @@ def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def levels_of_loggers() -> dict[str, int]:
     known = logging.root.manager.loggerDict
     return {name: one.level for name, one in [*known.items()] if isinstance(one, logging.Logger)}
-
-
-@pytest.fixture
-def calibrations_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is computed with a calibration; when it is withheld is tested in test_known_scores.py."""
-    for module in ("identify", "subject_prevalence", "verdicts"):
-        monkeypatch.setattr(f"lm_eval_leakage.results.{module}.refuse_withheld", lambda *_: None)

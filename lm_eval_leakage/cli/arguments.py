@@ -10,9 +10,8 @@ from typing import Any
 from lm_eval_leakage.results.formatting import STYLES
 
 Kinds = Mapping[str, Callable[[str], Any]]
-KINDS: Kinds = {"FOLDER": Path, "RUNS": Path, "FILE": Path, "FDR": float, "FPR": float, "RATE": float, "ALPHA": float}
+KINDS: Kinds = {"FOLDER": Path, "RUNS": Path, "FILE": Path, "ALPHA": float}
 NO_DEFAULTS: Mapping[str, Any] = {}
-USUAL = {"fpr": 0.05}
 
 
 def add_options(
@@ -45,47 +44,12 @@ def add_options(
     parser.set_defaults(**defaults)
 
 
-CALIBRATE = {
-    "RUNS": "output folder of the benchmark's audits (--log_samples)",
-    "--unseen FOLDER": "output folder of the same audits of questions that the model cannot have seen: private or "
-    "newly written ones (--metadata data_files=FILE), or fresh",
-    "--output_path FILE": "calibration file to write",
-    "[--seen FOLDER]": "output folder of the same audits of questions that the model has certainly been trained on, "
-    "if you know some: they give the power (without them, prevalence is a lower bound)",
-    "[--reference FOLDER]": "output folder of another model's audits of both, by which the perplexity of both is "
-    "compared",
-    "[--combined FILE]": "a calibration file of `simulate`, whose combined score is used too (its weights alone, not "
-    "its scores)",
-}
-CALIBRATED_BY = {
-    "[--calibrated_by ID]": "detector of the calibration whose scores are used, such as max_order or "
-    "token_evidence/min_k (default: all of them combined, if it has a combined score, else its first)"
-}
-AT_FPR = {"[--fpr FPR]": "false-positive rate of calibrated flags on unseen questions (default: %(default)s)"}
-IDENTIFY = {
-    "RUNS...": "output folders of audits (--log_samples), one per model",
-    "--calibration FILE...": "a model's calibration file, written by `calibrate`; repeat for each model, in the order "
-    "of RUNS",
-    **CALIBRATED_BY,
-    "[--fdr FDR]": "target false discovery rate (default: %(default)s)",
-    "[--output_path FILE]": "file to write, with one JSON line per question",
-}
-PREVALENCE = {
-    "RUNS": "output folder of a model's audits (--log_samples)",
-    "[--calibration FILE]": "the model's calibration file, written by `calibrate` (default: judge by the null "
-    "hypotheses)",
-    **CALIBRATED_BY,
-    **AT_FPR,
-}
 READING = {
     "RUNS...": "output folders (--output_path) of lm_eval --log_samples",
     "[--audit FOLDER]...": "output folder of audits, if they are not in RUNS; may be repeated",
     "[--alias OTHER=MODEL]...": "treat the model name OTHER as MODEL, where runs of one model name it differently",
     "[--detector ID]": "id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else "
     "the first)",
-    "[--calibration FILE]...": "a calibration file, written by `calibrate`; repeat for each model",
-    **CALIBRATED_BY,
-    **AT_FPR,
     "[--reference FOLDER]...": "runs of other models, whose answers tell how difficult a question is (for the gap "
     "within strata)",
 }
@@ -104,9 +68,6 @@ RULES = {
     "[--strong]": "leave out only questions that are flagged and answered correctly",
 }
 CLEAN = {
-    "[--calibrated]": "use calibrated flags (needs --calibration)",
-    "[--target_rate RATE]": "keep the largest set of which at most this share is expected to have been seen by any "
-    "model, instead of going by flags (needs a --calibration with known-seen scores of every model)",
     "[--keep_untested]": "keep questions that no audit tested",
     "[--include_path DIR]": "folder of your own tasks, if it has moved since the runs",
     "[--overwrite]": "replace tasks that already exist in the folder",
@@ -119,6 +80,6 @@ LEADERBOARD = READING | {
 
 
 def clean_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, READING | {"--output_path FOLDER": "folder for the clean tasks"}, defaults=USUAL)
+    add_options(parser, READING | {"--output_path FOLDER": "folder for the clean tasks"})
     add_options(parser.add_mutually_exclusive_group(), RULES)
     add_options(parser, CLEAN)

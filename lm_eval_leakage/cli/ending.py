@@ -156,7 +156,7 @@ def _mute(stream: TextIO) -> None:
 
 
 WRITES_FOLDER = ("annotate", "clean", "simulate")
-WRITES_FILE = ("calibrate", "identify", "report", "leaderboard")
+WRITES_FILE = ("report", "leaderboard")
 FILES = (".json", ".jsonl", ".parquet")  # of questions, which `ls --orders` and `simulate` take instead of a task
 NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_eval's tasks
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists

@@ -11,75 +11,19 @@ from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli import arguments
-from lm_eval_leakage.cli.arguments import USUAL, add_options
+from lm_eval_leakage.cli.arguments import add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.command_line import AddArguments, Command
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import results_of
-from lm_eval_leakage.texts import as_json, visible
+from lm_eval_leakage.texts import visible
 
 if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
-    from lm_eval_leakage.results.clean_sets import Guarantee
     from lm_eval_leakage.results.conditions import Condition
     from lm_eval_leakage.results.result_types import Annotation, Row
 
 PROBLEMS_SHOWN = 20
-
-
-def calibrate(args: argparse.Namespace) -> None:
-    """make a calibration from a model's own scores of questions that it cannot have seen"""
-    from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
-    from lm_eval_leakage.results.own_calibration import own_calibration, summary
-
-    problems: list[Problem] = []
-    weights = None if args.combined is None else read_calibration(args.combined)
-    calibration, compared = own_calibration(
-        args.runs, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
-    )
-    write_calibration(args.output_path, calibration)
-    say(summary(calibration, compared))
-    note(f"written: {args.output_path}")
-    tell_problems(("", problem) for problem in problems)
-
-
-def identify(args: argparse.Namespace) -> None:
-    """list the questions that models have probably seen, at a target false discovery rate"""
-    from lm_eval_leakage.logs.calibration_file import read_calibration
-    from lm_eval_leakage.results import identify as identification
-
-    problems: list[Problem] = []
-    if len(args.runs) != len(args.calibration):
-        raise ValueError(
-            f"{len(args.runs)} folder(s) of audits and {len(args.calibration)} --calibration file(s) are given; give "
-            "one calibration for each folder, in the same order"
-        )
-    runs = [(run, read_calibration(file)) for run, file in zip(args.runs, args.calibration, strict=True)]
-    detector = args.calibrated_by or runs[0][1].usual_detector
-    found = identification.identify(runs, problems, detector, args.fdr)
-    if args.output_path is not None:
-        lines = [as_json(line) for line in identification.as_lines(found)]
-        atomic_write(args.output_path, "\n".join([*lines, ""]))
-    say(identification.summary(found))
-    tell_problems(("", problem) for problem in problems)
-
-
-def prevalence(args: argparse.Namespace) -> None:
-    """estimate the share of each subject that a model has seen, and test which subjects have more flags than chance"""
-    from lm_eval_leakage.logs.calibration_file import read_calibration
-    from lm_eval_leakage.results import subject_prevalence as shares
-
-    problems: list[Problem] = []
-    if args.calibration is None:
-        found = shares.by_null(args.runs, problems)
-    else:
-        calibration = read_calibration(args.calibration)
-        detector = args.calibrated_by or calibration.usual_detector
-        found = shares.by_calibration(args.runs, calibration, detector, args.fpr, problems)
-    say(shares.as_table(found))
-    for text in shares.notes(found):
-        note(f"note: {text}")
-    tell_problems(("", problem) for problem in problems)
 
 
 def annotate(args: argparse.Namespace) -> None:
@@ -128,11 +72,10 @@ def clean(args: argparse.Namespace) -> None:
 
     from lm_eval_leakage.harness.clean_files import own_folders, write_clean
     from lm_eval_leakage.results.answered import outermost
-    from lm_eval_leakage.results.clean_sets import clean_name, clean_sets
+    from lm_eval_leakage.results.clean_sets import NO_GUARANTEE, clean_name, clean_sets
 
     annotations = _annotations(args)
-    judged, guarantee = _judged(annotations, args)
-    sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested, guarantee)
+    sets = clean_sets(annotations, "strong" if args.strong else "weak", args.keep_untested)
     groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
     origins = {row.origin for annotation in annotations for row in annotation.rows if row.origin}
     manager = TaskManager(include_path=args.include_path or own_folders(results_of(Path(one)) for one in origins))
@@ -140,7 +83,7 @@ def clean(args: argparse.Namespace) -> None:
     for one in sets:
         counts = f"{len(one.kept)} of {one.n_questions} questions kept, {one.n_untested} untested"
         say(visible(f"{one.name}: {counts}"))
-    say(visible(f"{guarantee.text[0].upper()}{guarantee.text[1:]}."))
+    say(f"{NO_GUARANTEE[0].upper()}{NO_GUARANTEE[1:]}.")
     _tell_all(annotations)
     for problem in problems:
         note(f"note: {problem}")
@@ -161,15 +104,6 @@ def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequen
         say(visible(f"run them with: {command}"))
     if not any(commands):
         say(visible(f"run them with the run's own options and --include_path {folder} --tasks {','.join(tasks)}"))
-
-
-def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tuple[Sequence[Annotation], Guarantee]:
-    """The annotations with the flags that `clean` goes by, and what these guarantee."""
-    from lm_eval_leakage.results.clean_sets import BY_FLAGS, UNCALIBRATED, by_calibration, by_target_rate
-
-    if args.target_rate is not None:
-        return by_target_rate(annotations, args.target_rate)
-    return (by_calibration(annotations), BY_FLAGS) if args.calibrated else (annotations, UNCALIBRATED)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -199,18 +133,13 @@ def leaderboard(args: argparse.Namespace) -> None:
 
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
-    from lm_eval_leakage.logs.calibration_file import read_calibration
     from lm_eval_leakage.results.annotate import annotate
-    from lm_eval_leakage.results.verdicts import Calibrating
 
-    calibrations = [read_calibration(file) for file in args.calibration or ()]
-    calibrating = [Calibrating(one, args.calibrated_by or one.usual_detector, args.fpr) for one in calibrations]
     aliases = dict(_alias(text) for text in args.alias or ())
     return annotate(
         args.runs,
         args.audit or (),
         detector=args.detector,
-        calibrating=calibrating,
         references=args.reference or (),
         aliases=aliases,
     )
@@ -246,11 +175,8 @@ def _write_page(page: str, file: Path) -> None:
 
 
 COMMANDS_ON_RESULTS: Mapping[Command, AddArguments] = {
-    calibrate: partial(add_options, options=arguments.CALIBRATE),
-    identify: partial(add_options, options=arguments.IDENTIFY, defaults={"fdr": 0.1}),
-    prevalence: partial(add_options, options=arguments.PREVALENCE, defaults=USUAL),
-    annotate: partial(add_options, options=arguments.ANNOTATE, defaults=USUAL | {"format": "table"}),
+    annotate: partial(add_options, options=arguments.ANNOTATE, defaults={"format": "table"}),
     clean: arguments.clean_arguments,
-    report: partial(add_options, options=arguments.REPORT, defaults=USUAL | {"output_path": Path("leakage.html")}),
-    leaderboard: partial(add_options, options=arguments.LEADERBOARD, defaults=USUAL | {"format": "html"}),
+    report: partial(add_options, options=arguments.REPORT, defaults={"output_path": Path("leakage.html")}),
+    leaderboard: partial(add_options, options=arguments.LEADERBOARD, defaults={"format": "html"}),
 }

@@ -3,16 +3,15 @@ log-probabilities (mean, Min-K%, Min-K%++); and beside its zlib size, altered fo
 after unseen questions) and a reference model. Its log-likelihood as a row of JSON serves the comparison of a benchmark
 with questions that the model cannot have seen (`stats.unseen_texts`).
 
-Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of
-known-unseen questions. A higher value means more leakage. Limits: any text that is easy to predict has high values,
-seen or not, so domain, style and length affect them. No model was trained on the altered forms, so how likely they are
-says what the model knows without memorisation; scripts without capitals have no upper-case form, and upper case
-changes names and formulas less than prose. Scores of tokens need a backend that gives the full next-token
-distribution. Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++ of Zhang et al. (arXiv 2404.02936), whose
-z-score of a token is (log p(token) - mean) / standard deviation of log p(v), with v drawn from the model's own
-next-token distribution; likelihood relative to zlib's size and to case, Carlini et al. (arXiv 2012.07805); shuffled
-words, after the neighbours of Mattern et al. (arXiv 2305.18462); the prefix of unseen questions, from ReCaLL, Xie et
-al. (arXiv 2406.15968); a reference model, Carlini et al. (arXiv 2112.03570).
+Null hypothesis: none, and so no p-value and no flag; the values rank questions. A higher value means more leakage.
+Limits: any text that is easy to predict has high values, seen or not, so domain, style and length affect them. No
+model was trained on the altered forms, so how likely they are says what the model knows without memorisation; scripts
+without capitals have no upper-case form, and upper case changes names and formulas less than prose. Scores of tokens
+need a backend that gives the full next-token distribution. Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++
+of Zhang et al. (arXiv 2404.02936), whose z-score of a token is (log p(token) - mean) / standard deviation of log p(v),
+with v drawn from the model's own next-token distribution; likelihood relative to zlib's size and to case, Carlini et
+al. (arXiv 2012.07805); shuffled words, after the neighbours of Mattern et al. (arXiv 2305.18462); the prefix of unseen
+questions, from ReCaLL, Xie et al. (arXiv 2406.15968); a reference model, Carlini et al. (arXiv 2112.03570).
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, name_among_runs
-from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
 from lm_eval_leakage.results.annotate import annotate, named_as_benchmarks
 from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
@@ -42,12 +41,12 @@ from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
-from lm_eval_leakage.results.own_calibration import own_calibration
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
+from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from lm_eval_leakage.results.verdict_words import (
     BY_RATIO,
     BY_REFERENCE,
@@ -62,7 +61,6 @@ from lm_eval_leakage.results.verdict_words import (
     DataVerdict,
     not_judged,
 )
-from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, as_record, look_of, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.texts import as_json, visible
@@ -401,9 +399,8 @@ def earlier_verdicts(file: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTas
     return tuple(one for one in records if (one.model, one.task) not in names)
 
 
-PAGE, VERDICTS, CALIBRATIONS = "leakage.html", "verdicts.json", "calibrations"
+PAGE, VERDICTS = "leakage.html", "verdicts.json"
 TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
-FPR = 0.05  # of calibrated flags
 NOT_MADE = "no audit of option orders was made"
 
 
@@ -525,9 +522,8 @@ def _checked_model(
         files[rooms[unit]] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
     if isinstance(plan.reference, Path):
         files[REFERENCE].append(plan.reference)
-    place = folder.path / CALIBRATIONS / f"{model.key}.json"
-    calibrations, problems = _calibrations(place, files[RUNS], files[UNSEEN], files[REFERENCE])
-    found = annotate(files[RUNS], calibrating=calibrations, references=files[REFERENCE]) if files[RUNS] else []
+    unseen, problems = _unseen_questions(files[RUNS], files[UNSEEN], files[REFERENCE])
+    found = annotate(files[RUNS], unseen=unseen, references=files[REFERENCE]) if files[RUNS] else []
     own = {unit: step for unit, step in steps.items() if rooms[unit] != REFERENCE}
     audits = {unit: step for unit, step in own.items() if unit.kind == FIRST_AUDIT}
     failed = {unit: one.error for unit, one in lost.items() if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
@@ -559,21 +555,16 @@ def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str], detect:
     return replace(row, verdict=replace(row.verdict, detect=detect)) if row.verdict.basis else row
 
 
-def _calibrations(
-    place: Path, asked: Sequence[Path], unseen: Sequence[Path], references: Sequence[Path]
-) -> tuple[list[Calibrating], list[str]]:
-    """By unseen questions, if some were asked, or why there is none."""
+def _unseen_questions(
+    asked: Sequence[Path], unseen: Sequence[Path], references: Sequence[Path]
+) -> tuple[UnseenQuestions | None, list[str]]:
+    """Return what the audits of unseen questions say, if some were asked, or why they are not used."""
     if not unseen:
-        return [], []
+        return None, []
     try:
-        found = list[Problem]()
-        made, _ = own_calibration(asked, unseen, found, text_references=references)
+        return unseen_questions(asked, unseen, [], text_references=references), []
     except ValueError as error:
-        return [], [f"the unseen questions are not used: {error}"]
-    if made.texts is not None and (lost := next((one.what for one in found if one.incomplete), "")):
-        made = replace(made, texts=replace(made.texts, pvalue=math.nan, withheld=f"a log is not complete: {lost}"))
-    write_calibration(place, made)
-    return [Calibrating(made, made.usual_detector, FPR)], []
+        return None, [f"the unseen questions are not used: {error}"]
 
 
 def _with_all_checked(model: CheckedModel) -> CheckedModel:

@@ -26,7 +26,8 @@ from lm_eval_leakage.results.result_types import (
     provenances,
 )
 from lm_eval_leakage.results.rows import adjusted_rows, rows_of
-from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
+from lm_eval_leakage.results.unseen_questions import UnseenQuestions
+from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.texts import shortened
 
 
@@ -35,7 +36,7 @@ def annotate(
     audits: Sequence[Path] = (),
     *,
     detector: str | None = None,
-    calibrating: Sequence[Calibrating] = (),
+    unseen: UnseenQuestions | None = None,
     references: Sequence[Path] = (),
     aliases: Mapping[str, str] | None = None,
 ) -> list[Annotation]:
@@ -43,7 +44,7 @@ def annotate(
 
     audits: folders of audits, unless they are among those of the runs
     detector: id of the one whose flags the columns show; by default max_order where it was run
-    calibrating: calibrations, each used for its own model
+    unseen: what audits of unseen questions say, used for their own model
     references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
         of option orders how natural the published one is
     aliases: other names of models and the name to use, if a model was run and audited under two names
@@ -58,7 +59,7 @@ def annotate(
     found = []
     for model, own in by_model.items():
         others = [one for name, one in known_of.items() if name != model]  # a model is no reference for itself
-        found.append(_annotation(own, others, detector, calibrating))
+        found.append(_annotation(own, others, detector, unseen))
     if detector and not any(one.detector for one in found):
         told = "; ".join(str(problem) for one in found for problem in one.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
@@ -68,17 +69,17 @@ def annotate(
 
 
 def _annotation(
-    runs: Sequence[Run], references: Sequence[_Reference], detector: str | None, calibrations: Sequence[Calibrating]
+    runs: Sequence[Run], references: Sequence[_Reference], detector: str | None, unseen: UnseenQuestions | None
 ) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
-    calibrating = calibrating_of(model, calibrations, problems)
-    audited = audited_questions(lines_of_audits(runs, problems), problems, detector, calibrating)
+    unseen = unseen if unseen is not None and unseen.is_of(model) else None
+    audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
     found = tuple(_with_orders(one, references) for one in audited.found)
     joining = Joining(found)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
+    rows = rows_of(model, parts, joining.unanswered(), groups, unseen, _ease(references))
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
     names = _benchmarks_by_task(questions)
     own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]
@@ -91,7 +92,6 @@ def _annotation(
         {name: members for own in own_groups for name, members in own.items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
-        audited.calibrated.n_seen if audited.calibrated else 0,
     )
 
 

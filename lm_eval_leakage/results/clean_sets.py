@@ -1,6 +1,4 @@
-"""What is guaranteed for the questions that a clean set keeps.
-
-Chooses the questions of each task that remain when those that models have probably seen are removed.
+"""Chooses the questions of each task that remain when those that models have probably seen are removed.
 
 `weak` removes every flagged question; `strong` those that are flagged and answered correctly (Hidayat et al. 2025).
 
@@ -9,118 +7,14 @@ The files of a clean set, as text: the list of its questions, its task and its g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-
-from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.results.answered import accuracy_of
-from lm_eval_leakage.results.formatting import counted, percent
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, grouped
-from lm_eval_leakage.stats.conformal import CONFIDENCE, FEWEST_SEEN, KeptQuestions, check_target_rate, keep
 from lm_eval_leakage.texts import as_json, as_yaml
 
-FEWEST_TO_KEEP = 10  # questions; a set is not chosen from fewer
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """text: what holds for the kept questions, or why nothing does, as a sentence without its full stop
-    target_rate: of questions that some model has seen, among the kept of all tasks; None if nothing is guaranteed
-    n_kept: questions of all tasks that it holds for
-    seen_at_most: how many of them some model has seen at most, with probability `confidence`
-    """
-
-    text: str
-    target_rate: float | None = None
-    n_kept: int | None = None
-    seen_at_most: int | None = None
-    confidence: float | None = None
-
-
-NO_GUARANTEE = "nothing is guaranteed for the kept questions"
-UNCALIBRATED = Guarantee(f"{NO_GUARANTEE}: without a calibration, how many seen questions are not flagged is unknown")
-BY_FLAGS = Guarantee(
-    f"{NO_GUARANTEE}: a false-positive rate limits how many unseen questions are left out, not how many seen ones are "
-    "kept; for that, give --target_rate and calibrations with known-seen scores of every model"
-)
-
-
-def by_target_rate(annotations: Sequence[Annotation], target_rate: float) -> tuple[list[Annotation], Guarantee]:
-    """The same annotations with the questions flagged that must be left out so that at most a share `target_rate` of
-    the kept is expected to have been seen by any model; a question that some model was not asked counts as untested.
-
-    The rate is that of all tasks together, in which copies count once. Raises ValueError if a model has too few
-    known-seen scores, if there are too few questions, or if nothing can be kept.
-    """
-    check_target_rate(target_rate)
-    if without := [one.model for one in annotations if one.n_known_seen < FEWEST_SEEN]:
-        raise ValueError(
-            f"target_rate needs {FEWEST_SEEN} or more known-seen scores of every model, but there are fewer of "
-            f"{', '.join(without)}; give a calibration with them for each model (`calibrate --seen`), "
-            "or leave out the target rate"
-        )
-    asked = {question.doc_hash: question.content for one in annotations for question in one.questions}
-    found = [_seen_pvalues(annotation, asked) for annotation in annotations]
-    scored = [name for name in asked if all(name in own for own in found)]
-    keys = {q.doc_hash: q.audited.key for one in annotations for q in one.questions if q.audited is not None}
-    names = each_once(scored, lambda name: keys.get(name, ""))
-    if len(names) < FEWEST_TO_KEEP:
-        raise ValueError(
-            f"target_rate needs at least {FEWEST_TO_KEEP} questions with a score from every model, but there are "
-            f"{len(names)}; audit more questions, or leave out the target rate"
-        )
-    pvalues = [np.array([own[name] for name in names]) for own in found]
-    kept = keep(pvalues, [annotation.n_known_seen for annotation in annotations], target_rate)
-    if not kept.n_kept:
-        raise ValueError(
-            f"no question can be kept at the target_rate {target_rate}: seen and unseen questions score too alike; "
-            "give a higher rate, or calibrations of a stronger detector (--calibrated_by)"
-        )
-    highest = max(own for own, is_kept in zip(kept.pvalues, kept.kept, strict=True) if is_kept)
-    judged = {*scored, *filter(None, map(asked.get, scored))}
-
-    def flag(one: AuditedQuestion) -> bool | None:
-        is_judged = one.seen_pvalue is not None and (one.doc_hash in judged or one.content in judged)
-        return one.seen_pvalue > highest if is_judged and one.seen_pvalue is not None else None
-
-    by_scores = [reflagged(one, "scores of known-seen questions", flag) for one in annotations]
-    return by_scores, _guarantee(kept, annotations)
-
-
-def reflagged(annotation: Annotation, detector: str, flag: Callable[[AuditedQuestion], bool | None]) -> Annotation:
-    """The annotation with other flags on its questions."""
-
-    def of(one: AuditedQuestion) -> AuditedQuestion:
-        return replace(one, flagged=flag(one))
-
-    questions = (replace(one, audited=one.audited and of(one.audited)) for one in annotation.questions)
-    audited = tuple(map(of, annotation.audited_questions))
-    return replace(annotation, detector=detector, questions=tuple(questions), audited_questions=audited)
-
-
-def _guarantee(kept: KeptQuestions, annotations: Sequence[Annotation]) -> Guarantee:
-    models = " or ".join(annotation.model for annotation in annotations)
-    return Guarantee(
-        f"at most {percent(kept.target_rate, 0)} of the {counted(kept.n_kept)} kept in all tasks together are "
-        f"expected to have been seen by {models}, and with probability {percent(CONFIDENCE, 0)} at most "
-        f"{kept.most_seen} were, if what a model has seen of the benchmark scores like what it is known to have seen",
-        kept.target_rate,
-        kept.n_kept,
-        kept.most_seen,
-        CONFIDENCE,
-    )
-
-
-def _seen_pvalues(annotation: Annotation, asked: Mapping[str, str]) -> dict[str, float]:
-    """A model's p-values that it has seen a question, by the hash of the row.
-
-    asked: texts of questions by the hashes of their rows
-    """
-    known = _by_name(one for one in annotation.audited_questions if one.seen_pvalue is not None)
-    found = {name: known[key].seen_pvalue for name, text in asked.items() for key in (text, name) if key in known}
-    return {name: pvalue for name, pvalue in found.items() if pvalue is not None}
+NO_GUARANTEE = "nothing is guaranteed for the kept questions: how many seen questions are not flagged is unknown"
 
 
 def _by_name(found: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
@@ -156,7 +50,6 @@ class CleanSet:
 
     models: those whose runs or audits include the task
     n_untested: questions on which at least one of them was not tested, kept or not
-    guarantee: what holds for the kept questions
     """
 
     task: str
@@ -166,7 +59,6 @@ class CleanSet:
     kept: tuple[Kept, ...]
     left_out: tuple[LeftOut, ...]
     n_untested: int
-    guarantee: Guarantee = UNCALIBRATED
 
     @property
     def name(self) -> str:
@@ -182,25 +74,13 @@ def clean_name(name: str) -> str:
     return f"{name}_clean"
 
 
-def clean_sets(
-    annotations: Sequence[Annotation],
-    rule: str = "weak",
-    keep_untested: bool = False,
-    guarantee: Guarantee = UNCALIBRATED,
-) -> list[CleanSet]:
+def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untested: bool = False) -> list[CleanSet]:
     """One per task of the runs. A question, with its copies, is left out if any model's audit has something against
     it.
 
     rule: see RULES
     keep_untested: also keep questions that the audit of some model did not test
-    guarantee: what the annotations' flags guarantee for the questions without one
     """
-    if guarantee.target_rate is not None and (rule != "weak" or keep_untested):
-        why = "the rule strong" if rule != "weak" else "keep_untested"
-        raise ValueError(
-            f"target_rate is {guarantee.target_rate}, but {why} keeps questions for which no rate holds; leave out "
-            "one of the two"
-        )
     with_rows = [  # a clean task names the data rows that it keeps
         replace(one, questions=tuple(question for question in one.questions if question.doc_hash))
         for one in annotations
@@ -212,23 +92,7 @@ def clean_sets(
             "runs of lm_eval with --log_samples, the audits and a run of the base tasks"
         )
     views = [_View(annotation) for annotation in with_rows]
-    sets = [_clean_set(task, views, rule, keep_untested) for task in tasks]
-    return [replace(one, guarantee=guarantee) for one in sets]
-
-
-def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
-    """The same annotations with calibrated flags instead of the detector's; a question without one counts as untested.
-
-    Raises ValueError for a model without any, since all of its questions would be left out.
-    """
-    without = [one for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
-    if without:
-        why = [str(problem) for one in without for problem in one.problems if "calibration" in str(problem)]
-        raise ValueError(
-            f"no calibrated flags of {', '.join(one.model for one in without)}; give a calibration of each model, or "
-            f"none{''.join(f'; {reason}' for reason in why)}"
-        )
-    return [reflagged(one, "calibrated scores", lambda asked: asked.calibrated_flagged) for one in annotations]
+    return [_clean_set(task, views, rule, keep_untested) for task in tasks]
 
 
 class _View:
@@ -314,7 +178,7 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
         "n_questions": clean.n_questions,
         "n_kept": len(clean.kept),
         "n_untested": clean.n_untested,
-        "guarantee": asdict(clean.guarantee),
+        "guarantee": NO_GUARANTEE,
         "made_with": made_with,
         "kept": [*map(asdict, clean.kept)],
         "left_out": [*map(asdict, clean.left_out)],
@@ -353,5 +217,5 @@ def _how(clean: CleanSet) -> str:
     n_kept, models = len(clean.kept), ", ".join(clean.models)
     return (
         f"{n_kept} of {clean.n_questions} questions of {clean.task}: without those {RULES[clean.rule]} in audits of "
-        f"{models} by {clean.detector}; {clean.guarantee.text}; made by lm-eval-leakage clean"
+        f"{models} by {clean.detector}; {NO_GUARANTEE}; made by lm-eval-leakage clean"
     )

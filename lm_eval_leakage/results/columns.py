@@ -36,10 +36,10 @@ from lm_eval_leakage.results.formatting import (
     Column,
     Kind,
 )
-from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
+from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
-from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.stats.accuracy_gap import Gap, accuracy_gap
 from lm_eval_leakage.stats.inflation import AnsweredTwice, by_shuffling, by_unseen, without
 from lm_eval_leakage.stats.order_power import SEEN_TIMES
 from lm_eval_leakage.stats.pooling import (
@@ -52,7 +52,6 @@ from lm_eval_leakage.stats.pooling import (
     poisson_binomial_tail,
     share,
 )
-from lm_eval_leakage.stats.prevalence import Gap, accuracy_gap, share_of
 
 Value = TypeVar("Value")
 
@@ -179,8 +178,6 @@ VERDICT = OF_VERDICT[0]
 
 # ---------------------------------------------------------------------- computed from the row's questions
 
-ALL_TESTED = "all tested"  # the questions that a number covers, as named in tables
-
 
 @dataclass(frozen=True)
 class Flags:
@@ -256,10 +253,13 @@ def _value_by(key: str, kind: Kind) -> Callable[[Row], Any]:
 
 @dataclass(frozen=True)
 class Measured:
-    """The questions of a row, and the values that columns need from them. Copies count once."""
+    """The questions of a row, and the values that columns need from them. Copies count once.
+
+    unseen: what the model's audits of unseen questions say; None if it was not asked any
+    """
 
     entries: Sequence[Entry]
-    calibrating: Calibrating | None = None
+    unseen: UnseenQuestions | None = None
 
     @cached_property
     def _once(self) -> list[tuple[Entry, AuditedQuestion]]:
@@ -276,6 +276,11 @@ class Measured:
     def joined(self) -> list[AuditedQuestion]:
         """The questions that were matched to an audit."""
         return [audited for _, audited in self._once]
+
+    @cached_property
+    def comparable(self) -> UnseenQuestions | None:
+        """The unseen questions, if all of the row's are of the benchmark that they are compared with."""
+        return self.unseen if self.unseen is not None and self.unseen.compares(self.joined) else None
 
     @cached_property
     def tested(self) -> list[AuditedQuestion]:
@@ -354,19 +359,6 @@ class Measured:
         """that share under the test's null hypothesis"""
         return mean_and_stderr(self.known("outlier_null_rate"))[0]
 
-    @computed("calibrated", WITH_ERROR, harness="calibrated_rate")
-    def calibrated_rate(self) -> Estimate:
-        """with --calibration: share flagged at the false-positive rate `--fpr` on questions known to be unseen"""
-        return share(self.known("calibrated_flagged"))
-
-    @computed("prevalence", INTERVAL, harness="prevalence")
-    def prevalence(self) -> Estimate:
-        """with --calibration: estimated share of seen questions, 95 % interval"""
-        flags, by = self.known("calibrated_flagged"), self.calibrating
-        if by is None or not flags:
-            return UNKNOWN
-        return share_of(flags, *by.calibration.detectors[by.detector].flagged(by.fpr))
-
     @computed("choice confusion", WITH_ERROR, harness="confusion_delta")
     def confusion_delta(self) -> Estimate:
         """accuracy with wrong options replaced by other questions' right ones, minus the original accuracy; a model
@@ -379,12 +371,11 @@ class Measured:
     @computed("inflation", INTERVAL, harness="inflation")
     def inflation(self) -> Estimate:
         """what leakage adds to the accuracy in the benchmark's own prompt, 95 % interval: by unseen questions where
-        the calibration has any, else by shuffled options, which show memory of letters; undefined where the options'
-        texts are scored and no unseen questions are known"""
-        known = None if self.calibrating is None else self.calibrating.calibration
-        is_alike = known is not None and known.by_letters == bool(self._answered_twice)
-        if known is not None and is_alike and all(is_part(one.benchmark, known.benchmark) for one in self.joined):
-            return by_unseen(self.arm("original"), known.answered)
+        some were asked (`check --unseen`), else by shuffled options, which show memory of letters; undefined where the
+        options' texts are scored and no unseen questions were asked"""
+        unseen = self.comparable
+        if unseen is not None and unseen.by_letters == bool(self._answered_twice):
+            return by_unseen(self.arm("original"), unseen.answered)
         return by_shuffling(self._answered_twice)
 
     @cached_property
@@ -431,7 +422,6 @@ _BY_KEY = {column.key: column for column in COMPUTED}
 FLAGGED, FLAGGED_UNGUARDED = _BY_KEY["flagged_rate"], _BY_KEY["flagged_rate_unguarded"]
 NULL_RATE = _BY_KEY["null_rate"]
 PVALUE_ALL, PVALUE_UNGUARDED = _BY_KEY["pvalue"], _BY_KEY["pvalue_unguarded"]
-CALIBRATED, PREVALENCE = _BY_KEY["calibrated_rate"], _BY_KEY["prevalence"]
 CONFUSION = _BY_KEY["confusion_delta"]
 ACCURACY_FLAGGED, ACCURACY_UNFLAGGED = _BY_KEY["accuracy_flagged"], _BY_KEY["accuracy_unflagged"]
 GAP, GAP_ADJUSTED, GAP_PVALUE = _BY_KEY["gap"], _BY_KEY["gap_adjusted"], _BY_KEY["gap_pvalue"]
@@ -535,6 +525,5 @@ AUDIT_COLUMNS: Sequence[Column[AuditedQuestion]] = (
     _of_question("reason", "why it was not tested"),
     _of_question("guards", "natural orders of its options", lambda one: ",".join(one.guards)),
     _of_question("outlier_flagged", "by the outlier test", attrgetter("outlier")),
-    _of_question("calibrated_flagged", "by the calibration"),
     *map(_of_arm, ARMS),
 )

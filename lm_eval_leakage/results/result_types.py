@@ -222,8 +222,6 @@ class AuditedQuestion:
     outlier_null_rate: the probability of that without leakage
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
-    calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
-    seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
     orders: what the verdict on the data set is computed from; None if no orders were asked
     is_shard: whether it is several neighbouring questions, which no run answers as one
@@ -250,8 +248,6 @@ class AuditedQuestion:
     outlier_null_rate: float | None = None
     guards: tuple[str, ...] = ()
     arms: Arms | None = None
-    calibrated_flagged: bool | None = None
-    seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
     orders: OrderAnswers | None = None
     is_shard: bool = False
@@ -341,7 +337,6 @@ class Annotation:
     groups: members of each group of the runs
     problems: what could not be read or joined, and what was ignored
     origins: files and versions that it was made from
-    n_known_seen: number of the calibration's known-seen questions, with which `seen_pvalue` compares
     """
 
     model: str
@@ -352,7 +347,6 @@ class Annotation:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)
-    n_known_seen: int = 0
 
 
 Lines = Mapping[str, AuditLine]  # of one question, by detector
@@ -394,15 +388,6 @@ class AskedOnce:
     def scores(self) -> dict[str, float]:
         """By the names of detectors."""
         return {name: score for line in self.lines.values() for name, score in line.scores.items()}
-
-    @property
-    def docs(self) -> dict[str, Mapping[str, Any]]:
-        """The rows by their hash."""
-        return {name: next(iter(own.values())).doc for name, own in self.rows.items()}
-
-    @property
-    def n_copies(self) -> int:
-        return sum(self.n_rows.values()) - 1
 
 
 def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[AskedOnce]:

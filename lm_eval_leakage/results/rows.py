@@ -23,10 +23,9 @@ from lm_eval_leakage.results.answered import (
 )
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import defined
-from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values, grouped
+from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
-from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 
@@ -42,17 +41,18 @@ def rows_of(
     parts: Sequence[TaskRun],
     unanswered: Mapping[str, Sequence[AuditedQuestion]],
     groups_of_audits: Mapping[str, Sequence[str]],
-    calibrating: Calibrating | None,
+    unseen: UnseenQuestions | None,
     ease: Mapping[str, float],
 ) -> list[Row]:
     """Groups first, then each task with its subjects; then the same for benchmarks that were audited but answered in
     no run.
 
     groups_of_audits: groups of the audited benchmarks, with their members
+    unseen: what the model's audits of unseen questions say; None if it was not asked any
     ease: share of reference models that answer a question correctly, by its hash or content
     """
     begun = [*_groups(model, parts), *_tasks(model, parts), *_of_audits(model, unanswered, groups_of_audits)]
-    return [row for one in begun for row in _of_metrics(one, calibrating, ease)]
+    return [row for one in begun for row in _of_metrics(one, unseen, ease)]
 
 
 def _groups(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
@@ -97,7 +97,7 @@ def _by_subject(task: str, found: Sequence[AnnotatedQuestion]) -> Iterator[tuple
         yield f"{task}/{subject}", own
 
 
-def _of_metrics(begun: Begun, calibrating: Calibrating | None, ease: Mapping[str, float]) -> Iterator[Row]:
+def _of_metrics(begun: Begun, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
     """A row per accuracy; for the first metric if there is no accuracy."""
     row, told, questions = begun
     for metric in shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores)):
@@ -107,17 +107,16 @@ def _of_metrics(begun: Begun, calibrating: Calibrating | None, ease: Mapping[str
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         named = replace(row, metric=metric, n=row.n or len(questions), accuracy=accuracy)
-        yield _measured(named, columns.Measured(entries, calibrating))
+        yield _measured(named, columns.Measured(entries, unseen))
 
 
 def _measured(row: Row, measured: columns.Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
     orders = (one.orders for one in measured.joined if one.orders is not None)
-    known = None if measured.calibrating is None else measured.calibrating.calibration
-    is_known = known is not None and all(is_part(one.benchmark, known.benchmark) for one in measured.joined)
-    verdict = data_verdict(orders, known.natural if known is not None and is_known else None)
+    unseen = measured.comparable
+    verdict = data_verdict(orders, unseen.natural if unseen is not None else None)
     # of the benchmark as a whole, not of a subject
-    texts = known.texts if known is not None and is_known and row.level == TASK_LEVEL else None
+    texts = unseen.texts if unseen is not None and row.level == TASK_LEVEL else None
     return replace(
         row,
         n_joined=len(measured.joined),

@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.logs.run import Problem, sanitized
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.identify import is_part, pvalues_of, refuse_withheld, scores_by
 from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, values_of_line
-from lm_eval_leakage.stats.conformal import FEWEST_SEEN, seen_pvalues
-from lm_eval_leakage.stats.known_scores import COMBINED, Calibration
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
@@ -23,35 +20,20 @@ TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 
 
 
 @dataclass(frozen=True)
-class Calibrating:
-    """A calibration, the detector whose scores are used, and the false-positive rate on unseen questions."""
-
-    calibration: Calibration
-    detector: str = COMBINED
-    fpr: float = 0.05
-
-    @property
-    def n_seen(self) -> int:
-        """Number of known-seen questions by that detector."""
-        return len(self.calibration.detectors[self.detector].seen)
-
-
-@dataclass(frozen=True)
 class AuditedQuestions:
-    """detector: id of the one whose flags `flagged` holds; empty if no audit has one
-    calibrated: the calibration that was used; None if none was given or could be used
+    """A model's audited questions.
+
+    detector: id of the one whose flags `flagged` holds; empty if no audit has one
     """
 
     detector: str
     found: tuple[AuditedQuestion, ...]
-    calibrated: Calibrating | None
 
 
 def audited_questions(
     audits: Iterable[tuple[str, AuditLine]],
     problems: list[Problem],
     detector: str | None = None,
-    calibrating: Calibrating | None = None,
 ) -> AuditedQuestions:
     """From all audits of one model, each line with its audit's task. If a question was audited twice in the same way,
     the later verdict counts. Copies of a question within a task have the verdict of the first.
@@ -62,14 +44,12 @@ def audited_questions(
     asked = asked_once((line for _, line in audits), by_task=True)
     chosen = _chosen([line for one in asked for line in one.lines.values()], detector, problems)
     found = [_audited_question(one, chosen) for one in asked]
-    if calibrating is not None:
-        found, calibrating = _with_calibration(found, asked, calibrating, problems)
     rows = (
         replace(audited, **_texts(name, next(iter(own.values()))), n_rows=one.n_rows[name])
         for one, audited in zip(asked, found, strict=True)
         for name, own in one.rows.items()
     )
-    return AuditedQuestions(chosen[0] or "", tuple(rows), calibrating)
+    return AuditedQuestions(chosen[0] or "", tuple(rows))
 
 
 _Chosen = tuple[str | None, str | None, str | None]  # the ids of those whose flags, outliers and arms columns show
@@ -160,45 +140,3 @@ def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
 
 def _undecidable(line: AuditLine) -> bool:
     return line.null_rate is not None and line.null_rate >= 0.5
-
-
-def _with_calibration(
-    found: Sequence[AuditedQuestion], asked: Sequence[AskedOnce], calibrating: Calibrating, problems: list[Problem]
-) -> tuple[list[AuditedQuestion], Calibrating | None]:
-    """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
-    none."""
-    calibration, detector = calibrating.calibration, calibrating.detector
-    own = [one for one in asked if is_part(one.first.benchmark, calibration.benchmark)]
-    for other in sorted({one.benchmark for one in found} - {one.first.benchmark for one in own}):
-        what = f"the calibration of {calibration.benchmark!r} is not used for {other!r}, which is another benchmark"
-        problems.append(Problem(what))
-    try:
-        refuse_withheld(calibration, [line for one in own for line in one.lines.values()])
-        pvalues = pvalues_of(own, calibration, detector, problems)
-    except ValueError as error:
-        problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
-        return list(found), None
-    known, of_seen = calibration.detectors[detector].seen, dict[str, float]()
-    if len(known) >= FEWEST_SEEN:
-        scores = scores_by(detector, {one.name: one.scores for one in own}, calibration.combined)
-        of_seen = dict(zip(scores, seen_pvalues(list(scores.values()), known).tolist(), strict=True))
-    return [
-        replace(
-            one,
-            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr if one.doc_hash in pvalues else None,
-            seen_pvalue=of_seen.get(one.doc_hash),
-        )
-        for one in found
-    ], calibrating
-
-
-def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:
-    """The calibration of this model; calibrations do not distinguish revisions."""
-    names = {sanitized(model), sanitized(model.partition(" revision=")[0])}
-    own = [one for one in given if sanitized(one.calibration.model) in names]
-    if given and not own:
-        others = ", ".join(repr(one.calibration.model) for one in given)
-        problems.append(Problem(f"no calibration is of {model!r}; those given are of {others}"))
-    if len(own) > 1:
-        problems.append(Problem(f"{len(own)} calibrations are of {model!r}; the last one is used"))
-    return own[-1] if own else None

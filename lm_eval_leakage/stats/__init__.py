@@ -1,1 +1,1 @@
-"""Computations over many questions: rates with their errors, p-values of a data set, calibrations, prevalence."""
+"""Computations over many questions: rates with their errors, p-values of a data set, unseen questions."""

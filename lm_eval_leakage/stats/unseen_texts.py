@@ -8,7 +8,7 @@ questions are random draws from one pool, up to a difference of `TEXT_TOLERANCE`
 one-sided rank-sum test of both groups' scores is valid, since the fit does not know who is of which group. Families of
 questions are one unit, with their mean log-likelihoods.
 
-Whether they are from one pool is tested without a model: by the properties of `known_scores`, and by their
+Whether they are from one pool is tested without a model: by the properties of `exchangeability`, and by their
 characters. Does a regression on all other questions tell to which group a question belongs, better than with permuted
 groups? Capitals, punctuation and rare words are compared, too. Where the groups are told apart, nothing is tested,
 since a model may find the one easier for the same reason. Limits: what none of this shows and the reference does not

@@ -56,7 +56,6 @@ def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each
     ]
     tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen-leakage_tokens", 0, n))
     assert (tokens.status, "next-token distribution" in tokens.note) == (NOT_POSSIBLE, True)
-    assert sorted(file.name for file in (tmp_path / "out" / "calibrations").iterdir()) == ["a.json", "b.json"]
     assert verify(outcome.folder).found == ()
 
 

@@ -60,11 +60,8 @@ def child(
 @pytest.mark.parametrize(
     "words",
     [
-        ("annotate", "{}/runs", "--calibration", "{}"),
         ("annotate", "{}/empty"),
-        ("prevalence", "{}/empty"),
-        *((command, "{}/nowhere") for command in ("annotate", "report", "leaderboard", "prevalence")),
-        ("identify", "{}/runs", "--calibration", "{}/file"),
+        *((command, "{}/nowhere") for command in ("annotate", "report", "leaderboard")),
         ("simulate", "--model_args", "dtype=float32", "--tasks", "mmlu", "--output_path", "{}/new"),
     ],
     ids=lambda words: " ".join(words),
@@ -86,7 +83,6 @@ def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(fol
         ("annotate", folder, "--dry_run"),
         ("report", folder, "--output_path", page),
         ("leaderboard", folder, "--output_path", board),
-        ("prevalence", folder),
     ):
         code, _, err = typed(*words)
         assert (code, said in err) == (0, True), words
@@ -216,7 +212,6 @@ def test_no_name_reaches_the_terminal_unescaped(tmp_path, monkeypatch, capfd) ->
     for style in ("table", "markdown", "csv", "latex", "json"):
         words = ["annotate", str(tmp_path), "--dry_run", "--subjects", "--format", style]
         _assert_harmless(monkeypatch, capfd, words)
-    _assert_harmless(monkeypatch, capfd, ["prevalence", str(places[0])])
     for style in ("markdown", "csv"):
         _assert_harmless(monkeypatch, capfd, ["leaderboard", str(tmp_path), "--format", style])
 

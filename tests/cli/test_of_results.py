@@ -51,7 +51,6 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
         (("report", "RUNS", "--output_path", "FOLDER"), "folder is a folder; choose a file"),
         (("leaderboard", "RUNS", "--output_path", "FOLDER"), "folder is a folder; choose a file"),
         (("leaderboard", "RUNS", "--format", "csv", "--output_path", "FILE/a.csv"), "cannot be written, since"),
-        (("identify", "RUNS", "--calibration", "RUNS", "--output_path", "FILE/a"), "cannot be written, since"),
     ],
 )
 def test_a_place_that_cannot_be_written_is_reported_before_anything_is_read(

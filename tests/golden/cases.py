@@ -75,7 +75,7 @@ CASES = {
         (
             f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'verdict>=evidence'",
             f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'accuracy<0.1'",
-            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'prevalence>0.5'",
+            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'leakage>0.5'",
         ),
         "runs",
     ),
@@ -97,19 +97,6 @@ CASES = {
         "runs",
         ("*.py",),
     ),
-    "calibrated": Case(
-        (
-            f"{SHORT} -o audits",
-            f"{SHORT} -o private --metadata data_files=private.jsonl",
-            f"{OURS} calibrate audits --unseen private --output_path half.json",
-            f"{OURS} identify audits --calibration half.json --fdr 0.2 --output_path found.jsonl",
-            f"{OURS} prevalence audits --calibration half.json",
-            f"{OURS} annotate audits --calibration half.json --dry_run",
-            f"{OURS} clean audits --calibration half.json --calibrated --include_path tasks --output_path cleaned",
-        ),
-        without=("audits/*", "private/*", "*.py"),
-    ),
-    "prevalence": Case((f"{OURS} prevalence leakage/runs/half", f"{OURS} prevalence leakage/runs"), "runs"),
     "orders": Case(
         (
             f"{OURS} ls quiz.jsonl --orders",
@@ -136,7 +123,6 @@ CASES = {
             f"{OURS} seal audit audits --seal sealed/private",
             f"{OURS} seal verify sealed",
             f"{OURS} annotate audits --dry_run",
-            f"{OURS} prevalence audits/reader",
         ),
         "seal",
         ("audits/*",),

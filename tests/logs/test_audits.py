@@ -16,16 +16,10 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import check_complete
-from lm_eval_leakage.results.identify import identify
-from lm_eval_leakage.results.subject_prevalence import by_null
-from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
-from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
-
-pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
+from tests.results.harness_files import answered, audited, row, write_run
 
 N = 10
 OUTLIER = "outlier"
-KNOWN = Calibration("m", "bench", OWN, "by hand", {DETECTOR: KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
 
 
 def perm(of=range(N)) -> list[dict]:
@@ -52,15 +46,9 @@ def keep(log: Path, kept) -> None:
 
 
 def told(folder: Path) -> list[str]:
-    """What is missing, by every way of reading, which must say the same."""
+    """What is missing."""
     found = [problem for annotation in annotate([folder]) for problem in annotation.problems]
     by_annotate = [str(problem) for problem in found if problem.incomplete]
-    problems: list = []
-    by_null(folder, problems)
-    assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
-    problems = []
-    identify([(folder, KNOWN)], problems, DETECTOR)
-    assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     if by_annotate:
         with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
             check_complete(found)
@@ -131,8 +119,8 @@ def test_an_audit_that_was_cut_is_told_unless_another_one_has_all_that_it_asked(
 def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models(tmp_path) -> None:
     for folder, of, results in (("a", range(5), True), ("b", range(5, N), False)):
         write_run(tmp_path / folder, "org/m", {"bench_leakage_perm": perm(of)}, results=results)
-    whole, _ = (share for share in by_null(tmp_path, []) if share.detector == DETECTOR)
-    assert whole.flags.n == N
+    (found,) = annotate([tmp_path])
+    assert len(found.audited_questions) == N
 
 
 def test_a_run_that_lost_lines_is_not_judged_either(tmp_path) -> None:
@@ -159,13 +147,6 @@ def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, 
     with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
         check_complete(found.problems)
     assert found.problems[0].incomplete
-    problems: list = []
-    try:
-        by_null(folder, problems)
-    except ValueError as error:
-        assert not kept
-        assert "no verdict" in str(error)  # noqa: PT017
-    assert any(problem.incomplete for problem in problems)
     shutil.rmtree(folder)
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +14,10 @@ from lm_eval_leakage.results.annotate import Joining, annotate
 from lm_eval_leakage.results.answered import TaskRun
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
 from lm_eval_leakage.results.tables import as_text, verdicts_in_words
-from lm_eval_leakage.results.verdicts import Calibrating
-from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.stats.pooling import share
+from lm_eval_leakage.stats.unseen_texts import TextTest
 from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
-
-pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 N = 24
 FLAGGED = range(0, N, 3)  # 8 of 24
@@ -144,31 +140,23 @@ def test_filters_of_one_question_come_together_and_each_accuracy_has_its_row(tmp
     assert len(found.questions) == 8
 
 
-def calibration(model: str) -> Calibration:
-    known = KnownScores({EVERY_CLASS: [-1.5] * 97 + [1.5] * 2}, [1.5] * 60 + [-1.5] * 40)
-    together = CombinedScore((DETECTOR,), (0.2,), 0.0, {DETECTOR: (-1.0, 1.0)})
-    unseen = KnownScores({EVERY_CLASS: [0.43] * 97 + [0.57] * 2}, [0.57] * 60 + [0.43] * 40)
-    return Calibration(model, "bench", OWN, "by hand", {DETECTOR: known, COMBINED: unseen}, together)
-
-
-KNOWN = calibration("m")
+UNSEEN = UnseenQuestions("m", "bench", texts=TextTest(40, 50, 1e-9, 3.0, 0.1))
 
 
 @pytest.mark.parametrize(
-    ("given", "detector", "said"),
+    ("unseen", "is_used"),
     [
-        (calibration("other"), COMBINED, "no calibration is of 'm'"),
-        (replace(KNOWN, benchmark="ben"), COMBINED, "not used for 'bench'"),
-        (replace(KNOWN, detectors={"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])}), COMBINED, "is not used"),
-        (replace(KNOWN, detectors={DETECTOR: KnownScores({EVERY_CLASS: []}, [])}), COMBINED, "is not used"),
-        (replace(KNOWN, detectors={DETECTOR: KnownScores({EVERY_CLASS: []}, [])}), DETECTOR, "is not used"),
+        (UNSEEN, True),
+        (replace(UNSEEN, model="other"), False),
+        (replace(UNSEEN, benchmark="ben"), False),
     ],
-    ids=["model", "benchmark", "audits", "no combined score", "no score"],
+    ids=["same", "other model", "other benchmark"],
 )
-def test_a_calibration_that_does_not_fit_is_not_used_and_said_to(folder, given, detector, said) -> None:
-    (found,) = annotate([folder], calibrating=[Calibrating(given, detector)])
-    assert math.isnan(columns.CALIBRATED.of(found.rows[0]).value)
-    assert any(said in str(problem) for problem in found.problems)
+def test_unseen_questions_speak_for_their_own_model_and_benchmark_alone(folder, unseen, is_used) -> None:
+    (found,) = annotate([folder], unseen=unseen)
+    assert {row.verdict.texts == UNSEEN.texts for row in found.rows if row.level == "task"} == {is_used}
+    (found,) = annotate([folder], aliases={"m": "m revision=abc"}, unseen=unseen)
+    assert {row.verdict.texts == UNSEEN.texts for row in found.rows if row.level == "task"} == {is_used}
 
 
 def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_leakage(tmp_path) -> None:

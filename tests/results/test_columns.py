@@ -12,8 +12,6 @@ from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.columns import ARM_COLUMNS, Entry, Measured, values_of
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.rows import strata_of
-from lm_eval_leakage.results.verdicts import Calibrating
-from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal, share
 
 
@@ -28,8 +26,8 @@ def columns(
     return values_of(Measured([Entry(audited(i, flagged=flag), *one) for i, (flag, *one) in enumerate(asked)]))
 
 
-def of(*found: AuditedQuestion, calibrating: Calibrating | None = None) -> dict[str, Any]:
-    return values_of(Measured([Entry(one) for one in found], calibrating))
+def of(*found: AuditedQuestion) -> dict[str, Any]:
+    return values_of(Measured([Entry(one) for one in found]))
 
 
 def of_known(values: dict[str, Any]) -> set[str]:
@@ -100,23 +98,6 @@ def test_questions_with_a_guard_stand_apart() -> None:
     assert found["flagged_rate_unguarded"].value == pytest.approx(2 / 10)
     assert found["pvalue"] == pytest.approx(poisson_binom.sf(6, [1 / 24] * 15), rel=1e-6)
     assert found["pvalue_unguarded"] == pytest.approx(poisson_binom.sf(1, [1 / 24] * 10))
-
-
-def test_a_calibration_adds_its_flags_and_the_share_of_seen_questions() -> None:
-    asked = [audited(i, calibrated_flagged=i < 40) for i in range(100)]
-    asked.append(audited(100))
-    known = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, [200.0] * 80 + [0.0] * 20)
-    weaker = KnownScores(known.unseen, [200.0] * 50 + [0.0] * 50)
-    made = Calibration("m", "mmlu", OWN, "held out", {COMBINED: known, "other": weaker})
-    for calibrating, tpr in ((Calibrating(made, fpr=0.1), 0.8), (Calibrating(made, "other", fpr=0.1), 0.5)):
-        found = of(*asked, calibrating=calibrating)
-        assert found["calibrated_rate"].value == pytest.approx(0.4)
-        expected = (0.4 - 10 / 99) / (tpr - 10 / 99)  # Rogan and Gladen, with the counts at 10 %
-        assert found["prevalence"].value == pytest.approx(expected)
-        assert math.isnan(found["prevalence"].stderr)
-        assert found["prevalence"].low < expected < found["prevalence"].high
-    assert "prevalence" not in of_known(of(*asked))
-    assert "prevalence" not in of_known(of(audited(), calibrating=Calibrating(made)))
 
 
 def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:

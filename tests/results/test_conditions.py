@@ -54,8 +54,8 @@ def test_parts_of_a_whole_do_not_fail_it() -> None:
 
 
 def test_a_column_that_no_row_has_is_refused_for_it_could_never_fail() -> None:
-    with pytest.raises(ValueError, match="'prevalence'.*accuracy.*pvalue"):
-        Condition.of("prevalence>0.5").met_by([row("t", 0.5)])
+    with pytest.raises(ValueError, match="'leakage'.*accuracy.*pvalue"):
+        Condition.of("leakage>0.5").met_by([row("t", 0.5)])
 
 
 @pytest.mark.parametrize("place", range(5))

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import clean_sets
-from lm_eval_leakage.results.identify import as_lines, identify, summary
-from lm_eval_leakage.results.own_calibration import own_calibration
 from lm_eval_leakage.results.result_types import asked_once
-from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, by_calibration, by_null, notes
-from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.results.unseen_questions import unseen_questions
 from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
-
-pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 N = 40
 ROWS = [row(number) for number in range(N)]
-KNOWN = Calibration(
-    "m",
-    "bench",
-    OWN,
-    "by hand",
-    {DETECTOR: KnownScores({EVERY_CLASS: np.random.default_rng(0).normal(size=100).tolist()}, ())},
-    None,
-)
 
 
 def typed_again(doc: dict[str, Any]) -> dict[str, Any]:
@@ -114,39 +99,15 @@ def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_th
     ]
 
 
-def test_the_list_of_seen_questions_is_that_without_copies_which_follow_their_questions(
-    once: Path, tmp_path: Path
-) -> None:
-    twice = runs(tmp_path / "again", ROWS + list(map(typed_again, ROWS)))
-    alone, copied = (identify([(folder, KNOWN)], [], DETECTOR) for folder in (once, twice))
-    assert (copied.found, copied.most_unseen) == (alone.found, alone.most_unseen)
-    first, second, *_ = as_lines(copied)
-    assert len(as_lines(copied)) == 2 * N
-    assert first["doc"]["question"].upper() == second["doc"]["question"]
-    assert {**first, "doc": 0, "doc_hash": 0} == {**second, "doc": 0, "doc_hash": 0}
-    assert "40 copies of questions were left out" in summary(copied)
-
-
-def test_shares_of_subjects_are_those_without_copies(once: Path, twice: Path) -> None:
-    for found in (
-        lambda folder: by_null(folder, []),
-        lambda folder: by_calibration(folder, KNOWN, DETECTOR, 0.05, []),
-    ):
-        alone, copied = found(once), found(twice)
-        assert str([replace(one, n_copies=0) for one in copied]) == str(alone)
-        assert notes(copied).__next__() == "40 copies of questions were left out"
-        assert all(one.n_copies == N for one in copied if one.subject == ALL_SUBJECTS)
-
-
-def test_known_unseen_questions_count_once(tmp_path: Path) -> None:
+def test_unseen_questions_count_once(tmp_path: Path) -> None:
     unseen = [row(number, "fiction") for number in range(N)]
     asked = runs(tmp_path / "asked", ROWS)
-    alone = own_calibration(asked, runs(tmp_path / "alone", unseen), [])
-    copied = own_calibration(asked, runs(tmp_path / "copied", unseen + list(map(typed_again, unseen))), [])
+    alone = unseen_questions(asked, runs(tmp_path / "alone", unseen), [])
+    copied = unseen_questions(asked, runs(tmp_path / "copied", unseen + list(map(typed_again, unseen))), [])
     assert copied == alone
 
 
 def test_of_two_audits_of_a_row_the_later_counts_and_neither_is_a_copy() -> None:
     found = [audited(ROWS[0], place == 0, doc_id=place) for place in (0, 7)]
     (one,) = asked_once(read_line(line, "bench_leakage_perm") for line in found)
-    assert (one.lines[DETECTOR].flagged, one.n_copies) == (False, 0)
+    assert (one.lines[DETECTOR].flagged, [*one.n_rows.values()]) == (False, [1])

@@ -1,0 +1,145 @@
+"""Compares a model's audits of a benchmark with its audits of questions that it cannot have seen: private or newly
+written ones, or `fresh`, audited in the same way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
+from lm_eval_leakage.logs.run import Problem, sanitized
+from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.questions.families import described, families, shared_texts
+from lm_eval_leakage.records import Described
+from lm_eval_leakage.results.data_verdict import natural_part
+from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, grouped
+from lm_eval_leakage.stats.exchangeability import why_not_comparable
+from lm_eval_leakage.stats.order_sum import NaturalPart
+from lm_eval_leakage.stats.pooling import NAN
+from lm_eval_leakage.stats.unseen_texts import ScoredText, TextTest, text_test
+
+
+@dataclass(frozen=True)
+class UnseenQuestions:
+    """What a model's audits of unseen questions say, for a comparison with its audits of one benchmark.
+
+    natural: the preference for published orders on them; None if their orders were not asked in the control forms
+    answered: how many of them it answers correctly, and all, in the original arm of choice confusion
+    by_letters: whether it names letters there, instead of the options' texts
+    texts: how predictable the benchmark's texts are beside theirs; None without another model's scores
+    """
+
+    model: str
+    benchmark: str
+    natural: NaturalPart | None = None
+    answered: tuple[int, int] = (0, 0)
+    by_letters: bool = False
+    texts: TextTest | None = None
+
+    def is_of(self, model: str) -> bool:
+        """Whether they were asked of this model; its revision is not compared."""
+        return sanitized(self.model) in (sanitized(model), sanitized(model.partition(" revision=")[0]))
+
+    def compares(self, questions: Iterable[AuditedQuestion]) -> bool:
+        """Whether all of these are of the benchmark or, by its name, of one of its tasks."""
+        return all(
+            one.benchmark == self.benchmark or one.benchmark.startswith(f"{self.benchmark}_") for one in questions
+        )
+
+
+def unseen_questions(
+    folder: Places, unseen_folder: Places, problems: list[Problem], *, text_references: Sequence[Path] = ()
+) -> UnseenQuestions:
+    """Return what the audits of unseen questions say about those of a benchmark.
+
+    folder, unseen_folder: output folders of both, with the samples logs, or results files in them
+    text_references: where other models' scores of the texts may be; without, texts are not tested
+
+    Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
+    """
+    model, asked = _questions(folder, problems)
+    _, unseen = _questions(unseen_folder, problems, model)
+    _check_audits(asked, unseen)
+    benchmarks = sorted({one.first.benchmark for one in asked})
+    if len(benchmarks) != 1:
+        raise ValueError(
+            f"the audits are of {len(benchmarks)} benchmarks ({', '.join(benchmarks) or 'none that can be read'}), "
+            "and unseen questions are compared with those of one; check each benchmark in a folder of its own"
+        )
+    if reason := why_not_comparable(_described(unseen), _described(asked)):
+        raise ValueError(reason)
+    arms = [own for one in unseen for line in one.lines.values() if (own := line.arms) is not None]
+    texts = None
+    if text_references:
+        known = _known_texts(text_references, model, problems)
+        texts = text_test(_by_family(asked, known), _by_family(unseen, known))
+        if lost := next(
+            (problem.what for problem in problems if problem.incomplete), ""
+        ):  # what is left may be any part
+            texts = replace(texts, pvalue=NAN, withheld=f"a log is not complete: {lost}")
+    return UnseenQuestions(
+        model,
+        benchmarks[0],
+        natural_part(line.orders for one in unseen for line in one.lines.values() if line.orders is not None),
+        (sum(own.original for own in arms), len(arms)),
+        any(own.shuffled_place is not None for own in arms),
+        texts,
+    )
+
+
+def _questions(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AskedOnce]]:
+    """The model, and the questions that can be read; a shard is no question."""
+    found, lines = audits_of_one_model(folder, problems, model)
+    return found, asked_once(line for _, line in lines if line.read is not None)
+
+
+def _check_audits(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> None:
+    """Raises ValueError if no audit asked both in the same way."""
+    asked_by, unseen_by = (dict.fromkeys(name for one in group for name in one.scores) for group in (asked, unseen))
+    if not any(name in asked_by for name in unseen_by):
+        raise ValueError(
+            f"the unseen questions have scores of {', '.join(unseen_by) or 'no detector'}, but the benchmark's have "
+            f"scores of {', '.join(asked_by) or 'no detector'}: run the same audits on both, with the same --metadata"
+        )
+
+
+def _described(asked: Iterable[AskedOnce]) -> Described:
+    """What the questions are like, each once."""
+    return described((one.first.read, one.first.guarded) for one in asked if one.first.read is not None)
+
+
+def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, tuple[float, ...]]:
+    """By the hash of the row, the mean of other models' scores."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for run in find_runs(references, problems):
+        if sanitized(run.model.partition(" revision=")[0]) != sanitized(model):
+            for _, line in lines_of_audits([run], problems):
+                if (scores := line.text_scores) is not None:
+                    found[line.question].append(scores)
+    return {name: _means(own) for name, own in found.items()}
+
+
+def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(map(fmean, zip(*scores, strict=True)))
+
+
+def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]) -> list[ScoredText]:
+    """The mean scores and the first question's text of each family.
+
+    known: scores by the reference, by the hash of the row
+    """
+    scored = []
+    for one in asked:
+        line = next((line for line in one.lines.values() if line.text_scores is not None), one.first)
+        if line.read is not None and line.text_scores is not None and line.question in known:
+            scored.append((line.read, line.text_scores, known[line.question]))
+    numbers = families([shared_texts(question) for question, *_ in scored])
+    found = []
+    for places in grouped(range(len(scored)), numbers.__getitem__).values():
+        questions, own, reference = zip(*(scored[place] for place in places), strict=True)
+        text = " ".join([questions[0].stem, *questions[0].options])
+        found.append(ScoredText(text, _means(own), _means(reference)))
+    return found
