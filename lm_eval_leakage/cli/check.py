@@ -1,4 +1,4 @@
-"""`lm-eval-leakage check`: one model, or many on many benchmarks; how far that is; whether its files are unchanged."""
+"""`lm-eval-leakage check`: one model, or many on many benchmarks; how far that is."""
 
 from __future__ import annotations
 
@@ -40,9 +40,6 @@ def check(args: argparse.Namespace) -> None:
     if args.status is not None:
         _status(args.status)
         return
-    if args.verify is not None:
-        _verify(args.verify)
-        return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
     only_warnings()
     _carry_out(plan)
@@ -51,8 +48,6 @@ def check(args: argparse.Namespace) -> None:
 KINDS = {"FOLDER": Path}  # of values; a plan says what the others are
 FIRST = {
     "[--status FOLDER]": "only say how far the work of an engine in a folder is",
-    "[--verify FOLDER]": "only compare the files of an engine's folder with its manifest, and its tables with the "
-    "logs",
     "[--model -M NAME]": "backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...",
     "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL,dtype=bfloat16",
 }
@@ -218,16 +213,3 @@ def _status(path: Path) -> None:
     from lm_eval_leakage.jobs.planning import visible_lines
 
     say(visible_lines(status_as_text(CampaignFolder(path))))
-
-
-def _verify(path: Path) -> None:
-    from lm_eval_leakage.jobs.folder import CampaignFolder
-    from lm_eval_leakage.jobs.verify import verify
-
-    found = verify(CampaignFolder(path))
-    say(f"{found.n_units} units with {found.n_files} files were compared, and the tables computed again from the logs")
-    for sentence in found.found:
-        warn(f"differs: {sentence}")
-    if found.found:
-        sys.exit(CONDITION_MET)
-    say("nothing differs")

@@ -40,14 +40,11 @@ from lm_eval_leakage.jobs.estimates import (
 )
 from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
-    HOW_FILES,
-    HOW_MODELS,
     MANIFEST_VERSION,
     TASK_FILES,
     differences,
     set_apart,
     with_changed_files,
-    with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, read_looks
@@ -245,15 +242,11 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> Che
     chosen = session.inline(planned, left) if plan.is_here else _engine(plan, session, len(units), len(left))
     _begin_session(folder, chosen)
     progress = Progress(units, left)
-    try:
-        if left:
-            session.carry_out(chosen, left, progress)
-            for sentence in set_apart(folder, prepared.plan, units):
-                say(f"changed meanwhile: {sentence}; start the same command again")
-    finally:
-        done = [unit for unit in units if folder.done(unit)]
-        folder.write_manifest(with_units(folder.manifest(), folder, done))
-    if len(done) == len(units):
+    if left:
+        session.carry_out(chosen, left, progress)
+        for sentence in set_apart(folder, prepared.plan, units):
+            say(f"changed meanwhile: {sentence}; start the same command again")
+    if not folder.left(units):
         folder.tidy()
     failed = {attempt.unit: attempt for attempt in progress.failed}
     return replace(conclude(plan, prepared, folder, failed, remarks), plan=shown)
@@ -392,13 +385,11 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
         "begun": manifest.get("begun", now()),
         "versions": known_versions(),
         "asked": asked,
-        "plan": as_settings(found.plan),
         "impossible": [
             {"model": unit.model, "task": unit.task, "kind": unit.kind, "reason": reason}
             for unit, reason in found.impossible.items()
         ],
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
-        "how": {"models": HOW_MODELS, "files": HOW_FILES},
         "sessions": manifest.get("sessions", []),
         TASK_FILES: {task: {**found.files.get(task, {}), **known.get(task, {})} for task in {**found.files, **known}},
     }

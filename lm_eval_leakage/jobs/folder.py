@@ -17,27 +17,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lm_eval_leakage.files import PART, add_record, atomic_remove, atomic_write, published, remove_parts
+from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published, remove_parts
 from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, check_plan
 from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json
 
 
-def digests_of(folder: Path, without: str = "") -> dict[str, str]:
-    """BLAKE2b digests (32 bytes, hexadecimal) of all files of a folder but parts of files, by their paths within it.
-
-    without: a folder in it that is left out
-    """
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.is_file() and file.suffix != PART and file.relative_to(folder).parts[0] != without
-    )
-    return {file.relative_to(folder).as_posix(): digest_of(file) for file in files}
-
-
 def digest_of(file: Path) -> str:
+    """Returns the BLAKE2b digest of a file: 32 bytes, hexadecimal."""
     return blake2b(file.read_bytes(), digest_size=32).hexdigest()
 
 
@@ -69,10 +57,10 @@ class Attempt:
 
 PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
 WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
-REPLACED = "replaced"  # folder of units that were moved out of their rooms; key of the manifest
+REPLACED = "replaced"  # folder of units that were moved out of their rooms
 STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
-UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and a digest of each of its files
+UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and which model answered
 
 
 class CampaignFolder:

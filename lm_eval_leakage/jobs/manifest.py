@@ -1,4 +1,4 @@
-"""What makes a campaign repeatable, and what its units rest on: plan, versions, models, questions, digests of files.
+"""Decides whether the units of a campaign are of the models and questions that its plan names now.
 
 A unit is done only if the model that its name stands for now answered it, and if the questions of its task are what
 they were. Each unit says what its model's answers depend on (weights, arguments, chat template), and the manifest has
@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
+from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
-from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
-from lm_eval_leakage.logs.run import DATA, IDENTITY, identity_differences
+from lm_eval_leakage.logs.run import IDENTITY, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief
 
@@ -44,17 +43,10 @@ PLAN_MAY_CHANGE = (
 )
 MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
 MAY_GROW = ("tasks", "audits")
-HOW_MODELS = (
-    "arguments that name a folder or file are followed by a digest of all bytes of its files; names on the Hugging "
-    "Face Hub by the commit in the cache of this machine, or of the worker"
-)
-HOW_FILES = "BLAKE2b, 32 bytes"
-IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the manifest
+IDENTITY_OF_UNIT = "identity"  # key of a unit's file
 TASK_FILES = "task_files"  # key of the manifest
 OUTDATED = "outdated"  # folder of replaced units whose files were changed, which no later command takes back
 UNKNOWN = "no file says which model answered"
-OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
-OF_DATA = ("dataset_path", "dataset_name")
 GONE = ""  # instead of a digest
 Digests = Mapping[str, str]  # by path
 Identity = Mapping[str, str]
@@ -191,11 +183,16 @@ def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
     return found if isinstance(found, Mapping) else {}
 
 
+def _complete_units(folder: CampaignFolder, model: str) -> list[Unit]:
+    """Returns the units of a model that are done, also those of earlier plans."""
+    files = sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/*/{UNIT_FILE}"))
+    return [Unit.of_id("/".join(file.parts[-5:-1])) for file in files]
+
+
 def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> None:
     """Raises ValueError if a unit of this model in the plan was answered by another one: one whose files have changed
     since the campaign was started, or that another machine has."""
-    for file in sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/*/{UNIT_FILE}")):
-        unit = Unit.of_id("/".join(file.parts[-5:-1]))
+    for unit in _complete_units(folder, model):
         if not folder.was_asked(unit):
             continue
         if difference := differs(identity_of_unit(folder, unit), present):
@@ -209,19 +206,17 @@ def set_apart(
     folder: CampaignFolder, plan: Plan, units: Iterable[Unit], stale: Mapping[Unit, str] | None = None
 ) -> list[str]:
     """Moves the units of other models and of other questions out of their rooms, and says so, a sentence per model and
-    difference. What the manifest says of them moves with them: nothing that it attests is rewritten.
+    difference.
 
-    units: of the plan; those of earlier plans that the manifest has are looked at, too
+    units: of the plan; those of earlier plans are compared, too
     stale: why further units are moved
     """
     manifest = folder.manifest()
     present = {one.key: one.who.identity for one in plan.asked_models}
     known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     place = folder.path / REPLACED / now().replace(":", "-")
-    attested: dict[str, Any] = dict(manifest.get("units") or {})
-    apart: list[dict[str, Any]] = [*manifest.get(REPLACED, [])]
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
-    every = dict.fromkeys([*units, *(unit for unit in map(Unit.of_id, attested) if unit.model in present)])
+    every = dict.fromkeys([*units, *(unit for model in present for unit in _complete_units(folder, model))])
     changed = with_changed_files(folder, plan, every)
     for unit in every:
         if unit in changed:
@@ -236,74 +231,24 @@ def set_apart(
         if why := why or (stale or {}).get(unit, ""):
             now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
             published(folder.run_of(unit), now_in)
-            if unit.id in attested:
-                apart.append({"unit": unit.id, **attested[unit.id], "folder": str(now_in.relative_to(folder.path))})
             n_apart[unit.model, why] += 1
-    told: dict[str, Identity] = dict(manifest.get("models") or {})
-    kept = {name: told[name] for name, own in present.items() if name in told and not differs(told[name], own)}
-    digests = {task: digests_now(map(Path, own)) for task, own in known.items()}
-    newer = {"models": {**told, **present, **kept}, TASK_FILES: digests}
-    there = {name: own for name, own in attested.items() if folder.done(Unit.of_id(name))}
-    folder.write_manifest({**manifest, "units": there, REPLACED: apart, **newer})
+    digests = {task: digests_now(map(Path, files)) for task, files in known.items()}
+    folder.write_manifest({**manifest, TASK_FILES: digests})
     return [
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
 
 
-# ---------------------------------------------------------------------- what complete units say of themselves
-
-
 def facts_of(attempt: Attempt, step: PlannedStep, work: Path) -> dict[str, Any]:
-    """What it was to do, its files, its model, its data, the versions it was run with.
+    """Returns what a complete unit says of itself: its attempt, what it was to do, its model, its worker's versions.
 
     work: the unit's folder
     """
     results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
-    configs, config, counts = (results.get(key) or {} for key in ("configs", "config", "n-samples"))
     return {
         "attempt": attempt.as_record,
         STEP: step.as_record,
-        "files": digests_of(work, without=ANSWERS),
         IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
-        "model": _told(config, OF_MODEL),
-        "data": {
-            leaf: {**_told(configs.get(leaf) or {}, OF_DATA), "n": counts[leaf]["original"], "digest": digest}
-            for leaf, digest in (results.get(DATA) or {}).items()
-        },
         "versions": versions(),
     }
-
-
-def _told(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    return {key: found[key] for key in keys if found.get(key)}
-
-
-def with_units(manifest: Mapping[str, Any], folder: CampaignFolder, units: Iterable[Unit]) -> dict[str, Any]:
-    """The manifest with what the workers have told of the units that are done. Reads a small file for each unit that
-    the manifest does not have yet."""
-    apart = [one for one in manifest.get(REPLACED, []) if (folder.path / one.get("folder", "")).is_dir()]
-    made: dict[str, Any] = {**manifest, REPLACED: apart}
-    nothings: dict[str, Any] = {"loaded_models": {}, "data": {}, "worker_versions": [], "units": {}}
-    for part, nothing in nothings.items():
-        made.setdefault(part, nothing)
-    for unit in units:
-        told = {} if unit.id in made["units"] else folder.unit_file(unit)
-        if not told:
-            continue
-        own_digest = {UNIT_FILE: digest_of(folder.run_of(unit) / UNIT_FILE)}
-        made["units"][unit.id] = {
-            "files": (told.get("files") or {}) | own_digest,
-            IDENTITY_OF_UNIT: told.get(IDENTITY_OF_UNIT) or {},
-            "time": (told.get("attempt") or {}).get("time"),
-        }
-        for leaf, own in (told.get("data") or {}).items():
-            _add_new(made["data"].setdefault(leaf, []), own)
-        _add_new(made["loaded_models"].setdefault(unit.model, []), told.get("model"))
-        _add_new(made["worker_versions"], told.get("versions"))
-    return made
-
-
-def _add_new(found: list[Any], value: object) -> None:
-    if value and value not in found:
-        found.append(value)

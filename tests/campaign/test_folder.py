@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.files import PART
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, digests_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
 from lm_eval_leakage.jobs.plan import Unit, units_of
 from lm_eval_leakage.texts import as_json
@@ -142,9 +141,3 @@ def test_each_file_that_a_task_is_made_of_is_named_once_it_was_changed_or_is_gon
         file.write_text(text)
     task.write_text("a: [b")
     assert [Path(name).name for name in digests_now([task])] == ["quiz.yaml"]
-
-
-def test_a_part_that_a_kill_left_is_no_file_of_the_unit(tmp_path: Path) -> None:
-    (tmp_path / "results_1.json").write_text("{}")
-    (tmp_path / f".unit.json.1.2{PART}").write_text("{")
-    assert [*digests_of(tmp_path)] == ["results_1.json"]

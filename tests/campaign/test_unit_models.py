@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE
+from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE, CampaignFolder, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import Unit, check_plan
-from lm_eval_leakage.jobs.verify import verify
 from tests.campaign.scripted_model import ASKED, lines
 
 Run = Callable[..., CheckOutcome]
@@ -41,18 +40,19 @@ def n_asked(tmp_path: Path) -> int:
     return len(lines(tmp_path / "counts", ASKED))
 
 
-def told(outcome: CheckOutcome) -> dict[str, Any]:
-    return outcome.folder.manifest()
+def identities(folder: CampaignFolder) -> dict[str, Any]:
+    return {name: folder.unit_file(Unit.of_id(name))[IDENTITY_OF_UNIT] for name in UNITS}
 
 
 @pytest.mark.model
-def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_and_the_earlier_attested_apart(
+def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_and_the_earlier_are_moved(
     here: Run, trained: dict[str, Any], weights: Path, tmp_path: Path
 ) -> None:
     from lm_eval_leakage.jobs import driver
 
     first = here(trained)
-    before, n_before, earlier = table(first.folder.path), n_asked(tmp_path), told(first)["models"]["a"]
+    before, n_before, earlier = table(first.folder.path), n_asked(tmp_path), identities(first.folder)
+    assert earlier == dict.fromkeys(UNITS, earlier[UNITS[0]])
     weights.write_text("2")
     said: list[str] = []
     again = driver.run_plan(check_plan(trained), say=said.append)
@@ -60,19 +60,17 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     assert (again.n_done, again.lost) == (4, ())
     assert n_asked(tmp_path) == 3 * n_before
     assert table(again.folder.path) == table(fresh.folder.path) != before
-    assert verify(again.folder).found == ()
-    after = told(again)
-    assert after["models"]["a"]["weights"] != earlier["weights"]
-    assert {one["unit"]: one[IDENTITY_OF_UNIT] for one in after[REPLACED]} == dict.fromkeys(UNITS, earlier)
-    assert all((again.folder.path / one["folder"] / UNIT_FILE).is_file() for one in after[REPLACED])
-    now = {name: one[IDENTITY_OF_UNIT] for name, one in after["units"].items()}
-    assert now == dict.fromkeys(UNITS, after["models"]["a"])
+    after = identities(again.folder)
+    assert after == identities(fresh.folder)
+    assert all(after[name]["weights"] != earlier[name]["weights"] for name in UNITS)
+    moved = {name: again.folder.earlier_of(Unit.of_id(name)) for name in UNITS}
+    assert {name: read_json(place / UNIT_FILE)[IDENTITY_OF_UNIT] for name, (place,) in moved.items()} == earlier
     (sentence,) = [one for one in said if "run again" in one]
     assert sentence.startswith("4 units of a will be run again (another model answered: weights ")
     assert f"the earlier files are now in {trained['output_path']}/{REPLACED}/" in sentence
-    refuse_another(again.folder, "a", after["models"]["a"])
+    refuse_another(again.folder, "a", after[UNITS[0]])
     with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
-        refuse_another(again.folder, "a", earlier)
+        refuse_another(again.folder, "a", earlier[UNITS[0]])
 
 
 @pytest.mark.model
@@ -90,14 +88,11 @@ def test_a_complete_unit_that_a_kill_left_unpublished_counts_only_if_its_model_i
     (work / f"{name}.files.part" / "a.sqlite").write_text("some answers")
     assert here(trained).n_done == 4
     assert n_asked(tmp_path) == n_before
-    assert verify(folder).found == ()
     work.parent.mkdir(parents=True)
     folder.run_of(unit).rename(work)
     weights.write_text("2")
-    outcome = here(trained)
-    assert outcome.n_done == 4
-    assert told(outcome)["units"][unit.id][IDENTITY_OF_UNIT] == told(outcome)["models"]["a"]
-    assert verify(folder).found == ()
+    assert here(trained).n_done == 4
+    assert identities(folder) == dict.fromkeys(UNITS, identities(folder)[UNITS[0]])
 
 
 # ---------------------------------------------------------------------- what differs

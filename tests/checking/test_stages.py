@@ -9,7 +9,6 @@ import pytest
 
 from lm_eval_leakage.jobs.outcome import VERDICTS, CheckedTask, CheckOutcome, read_looks
 from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
-from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
@@ -54,7 +53,6 @@ def test_what_is_found_or_excluded_at_once_is_asked_no_further_and_the_rest_of_t
     assert [look.number for look in read_looks(tmp_path / "out")] == [1]
     n_asked = len(fakes.asked)
     assert (checked(tmp_path, detect=0.25, **given).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
-    assert verify(found.folder).found == ()
     stricter = checked(tmp_path, detect=0.18, **given)  # which the first stage cannot exclude
     assert questions_asked(stricter) == N * (FIRST_PART if is_seen else 1)
 
@@ -74,7 +72,6 @@ def test_otherwise_all_are_asked_and_no_answer_of_the_first_stage_is_asked_for_a
     assert len(orders) == len(set(orders))
     n_asked = len(fakes.asked)
     assert (checked(tmp_path, detect=0.25).verdicts, len(fakes.asked)) == (found.verdicts, n_asked)
-    assert verify(found.folder).found == ()
     # the level of the first stage is taken off
     (record,) = json.loads((tmp_path / "out" / VERDICTS).read_text())["verdicts"]
     assert record["pvalue_adjusted"] == pytest.approx(min(1.0, record["pvalue"] / (0.75 * 0.9)))
@@ -89,7 +86,6 @@ def test_unseen_questions_are_asked_in_the_first_stage_and_not_again(partly_seen
     assert not any("will be run again" in line for line in told)
     asked = [attempt.unit.kind for attempt in found.folder.attempts()]
     assert (asked.count("leakage_perm"), asked.count("unseen-leakage_perm")) == (2, 1)
-    assert verify(found.folder).found == ()
 
 
 def test_a_number_of_questions_or_one_that_needs_no_more_has_one_stage(

@@ -1,4 +1,4 @@
-"""Campaigns whose folders are damaged, forged, used twice at once, or left by kills at every rename."""
+"""Campaigns whose folders are damaged, used twice at once, or left by kills at every rename."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from lm_eval_leakage import files
@@ -17,8 +16,7 @@ from tests.faults.weighed import OF_ACCURACY, OF_ORDERS, Place, killed
 from tests.logs.test_broken_files import damage
 
 UNITS = ("a/quiz/run/0of1", "a/quiz/leakage_perm/0of1")
-OTHER = "fedcba9876543210"
-Change = Callable[[Path, random.Random], str]  # changes a campaign's folder, and tells what verify must name
+NO_VERDICT = "CANNOT BE TOLD"
 
 
 def _whole(place: Place) -> str:
@@ -27,49 +25,7 @@ def _whole(place: Place) -> str:
     return place.table()
 
 
-# ---------------------------------------------------------------------- verify
-
-
-def _in_manifest(change: Callable[[dict, random.Random], object]) -> Change:
-    def changed(out: Path, rng: random.Random) -> str:
-        file = out / "manifest.json"
-        manifest = json.loads(file.read_text())
-        told = change(manifest, rng)
-        file.write_text(json.dumps(manifest))
-        return str(told or "")
-
-    return changed
-
-
-def _unit_digest(manifest: dict, rng: random.Random) -> str:
-    told = manifest["units"][rng.choice(UNITS)]["files"]
-    name = rng.choice(sorted(told))
-    told[name] = OTHER * 4
-    return Path(name).name
-
-
-def _unit_model(manifest: dict, rng: random.Random) -> str:
-    unit = rng.choice(UNITS)
-    manifest["units"][unit]["identity"]["pretrained"] += f" ({OTHER})"
-    return unit
-
-
-def _without_unit(manifest: dict, rng: random.Random) -> str:
-    unit = rng.choice(UNITS)
-    del manifest["units"][unit]
-    return unit.rpartition("/")[0]
-
-
-def _other_plan(manifest: dict, rng: random.Random) -> str:
-    key, value = rng.choice([("seed", 7), ("shards", 2), ("questions", 5), ("accuracy", False)])
-    manifest["plan"][key] = value
-    return "plan.yaml"
-
-
-def _edited(out: Path, rng: random.Random) -> str:
-    file = rng.choice(sorted(file for file in (out / "runs").rglob("*") if file.is_file()))
-    _damage(file, rng)
-    return file.name
+# ---------------------------------------------------------------------- damage
 
 
 def _damage(file: Path, rng: random.Random) -> None:
@@ -80,66 +36,11 @@ def _damage(file: Path, rng: random.Random) -> None:
         damage(file, rng)
 
 
-def _forged(out: Path, rng: random.Random) -> str:
-    depths = ("b/quiz/run/0of1", "a/quiz/run/0of2", "a/quiz/run/deeper/0of1", "a/elsewhere", "z", "a/x/y/z/u")
-    where = rng.choice(depths)
-    shutil.copytree(out / "runs" / rng.choice(UNITS), out / "runs" / where)
-    return where.split("/")[0]
-
-
-def _gone(out: Path, rng: random.Random) -> str:
-    unit = rng.choice(UNITS)
-    shutil.rmtree(out / "runs" / unit)
-    return unit.rpartition("/")[0]
-
-
-def _table(out: Path, rng: random.Random) -> str:
-    file = out / rng.choice(["leaderboard.csv", "leaderboard.md", "leaderboard.json"])
-    content = file.read_text()
-    at = rng.choice([at for at, letter in enumerate(content) if letter.isdigit()])
-    file.write_text(content[:at] + str((int(content[at]) + 1) % 10) + content[at + 1 :])
-    return file.name
-
-
-TAMPERED: dict[str, Change] = {
-    "a digest in the manifest": _in_manifest(_unit_digest),
-    "a model in the manifest": _in_manifest(_unit_model),
-    "a unit out of the manifest": _in_manifest(_without_unit),
-    "the plan in the manifest": _in_manifest(_other_plan),
-    "a file of a unit": _edited,
-    "a forged unit": _forged,
-    "a unit removed": _gone,
-    "a table": _table,
-}
-
-
-@attack("tampered campaigns", 96, 4)
-def tampered_campaigns(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """One thing is changed: `check --verify` ends with an error, and names it."""
-    place = Place(folder)
-    _whole(place)
-    source = place.out.rename(folder.with_name("campaign"))
-    shutil.copytree(source, place.out)
-    assert place.command("check", "--verify", str(place.out)).code == 0
-    for number in range(tries):
-        what = list(TAMPERED)[number % len(TAMPERED)]
-        place.without_output()
-        shutil.copytree(source, place.out)
-        name = TAMPERED[what](place.out, rng)
-        ended = place.command("check", "--verify", str(place.out))
-        tally.tries += 1
-        note = f"{what}: exit {ended.code}: {ended.output[-500:]}"
-        tally.found(f"not named: {name}: {note}", wrong=ended.code == 0 or name not in ended.output)
-        tally.found(f"traceback: {note}", wrong=has_traceback(ended))
-
-
-# ---------------------------------------------------------------------- damage
-
-
 @attack("damaged units of a campaign", 80, 1)
 def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """Files of a unit that is done, of one that was killed, or of the campaign itself are damaged or removed, and the
-    same command is given: its table is the right one, or it says that something is amiss, as `verify` then does."""
+    """Files of a unit that was killed, or of the campaign itself, are damaged or removed, those of a unit that is done
+    cut or removed, and the same command is given: its table is the right one, or it says that something is amiss. A
+    value in a log that was edited into another one cannot be recognised."""
     place = Place(folder)
     right = _whole(place)
     whole = place.out.rename(folder.with_name("whole"))
@@ -153,12 +54,13 @@ def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) ->
         name = file.relative_to(place.out)
         if rng.random() < 0.3 or file.suffix not in (".json", ".jsonl"):
             file.unlink()
+        elif name.parts[0] == "runs":
+            file.write_bytes(file.read_bytes()[: rng.randrange(file.stat().st_size)])
         else:
             _damage(file, rng)
         ended = place.campaign()
         tally.tries += 1
-        is_right = place.table() == right
-        told = is_right or ended.code != 0 or place.command("check", "--verify", str(place.out)).code != 0
+        told = place.table() == right or ended.code != 0 or NO_VERDICT in ended.output
         note = f"{name}: exit {ended.code}: {ended.output[-400:]}"
         tally.found(f"{note}: another table without a word", wrong=not told)
         tally.found(f"{note}: traceback", wrong=has_traceback(ended))
@@ -183,8 +85,6 @@ def two_campaigns_at_once(tally: Tally, folder: Path, tries: int, _: random.Rand
         tally.found("another table", wrong=place.table() != right)
         results = list((place.out / "runs").rglob("results_*.json"))
         tally.found(f"runs: {results}", doubled=max(0, len(results) - len(UNITS)))
-        verified = place.command("check", "--verify", str(place.out))
-        tally.found(verified.output[-300:], wrong=verified.code != 0)
 
 
 # ---------------------------------------------------------------------- kills at renames

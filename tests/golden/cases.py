@@ -139,7 +139,6 @@ CASES = {
             f"{OURS} check plan.yaml --dry_run",
             f"{OURS} check plan.yaml",
             f"{OURS} check --status leakage",
-            f"{OURS} check --verify leakage",
             f"{OURS} check plan.yaml",
             f"{OURS} check changed.yaml",
         ),
