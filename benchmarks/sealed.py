@@ -50,7 +50,7 @@ BLOCKS = 20  # that are tested, of the first seed; their texts are long
 SCORED = ("orders", "wordings", "neighbours")
 MINUS = "wordings minus reference"
 TESTS = ("orders", "wordings", MINUS, "neighbours")
-COMBINED = ("orders", MINUS, "neighbours")  # of the two tests of wordings, the one with more power
+COMBINED = SCORED  # as `seal audit` combines them
 # Four ways to say what multiple-choice questions often say; a question with none of them gets one of FRAMES.
 RULES = (
     ("which of the following", "which one of these", "which of those listed", "which option here"),

@@ -52,9 +52,6 @@ OPTIONS = {
     "[--head HEX]": "with verify: a head of the ledger, as its author announced it after some look",
     "[--include_path DIR]": "a folder with additional tasks",
     "[--seal DIR]": "with audit: the private folder, in which every look is counted",
-    "[--reference RUNS]": "with audit: the wording audit of another model, whose log-likelihoods are subtracted in "
-    "the test of wordings; exact if that model has seen neither folder, as every model that is older than the seal; "
-    "with another reference, the same answers are another look",
     "[--alpha ALPHA]": "with audit: probability of any false claim over all looks at all models (default: 0.01)",
 }
 
@@ -146,7 +143,7 @@ def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
     if file:
         check_writable(file)
     alpha = USUAL_ALPHA if args.alpha is None else args.alpha
-    found = seal_audit(places, Path(args.seal), alpha, args.reference)
+    found = seal_audit(places, Path(args.seal), alpha)
     if file:
         atomic_write(file, as_json(as_seal_record(found), indent=1) + "\n")
     say(as_table(found))

@@ -30,9 +30,7 @@ from lm_eval_leakage.results.sealed_logs import (
     SealedLogs,
     ceiling_tests,
     not_run,
-    reference_in,
     sealed_logs,
-    with_reference,
 )
 from lm_eval_leakage.results.verdict_words import (
     CANNOT_TELL,
@@ -122,25 +120,18 @@ class SealAudit:
     ledger: Ledger
 
 
-def seal_audit(
-    runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA, reference: Path | None = None
-) -> SealAudit:
+def seal_audit(runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA) -> SealAudit:
     """Every model in the runs, each a look that is written into the ledger of the private folder.
 
     alpha: probability of any false claim over all looks that this seal will ever have
-    reference: runs of a model that cannot have seen either folder, whose log-likelihoods are subtracted in the test
-        of wordings; with another reference, the same answers are another look
 
-    Raises ValueError for a folder that is no private folder, a ledger that was changed, runs without an audit of
-    this seal, or a reference that is one of the models.
+    Raises ValueError for a folder that is no private folder, a ledger that was changed, or runs without an audit of
+    this seal.
     """
     check_alpha(alpha)
     seal, problems = read_seal(folder), list[Problem]()
     read_ledger(folder, seal)  # before minutes of reading logs
     logs = sealed_logs(runs, seal, problems)
-    if reference is not None:
-        other = reference_in(reference, seal, problems)
-        logs = [with_reference(own, other) for own in logs]
     found = [_verdict(own) for own in logs]
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     asked = []

@@ -1,20 +1,11 @@
 """The logs of audits of a sealed benchmark, by model, and the tests that they allow: an entry in `LOG_TESTS` each, in
 the order in which they are shown. A test of one more kind is a function of the lines that it reads, and its entry.
-
-Another model's log-likelihoods of the wordings may be subtracted from those of each audited model. Wordings differ by
-nats for reasons other than memory, and other models find the same ones likely: what they share is subtracted, so that
-a faint memory shows. Null hypothesis: model and reference are independent of the key's draws. Then so are the
-differences, and the test of wordings is exact, whatever the reference; only its power depends on it. A model that is
-older than the seal has certainly seen neither the public nor the private folder.
-
-Limits: a reference that has seen the published wordings hides what the model remembers; one that has seen the private
-ones alone makes p-values too small. Both are told where the reference's own answers show them.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -31,15 +22,14 @@ from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
-from lm_eval_leakage.results.formatting import counted, pvalue_equation
+from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.published_orders import SEALED_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, FEWEST_JUDGED
+from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
 from lm_eval_leakage.stats.order_power import OrderPower
 from lm_eval_leakage.stats.order_sum import OrderSum, standard_scores, version_sum
-from lm_eval_leakage.stats.pooling import Floats
 from lm_eval_leakage.stats.sealed import (
     ORDER_DRAW,
     PLACE_DRAW,
@@ -52,15 +42,11 @@ from lm_eval_leakage.stats.sealed import (
 
 SEAL_OF_ROW = "seal"  # the commitment, in the row of a shard
 OWN_ANSWERS = (
-    "was run with reference_log, which its table and its flags subtract; here the model's own answers are tested, "
-    "minus those of `--reference` in the test of wordings"
+    "was run with reference_log, which its table and its flags subtract; here the model's own answers are tested"
 )
-SAME_ANSWERS = 1e-3  # nats; the same weights differ by less in single precision, whatever is in a batch
-OLDER = "take a model that is older than the seal"
 FEWEST_SHARDS = 5
 ORDER_KEPT = "its order was kept by the author"
 NO_ANSWERS = "its answers are missing"
-NOT_ASKED = "the reference was not asked it"
 
 Places = tuple[int, ...]  # of a line's questions in the public file: one, or those of a shard
 Lines = Mapping[Places, AuditLine]
@@ -75,8 +61,6 @@ class SealedLogs:
         was tested
     runs: everything, also without audits
     problems: what is missing or of something else
-    reference: what is there of another model, whose log-likelihoods of the same wordings are subtracted; None without
-        one, and where no wordings were asked
     """
 
     seal: Seal
@@ -84,15 +68,11 @@ class SealedLogs:
     lines: Mapping[str, Lines]
     runs: Sequence[Run]
     problems: tuple[Problem, ...] = ()
-    reference: SealedLogs | None = None
 
     @property
     def digest(self) -> str:
-        """Equal for the same answers to the same questions, minus the same answers of a reference or none, wherever
-        their logs are."""
+        """Equal for the same answers to the same questions, wherever their logs are."""
         found = {repr(_answers(line)) for own in self.lines.values() for line in own.values()}
-        if self.reference is not None:
-            found.add(f"minus {self.reference.digest}")
         return sha256("\n".join(sorted(found)).encode("utf-8", "replace")).hexdigest()
 
 
@@ -173,67 +153,6 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
     return without_tasks(run, others)
 
 
-# ---------------------------------------------------------------------- a reference
-
-
-def reference_in(place: Path, seal: Seal, problems: list[Problem]) -> SealedLogs:
-    """The answers of the one model whose audits a folder holds.
-
-    problems: gets what is missing there, and whether the reference may have seen what it must not
-
-    Raises ValueError, with the remedy, if the folder holds no answers to wordings of this seal, or audits of several
-    models.
-    """
-    found = sealed_logs([place], seal, problems)
-    if len(found) > 1:
-        names = ", ".join(logs.model for logs in found)
-        raise ValueError(f"reference is {str(place)!r}, which holds audits of {names}; name the folder of one")
-    reference = replace(found[0], lines=WORDINGS_TEST.lines_of(found[0]))
-    if not any(wording_answers(seal, lines) for lines in reference.lines.values()):
-        raise ValueError(
-            f"reference is {str(place)!r}, where no wording was scored; run {seal.name}_{WORDINGS_TEST.audit} with it"
-        )
-    problems += [*reference.problems, *_doubts(reference)]
-    return reference
-
-
-def _doubts(reference: SealedLogs) -> Iterator[Problem]:
-    answers = [wording_answers(reference.seal, lines) for lines in reference.lines.values()]
-    for sign, which, then in (
-        (1, "published", "hides what other models remember"),
-        (-1, "private", "makes p-values of other models too small"),
-    ):
-        for own in answers:
-            found = version_sum(_wording_scores(reference.seal, {places: sign * one for places, one in own.items()}))
-            if found.n >= FEWEST_JUDGED and found.pvalue <= EVIDENCE_LEVEL:
-                prefers = f"prefers the {which} wordings ({pvalue_equation(found.pvalue, found.is_bound)})"
-                yield Problem(f"{reference.model}, the reference, {prefers}: if it has seen them, it {then}; {OLDER}")
-
-
-def with_reference(logs: SealedLogs, reference: SealedLogs) -> SealedLogs:
-    """The logs with the reference's answers to the same wordings; unchanged if no wordings were asked.
-
-    Raises ValueError if the reference is the model itself.
-    """
-    asked = WORDINGS_TEST.lines_of(logs)
-    if not asked:
-        return logs
-    shared: dict[str, Lines] = {
-        key: {places: line for places, line in reference.lines.get(key, {}).items() if places in own}
-        for key, own in asked.items()
-    }
-    largest = []
-    for key, lines in shared.items():
-        own, others = wording_answers(logs.seal, asked[key]), wording_answers(logs.seal, lines)
-        largest += [float(np.ptp(own[places] - others[places])) for places in own.keys() & others.keys()]
-    if logs.runs[-1].key == reference.runs[-1].key or (largest and max(largest) < SAME_ANSWERS):
-        raise ValueError(
-            f"{reference.model}, the reference, is {logs.model} by its name or its answers, which minus itself says "
-            f"nothing; {OLDER} and another one, or leave {logs.model} out of the runs"
-        )
-    return replace(logs, reference=replace(reference, lines=shared))
-
-
 # ---------------------------------------------------------------------- tests
 
 
@@ -308,45 +227,17 @@ def _of_sum(test: SealedTest, found: OrderSum, fewest: int) -> SealedTest:
     )
 
 
-def wording_answers(seal: Seal, lines: Lines) -> dict[Places, Floats]:
-    """Log-likelihoods of the wordings of each question that was answered, nats, the published one first."""
-    return {
-        places: np.array(line.versions)
-        for places, line in lines.items()
-        if not (line.reason or _no_wordings(seal, places, line))
-    }
-
-
-def _wording_scores(seal: Seal, answers: Mapping[Places, Floats]) -> list[tuple[float, ...]]:
-    return [
-        wording_scores(own.tolist(), [text.strip() for text in seal.questions[places[0]].wordings])
-        for places, own in answers.items()
-    ]
-
-
-def _no_wordings(seal: Seal, places: Places, line: AuditLine) -> str | None:
-    is_complete = len(line.versions) == len(seal.questions[places[0]].wordings) and np.isfinite(line.versions).all()
-    return None if is_complete else NO_ANSWERS
-
-
 def _wordings(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
-    """Of the model's log-likelihoods minus the reference's, if there is one."""
-    others = None
-    if logs.reference is not None:
-        key = without_reference(next(iter(lines.values())).detector)
-        others = wording_answers(logs.seal, logs.reference.lines.get(key, {}))
-        test = replace(test, name=f"{test.name}, minus {logs.reference.model}")
+    wordings = {places: logs.seal.questions[places[0]].wordings for places in lines}
 
     def why_not(places: Places, line: AuditLine) -> str | None:
-        return _no_wordings(logs.seal, places, line) or (
-            NOT_ASKED if others is not None and places not in others else None
-        )
+        is_complete = len(line.versions) == len(wordings[places]) and np.isfinite(line.versions).all()
+        return None if is_complete else NO_ANSWERS
 
     test, used = _used(test, lines, why_not)
-    answers = wording_answers(logs.seal, used)
-    if others is not None:
-        answers = {places: own - others[places] for places, own in answers.items()}
-    scores = _wording_scores(logs.seal, answers)
+    scores = [
+        wording_scores([*line.versions], [text.strip() for text in wordings[places]]) for places, line in used.items()
+    ]
     test = replace(test, hits=(hits_of(WORDINGS_TEST.name, scores),))
     return _of_sum(test, version_sum(scores), FEWEST_JUDGED)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from lm_eval_leakage.detectors.wording_rank import WordingRank, Wordings, wording_scores
 from lm_eval_leakage.records import Answered, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.order_sum import version_sum
+from tests.fakes import by_hash
 
 QUESTION = Question("0", "Which tree is it?", ("apple", "birch"), answer=0)
 
@@ -95,3 +99,47 @@ def test_what_was_seen_once_is_found_in_the_rows():
     assert values["clean"]["wording_pvalue"] > 0.01
     assert values["seen"]["wording_pvalue"] < 1e-4
     assert values["seen"]["wording_effect"] > 0.3
+
+
+# ---------------------------------------------------------------------- minus a reference model
+
+
+def model(name: str, remembers: Collection[str] = ()) -> Callable[[str], float]:
+    """Scores a text as all models do, in which texts differ by up to 30 nats, up to a nat of its own."""
+    return lambda text: 30 * by_hash("", text) + by_hash(name, text) + 2 * (text in remembers)
+
+
+def pvalues_of_all_keys(known_of: Callable[[set[str], set[str]], Collection[str]]) -> np.ndarray:
+    """The p-values of a clean model with every choice of published wordings of four questions, three wordings each.
+
+    known_of: what the reference remembers, given all published wordings and all private ones
+    """
+    texts, found = [[f"{word} {i}?" for word in ("Which", "What kind of", "Name")] for i in range(4)], []
+    clean = model("clean")
+    for places in product(range(3), repeat=4):
+        wordings = [[own[at], *(own[k] for k in range(3) if k != at)] for own, at in zip(texts, places, strict=True)]
+        public, private = {own[0] for own in wordings}, {text for own in wordings for text in own[1:]}
+        older = model("older", known_of(public, private))
+        scores = [wording_scores([clean(text) - older(text) for text in own], own) for own in wordings]
+        found.append(version_sum(scores).pvalue)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("known_of", "exceeds"),
+    [
+        (lambda public, private: (), (-1, 0.02)),
+        (lambda public, private: public, (-1, 0.02)),
+        (lambda public, private: private, (0.2, 1)),
+    ],
+    ids=["nothing", "the published wordings", "the private ones, which is why it has to be older"],
+)
+def test_over_all_keys_no_level_is_reached_more_often_than_it_says_whatever_published_a_reference_knows(
+    known_of, exceeds
+) -> None:
+    found = pvalues_of_all_keys(known_of)
+    # some level is reached more often than it says by at most .02, the error of the drawn sums
+    excess = max(float((found <= level + 0.005).mean()) - level for level in np.unique(found))
+    assert exceeds[0] < excess < exceeds[1]
+    if not known_of({"public"}, {"private"}):
+        assert found.min() < 0.02  # of 81 keys, one has every published wording first
