@@ -31,7 +31,7 @@ from copies import COPIES, DOSES, kept_questions
 from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS, MIXED, OptionOrders
 from lm_eval_leakage.questions.rendering import LAYOUTS
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
+from lm_eval_leakage.stats.detection_quality import auroc, tpr_at_fpr
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import averaged, standard_scores, usual_spread
 from lm_eval_leakage.stats.unseen_texts import ScoredText, more_predictable, text_scores

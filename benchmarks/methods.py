@@ -27,7 +27,7 @@ from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.results.formatting import DASH, markdown_of
-from lm_eval_leakage.stats.combined import Interval
+from lm_eval_leakage.stats.detection_quality import Interval
 from lm_eval_leakage.stats.pooling import mean_and_stderr
 
 BENCHMARKS = {"mmlu": "MMLU", "arc_challenge": "ARC-Challenge", "mathqa": "MathQA"}

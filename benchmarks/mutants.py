@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--at-most", type=int, help="mutants per module (default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="modules whose path contains this, such as stats/conformal")
+    parser.add_argument("--only", default="", help="modules whose path contains this, such as stats/order_sum")
     parser.add_argument("--report", action="store_true", help="only print the results so far")
     options = parser.parse_args()
     files = sorted({file for pattern in config().only_mutate for file in Path().glob(pattern)})

@@ -23,7 +23,7 @@ import numpy as np
 
 from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
+from lm_eval_leakage.stats.detection_quality import auroc, tpr_at_fpr
 
 ORDERS, TOKENS = "leakage_perm", "leakage_tokens"
 TOKEN_SCORE = "token_evidence/mean_zscore"

@@ -18,7 +18,7 @@ from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.results.leaderboard import RANK_LEVEL, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.stats.accuracy_gap import accuracy_gap
-from lm_eval_leakage.stats.combined import auroc, auroc_interval, tpr_at_fpr, tpr_interval
+from lm_eval_leakage.stats.detection_quality import auroc, auroc_interval, tpr_at_fpr, tpr_interval
 from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.sorted_questions import told_by

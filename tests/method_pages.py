@@ -20,7 +20,6 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
 from lm_eval_leakage.harness.tasks.templates import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
-from lm_eval_leakage.lab.outcome_report import COMBINED_HEADING
 from lm_eval_leakage.records import DeclaredRow
 from lm_eval_leakage.registry import detector_id, registered_name
 from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
@@ -30,8 +29,7 @@ from lm_eval_leakage.stats.pooling import SKIPPED
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = DOCS / "methods"
 RESULTS = PAGES / "results"
-COMBINED = "combined_score"  # a page of a score that no audit has by itself
-WITHOUT_TEMPLATE = (COMBINED, SEAL_AUDIT)
+WITHOUT_TEMPLATE = (SEAL_AUDIT,)
 MEASURED_AFTER = "5"  # exposures
 OF_TEMPLATES = ("probe", "version", "description", "audit_of")  # keys that a YAML sets, and no user
 TABLES_IN = {"What was found": "training", "What is computed": "test"}  # sections of which a table alone is made
@@ -227,8 +225,6 @@ def flagged(row: Mapping[str, str]) -> str:
 
 def generated(suffix: str) -> dict[str, str]:
     """By section of an audit's page: the text that it must have, and for "What was found" the table in it."""
-    if suffix == COMBINED:
-        return {"What was found": measured([COMBINED_HEADING])}
     if suffix == SEAL_AUDIT:
         return {"What is computed": tests_of_seals()}
     found = {"Parameters": parameters(suffix), "Rows and keys": rows_and_keys(suffix)}

@@ -215,8 +215,7 @@ def _names(args: argparse.Namespace) -> list[str]:
     if args.command == "ls":
         return [] if args.what in LISTINGS else args.what.split(",")
     given = [args.tasks] if isinstance(args.tasks, str) else args.tasks or []
-    named = [name for task in given for name in task.split(",")]
-    return named if getattr(args, "control", None) is None else [*named, args.control]
+    return [name for task in given for name in task.split(",")]
 
 
 SHELLS = ("bash", "zsh", "tcsh")

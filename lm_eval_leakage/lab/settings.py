@@ -21,7 +21,6 @@ from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.records import Question
 
 TRAINING = ("transformers", "accelerate")
-REPORT = ("matplotlib", "sklearn")
 LORA = ("peft",)
 
 
@@ -56,7 +55,6 @@ class Simulation:
     ordinary_ratio: number of them per document of questions
     reference: model_args of a reference model, run by the same `model`, that has not seen the benchmark
     against_reference: the audits that subtract the reference's log-likelihoods
-    control: benchmark or file of known-unseen questions, such as "fresh"; the untrained model is audited on it too
     include_path: folder of additional tasks, in which `benchmark` may be
     """
 
@@ -78,7 +76,6 @@ class Simulation:
     metadata: Mapping[str, object] = field(default_factory=dict)
     reference: str | None = None
     against_reference: tuple[str, ...] = (RELATIVE,)
-    control: str | None = None
     seed: int = 0
     include_path: str | None = None
 
@@ -259,7 +256,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--reference", metavar="MODEL_ARGS", help="reference model that has not seen the benchmark")
     add("--against_reference", type=_names, help="audits that use the reference (default: leakage_relative)")
-    add("--control", metavar="TASK|FILE", help="known-unseen questions for MODEL, such as fresh")
     add("--learning_rate", type=float, help="of the training (default: the protocol's)")
     add("--batch_size", type=int, help="of the training (default: the protocol's)")
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")

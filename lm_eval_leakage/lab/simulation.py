@@ -1,15 +1,10 @@
-"""Simulates contamination: trains a copy of a model on part of a benchmark, and runs audits after each epoch.
-
-Their scores are calibrations for other audits.
-"""
+"""Simulates contamination: trains a copy of a model on part of a benchmark, and runs audits after each epoch."""
 
 from __future__ import annotations
 
-import logging
-import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -21,7 +16,6 @@ from lm_eval_leakage.lab.detection import Audits, Detector, read_detectors
 from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.settings import (
     LORA,
-    REPORT,
     TRAINING,
     Simulation,
     Split,
@@ -31,16 +25,10 @@ from lm_eval_leakage.lab.settings import (
     split,
 )
 from lm_eval_leakage.lab.training import train
-from lm_eval_leakage.questions.families import described
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import counted
-from lm_eval_leakage.stats.combined import FOLDS, CombinedScore, cross_validated, fit
-from lm_eval_leakage.stats.known_scores import COMBINED, COPY, OWN, Calibration, KnownScores, by_class, class_of
 
 CANDIDATES = 6  # questions examined per question wanted, if hard ones are selected
 HARD_AUDITS = ("leakage_semihalf", "leakage_tokens")  # these decide which questions are hard
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,7 +37,6 @@ class Outcome:
 
     trained, held_out: question ids
     audits: by number of exposures
-    control: audits of the untrained model on known-unseen questions
     """
 
     settings: Simulation
@@ -57,7 +44,6 @@ class Outcome:
     held_out: tuple[str, ...]
     n_eligible: int
     audits: Mapping[int, Audits]
-    control: Audits | None = None
 
     @cached_property
     def detectors(self) -> dict[int, list[Detector]]:
@@ -73,33 +59,30 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 
     Raises ValueError or ImportError, with the remedy, before any work if a failure can be foreseen.
     """
-    need_packages([*TRAINING, *REPORT, *(() if settings.recipe.lora_rank is None else LORA)])
+    need_packages([*TRAINING, *(() if settings.recipe.lora_rank is None else LORA)])
     with sole_use(folder):
         check_claim(settings, folder)
         return _outcome(settings, folder, *_foresee(settings, folder))
 
 
-def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split, list[Question]]:
-    """Checks everything that the simulation will need. Returns the benchmark's questions, the trained and held-out
-    ones, drawn at random from them, and the known-unseen ones."""
+def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split]:
+    """Checks everything that the simulation will need. Returns the benchmark's questions, and the trained and held-out
+    ones, drawn at random from them."""
     from lm_eval_leakage.harness.preflight import check_model
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])
     training_texts(settings, [])  # its files can be read
     pool = _unique(questions_of(settings.benchmark, settings.include_path))
-    control = [] if settings.control is None else _unique(questions_of(settings.control, settings.include_path))
     rng = random.Random(settings.seed)
     drawn = split(pool, settings.n_questions, eligible=_fits(settings), block=settings.together, rng=rng)
     if settings.select == "random":
         training_texts(settings, drawn.trained)
     Audits(settings, folder, [*drawn.trained, *drawn.held_out], pool).foresee(settings.detectors)
-    return pool, drawn, control
+    return pool, drawn
 
 
-def _outcome(
-    settings: Simulation, folder: Path, pool: Sequence[Question], drawn: Split, control: Sequence[Question]
-) -> Outcome:
+def _outcome(settings: Simulation, folder: Path, pool: Sequence[Question], drawn: Split) -> Outcome:
     claim(settings, folder)
     halves = drawn if settings.select == "random" else _hard_halves(settings, pool, folder)
     texts = training_texts(settings, halves.trained)
@@ -111,12 +94,11 @@ def _outcome(
         return Audits(asked, folder / f"audits_{epoch}", questions, pool, references).answered(settings.detectors)
 
     found = {0: after(0, settings.model_args)}  # before the training, which takes the longest
-    unseen = None if settings.control is None else _control(settings, folder / "control", control)
     model = folder / "model"
     trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
     found |= {epoch: after(epoch, with_checkpoint(settings, checkpoint)) for epoch, checkpoint in trained.items()}
     trained_ids, held_out = (tuple(question.id for question in half) for half in (halves.trained, halves.held_out))
-    return Outcome(settings, trained_ids, held_out, halves.n_eligible, found, unseen)
+    return Outcome(settings, trained_ids, held_out, halves.n_eligible, found)
 
 
 def _references(
@@ -129,14 +111,6 @@ def _references(
     answers = Audits(replace(settings, model_args=settings.reference), folder / "reference", questions, pool)
     answers.answered(wanted)
     return {suffix: answers.folder / suffix for suffix in wanted}
-
-
-def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) -> Audits:
-    from lm_eval_leakage.harness.tasks.given_questions import audits_shards
-
-    references = _references(settings, folder, questions, questions)
-    single = [suffix for suffix in settings.detectors if not audits_shards(suffix)]
-    return Audits(settings, folder, questions, questions, references).answered(single)
 
 
 def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:
@@ -192,78 +166,3 @@ def _hard(settings: Simulation, candidates: Sequence[Question], pool: Sequence[Q
     tokens = [line for line in audits.lines(likelihoods) if line.question in wrong and line.reason is None]
     found = {line.question: line.values["mean_loglikelihood"] for line in tokens}
     return {name for name, loglikelihood in found.items() if loglikelihood < fmean(found.values())}
-
-
-# ---------------------------------------------------------------------- calibrations by the scores of a simulation
-
-
-def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
-    """A calibration with the held-out questions as known-unseen, scored after `exposures` to the trained ones."""
-    return known_scores(
-        outcome.audits[exposures],
-        outcome,
-        outcome.held_out,
-        outcome.trained,
-        COPY,
-        f"held-out questions after {counted(exposures, 'exposure')} to {len(outcome.trained)} others",
-    )
-
-
-def from_control(audits: Audits, outcome: Outcome) -> Calibration:
-    """A calibration with unpublished questions, such as `fresh`, as known-unseen, scored by the model itself."""
-    names = [question.id for question in audits.questions]
-    return known_scores(audits, outcome, names, (), OWN, f"{len(names)} questions that were never published")
-
-
-def known_scores(
-    audits: Audits, outcome: Outcome, unseen: Sequence[str], seen: Sequence[str], whose: str, origin: str
-) -> Calibration:
-    """The known scores of every detector of single questions and, if seen questions are known, of all combined."""
-    scores, guarded = _answers(audits, outcome.settings.detectors)
-    classes = {one.id: class_of(len(one.options), one.id in guarded) for one in audits.questions}
-    together = None
-    if (found := combined_scores(scores, seen, unseen)) is not None:
-        together, scores[COMBINED] = found
-    detectors = {
-        detector: KnownScores(
-            by_class({name: own[name] for name in unseen if name in own}, classes),
-            [own[name] for name in seen if name in own],
-            [classes[name] for name in seen if name in own],
-        )
-        for detector, own in scores.items()
-    }
-    settings = outcome.settings
-    known = set(unseen)
-    kinds = described((one, one.id in guarded) for one in audits.questions if one.id in known)
-    return Calibration(settings.pretrained, settings.benchmark, whose, origin, detectors, together, kinds)
-
-
-def combined_scores(
-    scores: Mapping[str, Mapping[str, float]], seen: Sequence[str], unseen: Sequence[str]
-) -> tuple[CombinedScore, dict[str, float]] | None:
-    """The combined score, and each question's combined score by cross-validation, fitted without its own label; None
-    if too few questions have scores."""
-    names, labels = [*seen, *unseen], [True] * len(seen) + [False] * len(unseen)
-    if min(len(unseen), len(seen)) < FOLDS:
-        return None
-    rows = {detector: [own.get(name, math.nan) for name in names] for detector, own in scores.items()}
-    try:
-        out_of_fold = cross_validated(rows, labels).tolist()
-        return fit(rows, labels), dict(zip(names, out_of_fold, strict=True))
-    except ValueError as error:
-        logger.warning("no combined score: %s", error)
-        return None
-
-
-def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
-    """Scores by detector and question, and the ids of the questions that have a guard. Tests of question order, which
-    are of shards, have none."""
-    from lm_eval_leakage.harness.tasks.given_questions import audits_shards
-
-    scores: dict[str, dict[str, float]] = {}
-    guarded: set[str] = set()
-    for line in [line for suffix in suffixes if not audits_shards(suffix) for line in audits.lines(suffix)]:
-        guarded |= {line.question} if line.guarded else set()
-        for name, score in line.scores.items():
-            scores.setdefault(name, {})[line.question] = score
-    return scores, guarded

@@ -1,1 +1,1 @@
-"""What runs and audits leave on disk: samples logs, results files, calibrations, the answer store."""
+"""What runs and audits leave on disk: samples logs, results files, the answer store."""

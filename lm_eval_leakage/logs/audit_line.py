@@ -18,7 +18,6 @@ from typing import Any
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import content_id, question_if_any
 from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, Verdict
-from lm_eval_leakage.stats.known_scores import class_of
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 Scalar = bool | int | float | str | None
@@ -143,11 +142,6 @@ class AuditLine:
     def score(self) -> float | None:
         """What it is ranked by among the questions of its detector; None if it was not tested, or ranks by several."""
         return next(iter(self.scores.values())) if len(self.scores) == 1 else None
-
-    @property
-    def of_class(self) -> str:
-        """As of `known_scores`."""
-        return class_of(0 if self.read is None else len(self.read.options), self.guarded)
 
 
 def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:

@@ -62,8 +62,8 @@ def audits_of_one_model(
         by_model = {name: runs for name, runs in by_model.items() if _is_of(model, runs)}
         if not by_model:
             raise ValueError(
-                f"{folder} holds audits of {names}, but the calibration is of {model!r}, whose scores are others; "
-                "both must be of one model (see `lm-eval-leakage calibrate`)"
+                f"{folder} holds audits of {names}, but the benchmark was audited with {model!r}; both must be audits "
+                "of one model, so audit these questions with it, too"
             )
     if len(by_model) > 1:
         raise ValueError(f"{folder} holds audits of {len(by_model)} models ({names}); name the folder of one")
@@ -72,7 +72,7 @@ def audits_of_one_model(
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:
-    """Also if there is no results file to say otherwise; a calibration does not distinguish revisions."""
+    """Whether one of the runs may be of this model, whatever its revision: a run without a results file may be."""
     return any(
         run.results_file is None or sanitized(run.model.partition(" revision=")[0]) == sanitized(model) for run in runs
     )

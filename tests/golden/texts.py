@@ -40,7 +40,7 @@ SETTINGS_OF_HARNESS = frozenset(("configs", "higher_is_better"))
 DIGEST = re.compile("[0-9a-f]{64}")
 # Of files that hold times or paths, and of ledgers, whose looks have times.
 DIGESTS_THAT_DIFFER = re.compile(r"results_[^/]*\.json$|unit\.json$|\.yaml$|^head$|^code$")
-LISTED = (".png", ".parquet")  # that they are written is kept, not what they hold
+LISTED = (".parquet",)  # that they are written is kept, not what they hold
 LEFT_OUT = ("*.lock", "*.sqlite")
 LONG = 6  # entries of requests and responses that are kept of a line of a samples log
 PER_LINE = frozenset(

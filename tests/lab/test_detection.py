@@ -1,23 +1,18 @@
-"""How a simulation runs an audit, keeps it and reads it back; the calibration that it gives."""
+"""How a simulation runs an audit, keeps it and reads it back."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from lm_eval_leakage.detectors.membership import TokenMeasurement
 from lm_eval_leakage.lab.detection import COST, Audits, read_detectors
 from lm_eval_leakage.lab.settings import Simulation
-from lm_eval_leakage.lab.simulation import Outcome, from_held_out
-from lm_eval_leakage.logs.audit_line import read_line, written_line
+from lm_eval_leakage.logs.audit_line import written_line
 from lm_eval_leakage.records import Question, Skipped
-from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
 from tests.checking.conftest import NamedFake
-from tests.results.harness_files import audited
 
 QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"x{number}", "y", "z")) for number in range(4)]
 
@@ -94,45 +89,3 @@ def test_a_reference_is_subtracted_and_not_asked_in_the_control_form(fakes: type
     assert line.orders is not None
     assert line.orders.reference == line.orders.loglikelihoods
     assert not line.orders.control
-
-
-N = 40
-
-
-def outcome() -> Outcome:
-    """Forty questions per half; scores of the trained ones are two standard deviations higher."""
-    rng = np.random.default_rng(0)
-    names = [f"q{i}" for i in range(2 * N)]
-    questions = [Question(name, "Which?", ("a", "b", "c", "d")[: 3 + i % 2]) for i, name in enumerate(names)]
-    lines = []
-    for i, name in enumerate(names):
-        values = {"statistic": float(rng.normal() + 2 * (i < N)), "other": float(rng.normal())}
-        values |= {"doc_hash": name, "detector": "test", "reason": None, "ranks_by": "statistic,other" if i else ""}
-        lines.append(audited({"id": name}, None, "in_order" if i % 5 == 0 else "", **values))
-    audits = SimpleNamespace(questions=questions, lines=lambda suffix: [read_line(one, suffix) for one in lines])
-    settings = Simulation("pretrained=M", "mmlu", detectors=("leakage_perm",), epochs=(3,))
-    return Outcome(settings, tuple(names[:N]), tuple(names[N:]), 2 * N, {3: audits})
-
-
-def test_known_scores_are_those_of_the_held_out_half_by_class() -> None:
-    calibration = from_held_out(outcome(), 3)
-    known = calibration.detectors["test/statistic"]
-    assert (calibration.model, calibration.benchmark) == ("M", "mmlu")
-    assert "after 3 exposures to 40 others" in calibration.origin
-    assert len(known.unseen[EVERY_CLASS]) == N
-    assert len(known.seen) == N - 1  # the first question was not tested
-    sizes = {name: len(scores) for name, scores in known.unseen.items() if name != EVERY_CLASS}
-    assert sum(sizes.values()) == N
-    assert sizes["3 options, guarded"] == 4
-
-
-def test_combined_scores_are_fitted_on_other_questions() -> None:
-    calibration = from_held_out(outcome(), 3)
-    together = calibration.combined
-    assert together is not None
-    assert together.detectors == ("test/statistic", "test/other")
-    assert together.weights[0] > abs(together.weights[1])
-    known = calibration.detectors[COMBINED]
-    assert np.mean(known.seen) > np.mean(known.unseen[EVERY_CLASS]) + 0.2
-    (seen, n_seen), _ = known.flagged(0.05)
-    assert seen / n_seen == pytest.approx(0.6, abs=0.25)

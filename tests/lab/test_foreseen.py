@@ -48,7 +48,6 @@ def settings(tmp_path: Path) -> Simulation:
         ({"detectors": ("leakage_shared_likelihood",)}, "examples is 1; it must be a whole number of at least 2"),
         ({"versions": "nowhere.jsonl"}, "nowhere.jsonl cannot be read .*; give a text file in UTF-8"),
         ({"ordinary": "nowhere.txt"}, "nowhere.txt cannot be read .*; give a text file in UTF-8"),
-        ({"control": "nowhere.csv"}, "'nowhere.csv'; it must be a task, group or tag"),
         ({"epochs": (0,)}, r"epochs is \(0,\); give whole numbers of at least 1"),
         ({"epochs": ()}, r"epochs is \(\)"),
         ({"model_args": "dtype=float32"}, "it must name the model as pretrained="),
@@ -84,7 +83,7 @@ def test_an_unusable_file_is_an_error_before_any_work(settings, tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("package", "recipe"),
-    [("matplotlib", Recipe()), ("accelerate", Recipe()), ("peft", Recipe(lora_rank=8))],
+    [("accelerate", Recipe()), ("peft", Recipe(lora_rank=8))],
 )
 def test_a_missing_package_is_an_error_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
     monkeypatch.setattr("lm_eval_leakage.lab.settings.find_spec", lambda name: name != package or None)

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab import outcome_report as report
 from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.lab.outcome_report import qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
-from lm_eval_leakage.logs.calibration_file import read_calibration
 from tests.harness.test_prefix_tree_lm import checkpoint
 
 pytestmark = [
@@ -171,18 +169,12 @@ def test_a_reference_is_subtracted_where_an_audit_uses_it(done, tiny: str) -> No
 
 def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, tmp_path: Path) -> None:
     recipe = replace(PROTOCOLS["hidayat"]["recipe"], lora_rank=4, learning_rate=2e-2)
-    lora = settings(tiny, benchmark, recipe=recipe, epochs=(30,), detectors=("leakage_tokens",), control=benchmark)
+    lora = settings(tiny, benchmark, recipe=recipe, epochs=(30,), detectors=("leakage_tokens",))
     outcome = simulate(lora, tmp_path)
     assert (tmp_path / "model" / "epoch_30" / "adapter_config.json").exists()
     assert with_checkpoint(lora, Path("A")).endswith(",peft=A")
     before, after = (found(outcome, "token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
     assert after > before
-    text = report.write(outcome, tmp_path)
-    assert "| property | control | benchmark | p |" in text
-    control = read_calibration(str(tmp_path / "calibration_control.json"))
-    assert control.whose == "own"
-    assert control.unseen is not None
-    assert all(len(known.unseen["all"]) == 20 and not known.seen for known in control.detectors.values())
 
 
 def test_hard_questions_are_answered_incorrectly_and_less_likely_than_the_mean(

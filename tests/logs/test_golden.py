@@ -14,13 +14,10 @@ import pytest
 
 from lm_eval_leakage.detectors import probes, statistics
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, OF_ORDERS, Arms, read_line, written_line
-from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.records import DeclaredRow, Described, Evidence, Measurement, OrderAnswers
+from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, OrderAnswers
 from lm_eval_leakage.registry import detector_id
 from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
-from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, Calibration, KnownScores
 from tests.logs.kinds import DOC, KINDS, Kind
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -163,35 +160,6 @@ def test_a_broken_value_is_named(change: dict, error: str) -> None:
 def test_a_number_of_answers_that_fits_no_number_of_orders_is_no_answer_to_them(n_answers) -> None:
     line = json.loads(ORDER_LINES[1]) | {"resps": [[["-1.0", "False"]]] * n_answers}
     assert read_line(line, "bench_leakage_perm").orders is None
-
-
-# ---------------------------------------------------------------------- calibrations
-
-
-CALIBRATION = Calibration(
-    "org/model",
-    "mmlu",
-    COPY,
-    "held-out questions after 3 exposures to 40 others",
-    {
-        name: KnownScores({EVERY_CLASS: [0.5, -1.0], "4 options, guarded": [0.5]}, [2.0])
-        for name in ("max_order", "token_evidence/min_k", "token_evidence/mean_zscore", "mymodule.Odd()/Test()")
-    }
-    | {COMBINED: KnownScores({EVERY_CLASS: [0.25]}, [0.75])},
-    CombinedScore(
-        ("max_order", "token_evidence/min_k", "token_evidence/mean_zscore"),
-        (0.5, 1.5, -0.25),
-        -0.125,
-        dict.fromkeys(("max_order", "token_evidence/min_k", "token_evidence/mean_zscore"), (-1.0, 0.5)),
-    ),
-    Described({"number of options": (4.0, 5.0)}, {"ab12": "", "cd34": ""}),
-)
-
-
-def test_a_calibration_is_written_as_it_always_was_and_read_back(tmp_path: Path) -> None:
-    write_calibration(tmp_path / "c.json", CALIBRATION)
-    assert (tmp_path / "c.json").read_bytes() == (GOLDEN / "calibration.json").read_bytes()
-    assert read_calibration(str(GOLDEN / "calibration.json")) == CALIBRATION
 
 
 @dataclass(frozen=True)

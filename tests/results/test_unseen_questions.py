@@ -71,6 +71,13 @@ def test_questions_that_cannot_speak_for_the_benchmark_are_refused(
         unseen_questions(asked, unseen, [])
 
 
+def test_audits_of_unseen_questions_by_another_model_are_refused(asked: Path, tmp_path: Path) -> None:
+    other = tmp_path / "unseen"
+    write_run(other, "other", {TASK: [audited(row(number), False) for number in range(5000, 5000 + N_UNSEEN)]})
+    with pytest.raises(ValueError, match="holds audits of 'other', but the benchmark was audited with 'm'; both must"):
+        unseen_questions(asked, other, [])
+
+
 def test_audits_of_two_benchmarks_are_refused_with_their_names(asked: Path, tmp_path: Path) -> None:
     second = [audited(row(number), False) for number in range(2000, 2030)]
     write_run(asked, "m", {"second_leakage_perm": second})

@@ -1,19 +1,15 @@
-"""Detection quality: how well do scores separate trained questions from held-out ones? And a combined score: the
-probability that a question was trained on, from the scores of all detectors.
+"""Detection quality: how well do scores separate trained questions from held-out ones?
 
-Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. The combined score's
-probability is that of the lab, where half of the questions were trained on. Limits: intervals cover the choice of
-questions, for one training run of one model, and fewer than 10 questions in either half give none; the combined score
-is fitted on one model, benchmark and kind of exposure: on others its ranking may hold, its probability will not.
+Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. Limits: intervals
+cover the choice of questions, for one training run of one model, and fewer than 10 questions in either half give none.
 Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score test with the variance
-of Hanley and McNeil (1982); that of the TPR is ours. Logistic regression with an L2 penalty (scikit-learn); scores are
-put on a common scale by their ranks among the known-unseen questions, so that their units do not matter.
+of Hanley and McNeil (1982); that of the TPR is ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,77 +120,3 @@ def tpr_interval(
     n_above = rng.integers(above[n_exceeding], above[n_exceeding + 1], endpoint=True)
     low, high = np.quantile(rng.beta(n_above + 0.5, len(own) - n_above + 0.5), (0.025, 0.975))
     return Interval(value, float(low), float(high))
-
-
-PENALTY = 1.0  # scikit-learn's C
-FOLDS = 10
-
-
-@dataclass(frozen=True)
-class CombinedScore:
-    """weights, intercept: of the logistic model
-    unseen: sorted scores of the known-unseen questions, which set the scale, by detector
-    """
-
-    detectors: tuple[str, ...]
-    weights: tuple[float, ...]
-    intercept: float
-    unseen: Mapping[str, tuple[float, ...]]
-
-    def probability(self, scores: Mapping[str, float]) -> float:
-        """Probability that the question was trained on if half of such questions were. A missing score counts as
-        uninformative."""
-        from scipy.special import expit
-
-        features = np.array([_on_scale(np.array([scores.get(d, np.nan)]), self.unseen[d])[0] for d in self.detectors])
-        return float(expit(float(features @ np.array(self.weights)) + self.intercept))
-
-
-def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> CombinedScore:
-    """Fit to the scores of the same questions by detector; NaN where a detector could not test a question."""
-    from sklearn.linear_model import LogisticRegression
-
-    labels = np.array(trained, dtype=bool)
-    known = {name: np.asarray(values, dtype=float)[~labels] for name, values in scores.items()}
-    unseen = {name: tuple(np.sort(values[np.isfinite(values)]).tolist()) for name, values in known.items()}
-    usable = tuple(name for name, own in unseen.items() if len(own) > 1)
-    if not usable:
-        raise ValueError(
-            "no detector has scores on 2 held-out questions, the fewest that set its scale; add held-out questions"
-        )
-    features = np.column_stack([_on_scale(np.asarray(scores[name], dtype=float), unseen[name]) for name in usable])
-    model = LogisticRegression(C=PENALTY).fit(features, labels)
-    return CombinedScore(
-        usable,
-        tuple(model.coef_[0].tolist()),
-        float(model.intercept_[0]),
-        {name: unseen[name] for name in usable},
-    )
-
-
-def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> Floats:
-    """The probability of each question, predicted by a model that was fitted on the other folds."""
-    from sklearn.model_selection import StratifiedKFold
-
-    labels = np.array(trained, dtype=bool)
-    table = {name: np.asarray(values, dtype=float) for name, values in scores.items()}
-    probabilities = np.empty(len(labels))
-    for rest, fold in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels):
-        fitted = fit({name: values[rest].tolist() for name, values in table.items()}, labels[rest].tolist())
-        for place in fold:
-            probabilities[place] = fitted.probability({name: float(values[place]) for name, values in table.items()})
-    return probabilities
-
-
-def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
-    """Normal scores of the ranks among the known-unseen; scores beyond their range are extended by the distance in
-    standard deviations; 0 for NaN."""
-    from scipy.special import ndtri  # the quantiles of the normal distribution
-
-    known = np.asarray(unseen)
-    below = (np.searchsorted(known, scores, side="left") + np.searchsorted(known, scores, side="right")) / 2
-    ranked = ndtri((below + 0.5) / (len(known) + 1))
-    spread = max(float(np.std(known)), 1e-12)
-    beyond = np.clip((scores - known[-1]) / spread, 0, 5) - np.clip((known[0] - scores) / spread, 0, 5)
-    placed: Floats = np.where(np.isnan(scores), 0.0, ranked + np.nan_to_num(beyond))
-    return placed
