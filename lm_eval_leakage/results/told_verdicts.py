@@ -162,12 +162,16 @@ def _accuracy(row: Row) -> str:
 
 
 def worth(row: Row) -> str:
-    """What the accuracy is without leakage; empty where that is not known."""
+    """Return what the accuracy is without leakage, or an empty text where that is not known.
+
+    An inflation is claimed only where the lower end of its 95 % interval is above 0.
+    """
     if clean := columns.ACCURACY_CLEAN.of(row):
         added = columns.INFLATION.of(row)
         ends = f"{number(clean.low, 2)} to {number(clean.high, 2)}"
-        adds = number(added.value, 2) if round(added.value, 2) > 0 else "nothing measurable"
-        return f"about {number(clean.value, 2)} ({ends}) without leakage, which adds {adds}"
+        is_measured = added.low > 0 and round(added.value, 2) > 0
+        inflation = f"which adds {number(added.value, 2)}" if is_measured else "no measurable inflation"
+        return f"about {number(clean.value, 2)} ({ends}) without leakage, {inflation}"
     share = _seen_at_most(row.verdict)
     least = lowest(row.accuracy.value, row.n, share)
     if not round(least, 2) > 0:

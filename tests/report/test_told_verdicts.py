@@ -221,11 +221,12 @@ def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and
 
 def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
     found = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
-    estimated = told_verdict(row(verdict=found))
-    assert "Accuracy 0.50 ± 0.05; about 0.40 (0.30 to 0.50) without leakage, which adds 0.10." in figures(estimated)
-    for none in (0.004, -0.2):
-        estimated = told_verdict(row(verdict=found, inflation=Estimate(none, 0.05, none - 0.1, none + 0.1)))
-        assert "without leakage, which adds nothing measurable." in figures(estimated)
+    estimated = told_verdict(row(verdict=found, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
+    assert "Accuracy 0.50 ± 0.05; about 0.40 (0.32 to 0.48) without leakage, which adds 0.10." in figures(estimated)
+    for value, low in ((0.004, 0.002), (-0.2, -0.3), (0.11, -0.02), (0.11, 0.0)):
+        estimated = told_verdict(row(verdict=found, inflation=Estimate(value, 0.05, low, value + 0.1)))
+        assert "without leakage, no measurable inflation." in figures(estimated)
+        assert "which adds" not in estimated.citation
     bounded = told_verdict(row(verdict=found, **NOT_ESTIMATED))
     least = "at least 0.24 without leakage if no more than 25 % of the questions were seen"
     assert figures(bounded).endswith(f"Accuracy 0.50 ± 0.05; {least}.")
