@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from difflib import get_close_matches
 from reprlib import Repr
@@ -74,9 +75,23 @@ def visible(text: str) -> str:
 
 
 def as_json(value: object, indent: int | None = None) -> str:
-    """JSON with non-ASCII characters kept and unsafe ones escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    """Return strict JSON, with null for numbers that are not finite, which JSON does not have.
+
+    Non-ASCII characters are kept, and unsafe ones are escaped.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_with_finite_numbers(value), ensure_ascii=False, indent=indent, allow_nan=False)
     return UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+
+
+def _with_finite_numbers(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _with_finite_numbers(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_finite_numbers(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_yaml(value: object) -> str:

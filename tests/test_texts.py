@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.fields import well_formed, well_formed_parts
 from lm_eval_leakage.questions.prompt_parser import listed_texts, texts_in
-from lm_eval_leakage.texts import brief, from_yaml, in_capitals
+from lm_eval_leakage.texts import as_json, brief, from_yaml, in_capitals
 from tests.fuzzed_documents import nested
 
 
@@ -34,6 +35,14 @@ def test_only_a_surrogate_without_its_other_half_is_replaced() -> None:
 
 def test_in_a_row_it_is_replaced_wherever_it_is() -> None:
     assert well_formed_parts({"\ud800": ["\ud800", ("x", "\ud800")]}) == {"\ufffd": ["\ufffd", ("x", "\ufffd")]}
+
+
+def test_json_has_null_where_a_number_is_not_finite_at_any_depth() -> None:
+    value = {"a": [1.5, math.inf, {"b": (-math.inf, math.nan, 2)}], "c": "Infinity"}
+    assert json.loads(as_json(value), parse_constant=pytest.fail) == {
+        "a": [1.5, None, {"b": [None, None, 2]}],
+        "c": "Infinity",
+    }
 
 
 # ---------------------------------------------------------------------- texts of a row

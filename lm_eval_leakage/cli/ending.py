@@ -112,8 +112,10 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
 
     refusals: errors whose text is meant for the user, in addition to OSError
     """
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the command (`>&-`)
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        getattr(sys, name).reconfigure(errors="replace")
     try:
         try:
             command()

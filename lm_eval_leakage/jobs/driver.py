@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -409,7 +409,10 @@ def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:
 
 @contextmanager
 def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> Iterator[None]:
-    """Writes the status file every few seconds, and once more at the end."""
+    """Write the status file every few seconds, and once more at the end.
+
+    A disk that is full meanwhile costs only the status: what else is written ends the command with its own reason.
+    """
     ended = threading.Event()
 
     def write(state: str) -> None:
@@ -418,7 +421,8 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
 
     def keep_writing() -> None:
         while not ended.wait(SECONDS_OF_STATUS):
-            write(RUNNING)
+            with suppress(OSError):
+                write(RUNNING)
 
     write(RUNNING)
     thread = threading.Thread(target=keep_writing, daemon=True)
@@ -430,7 +434,8 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
     finally:
         ended.set()
         thread.join()
-        write(state)
+        with suppress(OSError):
+            write(state)
 
 
 def check(

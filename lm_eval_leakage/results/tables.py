@@ -111,12 +111,12 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
             rows = [row for row in annotation.rows if row.origin == str(original)]
             told = _with_columns(content, rows, annotation, version)
             files.append(_beside(original, ".json", folder))
-            atomic_write(files[-1], json.dumps(told, indent=2, ensure_ascii=False))
+            atomic_write(files[-1], as_json(told, indent=2))
     for log, questions in grouped(annotation.questions, lambda question: question.log).items():
         files.append(_beside(Path(log), ".jsonl", folder))
         with atomic_file(files[-1]) as lines:
             for record in same_columns([flat_question(question) for question in questions]):
-                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+                lines.write(as_json(record) + "\n")
     return files
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.driver import check, status_as_text
+from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.planning import TO_RUN
 from tests.checking.conftest import (
     GivenTasksOnly,
@@ -211,3 +215,28 @@ def test_what_is_inconclusive_ends_with_how_many_questions_would_do_and_the_comm
     assert re.search(r"about 3\d0 questions are needed to find 30\s% seen 3 times", found.plan.as_text)
     none = checked(tmp_path, file, "other", detect="10%", dry_run=True).plan
     assert re.search(r"no number of questions is enough to find 10\s% seen 3 times", none.as_text)
+
+
+def test_a_disk_that_has_no_room_for_the_status_costs_no_verdict(
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that writes the status goes on, and prints no traceback, which would be an error here."""
+    refused, states, write = threading.Event(), list[str](), CampaignFolder.write_status
+
+    def full(self: CampaignFolder, status: dict[str, Any]) -> None:
+        states.append(status["state"])
+        if len(states) == 1:
+            write(self, status)
+            return
+        refused.set()
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+
+    def waits(context: str, continuation: str) -> float:
+        assert refused.wait(60)
+        return by_hash(context, continuation)
+
+    monkeypatch.setattr(driver, "SECONDS_OF_STATUS", 0.01)
+    monkeypatch.setattr(CampaignFolder, "write_status", full)
+    monkeypatch.setattr(fakes, "score", staticmethod(waits))
+    (verdict,) = checked(tmp_path, written(tmp_path, questions(30))).verdicts
+    assert (verdict.pvalue is None, states[-1]) == (False, driver.AT_ITS_END)

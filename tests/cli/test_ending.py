@@ -250,3 +250,18 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_reason_and_the_remedy
 def test_lm_evals_exit_code_1_is_none_of_a_condition_that_was_met(typed, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.tasks.TaskManager", GivenTasksOnly)
     assert typed("validate", "--tasks", "nosuch_*")[0] == 2
+
+
+@pytest.mark.model  # processes
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_command_whose_output_is_closed_ends_as_with_an_open_one(folder: Path, closed: str) -> None:
+    program = f"{sys.executable} -c 'from lm_eval_leakage.cli import main; main()'"
+    command = f"{program} annotate {folder} --output_path {{}} --fail-on {{}} {closed}"
+
+    def ended(to: str, condition: str) -> int:
+        words = command.format(folder / to, condition)
+        return subprocess.run(["bash", "-c", words], capture_output=True, check=False).returncode
+
+    assert ended("kept", "'flagged_rate>=0'") == 1
+    assert list((folder / "kept").rglob("*_leakage.json"))
+    assert ended("also", "nonsense") == 2
