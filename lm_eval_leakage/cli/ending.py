@@ -114,7 +114,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started the command (`>&-`)
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         getattr(sys, name).reconfigure(errors="replace")
     try:
         try:

@@ -27,6 +27,7 @@ from lm_eval_leakage.texts import in_one_sentence, shortened
 OF_OUR_OWN = "local"  # Ray's word for a Ray of this process's own
 STORE = 128 * 2**20  # bytes of a local Ray's object store; only units and attempts are sent
 REACH_S = 10.0  # within which the cluster's address has to accept a connection
+HEAD_S = 15.0  # a head that was not reached for so long is gone; after 60 s Ray would end this process with status 1
 FREEING_S = 60.0  # for a worker to free what its model holds outside its process
 LOOK_S = 1.0  # how often time limits and nodes are looked at while nothing happens
 PLACE_S = 1800.0  # a model waits so long for a node that is large enough, if no worker is running
@@ -74,6 +75,12 @@ def _check_reachable(place: str) -> None:
     host, colon, port = place.rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+
+
+def _head_address() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def amounts(resource: str) -> list[float]:
@@ -203,6 +210,7 @@ class RayEngine(Crew[RayWorker]):
         """As `CampaignEngine.carry_out` says; raises ValueError if the cluster cannot be used."""
         atomic_write(mark_of(self.folder.path), self._mark)
         with connected(self._address) as is_own:
+            self._head, self._last_reached = _head_address(), time.monotonic()
             self._patience, self._last_running = 0.0 if is_own else PLACE_S, time.monotonic()
             self._warn_of_gpus()
             super().carry_out(units, tell, begun)
@@ -221,6 +229,9 @@ class RayEngine(Crew[RayWorker]):
     def heard(self) -> Iterator[tuple[RayWorker, Attempt | str | None]]:
         import ray
 
+        if not self._reaches_head():
+            time.sleep(LOOK_S)
+            return
         self._drop_hopeless()
         doing = {worker.doing: worker for worker in self.workers}
         told, _ = ray.wait(list(doing), timeout=LOOK_S) if doing else ([], [])
@@ -230,6 +241,26 @@ class RayEngine(Crew[RayWorker]):
             except ray.exceptions.RayError as error:
                 found = f"was lost: {cause_of(error)}"
             yield doing[reference], found
+
+    def _reaches_head(self) -> bool:
+        """Return whether the cluster's head accepts connections; until it does again, nothing is asked of Ray.
+
+        Raises ConnectionError for a head that is gone. Its workers are not ended one by one, for which Ray would wait:
+        they end with their cluster.
+        """
+        moment = time.monotonic()
+        try:
+            _check_reachable(self._head)
+        except OSError as error:
+            if moment - self._last_reached < HEAD_S:
+                return False
+            self.workers.clear()
+            raise ConnectionError(
+                f"the head of the Ray cluster at {self._head} is gone ({error}); start the cluster again, then the "
+                "same command, which continues with the units that are not done"
+            ) from error
+        self._last_reached = moment
+        return True
 
     def _drop_hopeless(self) -> None:
         """Workers that wait for more CPUs than any node has left, and models for which no node is large enough once

@@ -41,5 +41,9 @@ class SmallCluster:
         """As if its machine were gone."""
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def kill_head(self) -> None:
+        """As if the head's machine were gone, for those who connect to it."""
+        self._cluster.head_node.kill_gcs_server()
+
     def shutdown(self) -> None:
         self._cluster.shutdown()

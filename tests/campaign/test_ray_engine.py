@@ -160,6 +160,34 @@ def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missi
     assert sorted(one.unit.id for one in told if one.ok) == [f"model{n}/hangs_once/run/0of1" for n in (0, 1)]
 
 
+LOSING_ITS_HEAD = """
+import sys
+from lm_eval_leakage.cli.ending import end_in_words
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.plan import units_of
+from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
+plan, folder = a_plan(1, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
+engine = RayEngine(plan, folder, sys.argv[2], UnloadedWorker)
+end_in_words(lambda: engine.carry_out(units_of(plan), lambda _: None, lambda *_: None))
+"""
+
+
+def test_a_cluster_whose_head_is_killed_ends_the_driver_with_a_sentence_and_status_2(folder) -> None:
+    """Ray itself would end it with status 1, which means that a condition was met."""
+    with a_cluster() as cluster:
+        cluster.add_node(num_cpus=1)
+        address = cluster.address
+        command = [sys.executable, "-c", LOSING_ITS_HEAD, folder.path, address]
+        driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: len(folder.attempts()) == 1 and len(list((folder.path / "first").glob("*"))) == 1)
+        cluster.kill_head()
+        _, errors = driver.communicate()
+    assert driver.returncode == 2
+    assert f"the head of the Ray cluster at {address} is gone" in errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
