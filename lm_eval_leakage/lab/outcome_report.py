@@ -3,7 +3,6 @@ questions (AUROC, TPR at fixed FPR)."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from lm_eval_leakage.stats.detection_quality import (
     tpr_interval,
 )
 from lm_eval_leakage.stats.pooling import Estimate, mean_and_stderr
+from lm_eval_leakage.texts import as_json
 
 T = TypeVar("T")
 
@@ -208,11 +208,11 @@ def write(outcome: Outcome, folder: Path) -> str:
     found = list(qualities(outcome))
     text = markdown(outcome, found)
     atomic_write(folder / "report.md", text)
-    atomic_write(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
+    atomic_write(folder / "quality.json", as_json(as_record(outcome, found), indent=1))
     return text
 
 
-def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
+def as_record(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
     """All results, including each detector's rates at every threshold."""
     return {
         "settings": asdict(outcome.settings),

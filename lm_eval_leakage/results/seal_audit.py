@@ -5,7 +5,6 @@ The audit of a sealed benchmark as a text table with a sentence per model, and a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -246,13 +245,12 @@ def told_ledger(ledger: Ledger) -> str:
 
 
 def as_seal_record(audit: SealAudit) -> dict[str, object]:
-    """For JSON: everything, with null for what is undefined."""
-    models = json.dumps([_record(verdict) for verdict in audit.verdicts])
+    """Return everything about an audit, for JSON."""
     return {
         "benchmark": audit.name,
         "commitment": audit.commitment,
         "ledger": {"looks": len(audit.ledger.looks), "head": audit.ledger.head},
-        "models": json.loads(models, parse_constant=lambda _: None),  # of NaN and infinity
+        "models": [_record(verdict) for verdict in audit.verdicts],
         "problems": [str(problem) for problem in audit.problems],
     }
 
