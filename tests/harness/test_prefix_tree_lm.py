@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.models import tokenising as portions
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, in_portions, one_ahead
 from lm_eval_leakage.scoring.prefix_tree import Texts
-from tests.scoring.trees import TINY, UNSUITED, tiny_model
+from tests.scoring.trees import EXCHANGEABLE, TINY, UNSUITED, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 N_BYTES = 256 + 2
@@ -268,17 +268,42 @@ def test_any_size_of_portions_gives_the_answers_of_hf_in_order(llama, most_reque
     assert caplog.text.count("2 of 12 texts are longer than the model's window") == 1
 
 
-def test_only_portions_with_texts_for_which_the_rotary_embedding_changes_are_left_to_hf(
-    tmp_path: Path, monkeypatch, caplog
+ROPE = {"rope_theta": 10_000.0, "rope_type": "dynamic", "factor": 2.0}
+BY_LAYER: dict[str, Any] = {
+    "head_dim": 8,
+    "sliding_window": 9,
+    "layer_types": ["full_attention", "sliding_attention"],
+    "rope_parameters": {"full_attention": ROPE, "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"}},
+}
+
+
+@pytest.mark.parametrize(("name", "config"), [("llama", {"rope_parameters": ROPE}), ("gemma3_text", BY_LAYER)])
+def test_only_portions_with_texts_that_change_how_others_are_read_are_left_to_hf(
+    name: str, config: dict[str, Any], tmp_path: Path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(portions, "MOST_REQUESTS", 1)
-    rope = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
-    model = checkpoint(tmp_path, max_position_embeddings=64, rope_parameters=rope)
+    model = checkpoint(tmp_path, name, max_position_embeddings=64, **config)
     lm = lm_of(model, batch_size=1)
     n_scored = counted(lm)
     assert_as_hf(model, lm, [("a" * 5, "b"), ("c" * 63, "bc")], batch_size=1)
     assert n_scored == [1, 1]
-    assert "rotary embedding depends on" not in caplog.text
+    assert "changes how this model reads" not in caplog.text
     assert_as_hf(model, lm, [("a" * 5, "b"), ("c" * 64, "bc"), ("d" * 80, "bc"), ("a" * 5, "c")], batch_size=1)
     assert n_scored == [1] * 4
-    assert caplog.text.count("rotary embedding depends on") == 1
+    assert caplog.text.count("a text of more than 64 tokens changes how this model reads shorter texts") == 1
+
+
+def test_short_texts_in_a_portion_with_a_long_one_are_answered_as_by_hf(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "original_max_position_embeddings": 40}
+    rope = BY_LAYER["rope_parameters"] | {"full_attention": ROPE | {"rope_type": "longrope"} | factors}
+    model = checkpoint(tmp_path, "gemma3_text", **BY_LAYER | {"rope_parameters": rope})
+    assert_as_hf(
+        model, lm_of(model), [("The sky is", " blue"), ("The sky is", " green"), ("d" * 97, "bc")], batch_size=1
+    )
+
+
+def test_a_forward_pass_has_no_more_rows_than_attention_that_is_scaled_by_rows_allows(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path, "llama4_text", EXCHANGEABLE["llama4_text"], floor_scale=101, no_rope_layers=[0, 1])
+    lm = lm_of(model)
+    assert lm.budget.max_tokens == 100
+    assert_as_hf(model, lm, [(letter * 30, "b") for letter in "acdef"], batch_size=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tqdm import tqdm
 from lm_eval_leakage.harness.models.processes import RankedHF, of_every, together
 from lm_eval_leakage.harness.models.token_scores import precision_of
 from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, in_portions, one_ahead
+from lm_eval_leakage.scoring.positions import most_rows, steady_window
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     TokenBudget,
@@ -42,7 +44,6 @@ PROBE = [
     ),
     ("Question: What does a baker put into the oven?\n", ["a loaf of bread", "Monday", "two letters"]),
 ]
-ROPE_BY_LENGTH = ("dynamic", "longrope")
 
 
 def probe_texts(encode: Callable[[str], list[int]], longest: int) -> list[Text]:
@@ -74,8 +75,10 @@ class ScorerChoice:
         if self.scorer is not None and len(longest.tokens) - 1 > self.steady_window:
             if not self._said_unsteady:
                 logger.warning(
-                    "hf-prefix-tree: this model's rotary embedding depends on the longest text of a batch, and some "
-                    "texts are long enough for that to matter; scoring as `hf` does"
+                    "hf-prefix-tree: a text of more than %d tokens changes how this model reads shorter texts beside "
+                    "it (a rotary embedding or a scale that depends on length); texts that are computed together "
+                    "with one are scored as `hf` does",
+                    self.steady_window,
                 )
             self._said_unsteady = True
             return None
@@ -109,19 +112,10 @@ class ScorerChoice:
         self.verified = max(self.verified, *(len(text.tokens) for text in texts))
         logger.info("hf-prefix-tree: %s: tree attention agrees with `hf`", name)
 
-    @property
+    @cached_property
     def steady_window(self) -> int:
-        """Length up to which the model's rotary embedding does not depend on the longest text of the batch."""
-        config = self.lm.config.get_text_config() if hasattr(self.lm.config, "get_text_config") else self.lm.config
-        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-        if rope.get("rope_type", rope.get("type")) not in ROPE_BY_LENGTH:
-            return int(self.lm.max_length)
-        windows = (
-            rope.get("original_max_position_embeddings"),
-            getattr(config, "original_max_position_embeddings", None),
-            getattr(config, "max_position_embeddings", None),
-        )
-        return next((int(window) for window in windows if window), int(self.lm.max_length))
+        """Length up to which no text changes how a shorter one beside it is read."""
+        return steady_window(self.lm.model, self.lm.device, int(self.lm.max_length))
 
 
 class PrefixTreeLM(RankedHF):
@@ -149,6 +143,7 @@ class PrefixTreeLM(RankedHF):
         if slows_down(getattr(self.model, "dtype", None), self.device):
             logger.warning("this processor is several times slower in bfloat16 than in float32; pass dtype=float32")
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
+        fitting = most_rows(self.model, fitting)
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
         if self.is_replica:
