@@ -18,7 +18,6 @@ from lm_eval_leakage.texts import as_json, visible
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.sealing import Sealing
 
-DIFFERENCES_NAMED = 20
 SEALED = Path("sealed")
 
 
@@ -119,10 +118,8 @@ def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
         raise ValueError("write `seal verify PUBLIC PRIVATE`, or `seal verify PUBLIC` before the key is revealed")
     _without_bars()
     found = verified(places[0], places[1] if len(places) > 1 else None, args.commitment, args.head)
-    for sentence in found.differs[:DIFFERENCES_NAMED]:
+    for sentence in found.differs:
         warn(f"differs: {sentence}")
-    if (more := len(found.differs) - DIFFERENCES_NAMED) > 0:
-        warn(f"and {more:,} more differences")
     if found.differs:
         sys.exit(CONDITION_MET)
     for sentence in found.holds:

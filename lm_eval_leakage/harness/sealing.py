@@ -1,13 +1,13 @@
 """Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder. And
-verifies the public files of a sealed benchmark, before and after its private folder is revealed: each is compared,
-byte by byte, with the one that its seal writes.
+verifies the public files of a sealed benchmark, before and after its private folder is revealed: each is made again
+and compared byte by byte.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import zip_longest
@@ -17,21 +17,18 @@ from typing import Any
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import check_writable, publish_files, try_to_write
 from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file
-from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, read_file
+from lm_eval_leakage.harness.tasks.data import ENDINGS, read_file
 from lm_eval_leakage.harness.tasks.given_questions import rows_of
-from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.seal_audit import told_ledger
 from lm_eval_leakage.seal.author_rows import READ_FIELDS, Examined, OrderRule, examined
-from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key
+from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
 from lm_eval_leakage.seal.folders import (
     CARD_FILE,
     COMMITMENT_FILE,
     DATA_ENDINGS,
+    KEY_FILE,
     PARQUET,
-    commitment_differences,
     data_files,
-    differences,
     private_files,
     public_files,
     read_seal,
@@ -128,7 +125,10 @@ def _checked_name(name: str) -> str:
 RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *ENDINGS)  # by lm_eval or Python, wherever in the folder
 PUBLISHED = ("question", "choices", "answer", "subject")  # columns of the public rows
 REPOSITORY, CACHE = ".git", "__pycache__"
-UNREADABLE = "it cannot be read ({error})"
+PRIVATE_INSIDE = (
+    "{key} is the key of a private folder inside the public one; move that folder elsewhere and, if it was published, "
+    "seal the questions again under a new name"
+)
 NOTHING_FIXED = (
     f"there is no {COMMITMENT_FILE} and no --commitment, so that whether key and versions are those that were fixed "
     "beforehand cannot be told; name the commitment that was announced"
@@ -154,7 +154,7 @@ class SealVerification:
 def verified(
     public: Path, private: Path | None, commitment: str | None = None, head: str | None = None
 ) -> SealVerification:
-    """Whether public files are what the key in `private` gives, and key and content what the commitment fixed.
+    """Tells whether public files are what the key in `private` gives, and key and content what the commitment fixed.
 
     public: a public folder, whose files are all made again and compared by their bytes; or any copy of its rows (JSON,
         JSON lines, Parquet), which may have other columns; or the folder that holds both public and private
@@ -170,7 +170,7 @@ def verified(
     files, told, found = _files(public), _told_commitment(public), SealVerification()
     if private is not None:
         seal = read_seal(private)
-        _compare_with_key(public, told, seal, found)
+        _compare_with_key(public, seal, found)
         own = seal.commitment
     elif head is not None:
         raise ValueError("head is of the ledger in the private folder; name that folder, too")
@@ -242,32 +242,25 @@ def _told_commitment(public: Path) -> dict[str, Any] | None:
 # ---------------------------------------------------------------------- comparisons
 
 
-def _compare_with_key(public: Path, told: Mapping[str, Any] | None, seal: Seal, found: SealVerification) -> None:
-    def why_not(file: Path) -> Sequence[str]:
-        if file.name == COMMITMENT_FILE:
-            return commitment_differences(seal, told or {})
-        try:
-            return differences(seal, _readings_of(file)) if file.suffix in ENDINGS else []
-        except ValueError as error:
-            return [UNREADABLE.format(error=error)]
-
+def _compare_with_key(public: Path, seal: Seal, found: SealVerification) -> None:
+    """Compares a public folder, or a copy of its rows and the commitment next to it, with what the seal publishes."""
+    rows, sealed = public_rows(seal.questions), public_files(seal) | task_files(seal.name)
     if public.is_dir():
-        _compare_files(public, public_files(seal) | task_files(seal.name), found, why_not)
+        _compare_files(public, sealed, rows, found)
         if found.differs and seal.tool != TOOL:
             found.differs.append(f"{seal.tool} sealed it, and this is {TOOL}, which may write other files")
         return
-    found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, _readings_of(public))]
-    found.differs += commitment_differences(seal, told) if told is not None else []
-
-
-def _readings_of(file: Path) -> list[Question | UntestableQuestion]:
-    return [ReadDoc(row, question_from_doc).reading for row in read_file(file)]
+    if row := _first_difference(_published_rows(public), rows):
+        found.differs.append(f"{public.name}, row {row}")
+    commitment = public.parent / COMMITMENT_FILE
+    if commitment.is_file() and commitment.read_bytes() != sealed[COMMITMENT_FILE]:
+        found.differs.append(_where(commitment, sealed[COMMITMENT_FILE], rows))
 
 
 def _compare_with_itself(
     public: Path, files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
 ) -> None:
-    """The rows with their digest; in a folder, whatever follows from rows and name by its bytes, too."""
+    """Compares the rows with their digest; in a folder, also the bytes of whatever follows from rows and name."""
     if not public.is_dir():
         _rows_as_told(files, told, found)
         return
@@ -276,45 +269,63 @@ def _compare_with_itself(
         found.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
         return
     files = [file for ending in DATA_ENDINGS if (file := public / f"{name}{ending}").is_file()]
-    rows = _rows_as_told(files, told, found)
+    by_file = _rows_as_told(files, told, found)
+    rows = next(iter(by_file.values()), [])
     sealed: dict[str, bytes | None] = {CARD_FILE: None, COMMITMENT_FILE: None, **task_files(name)}
     try:
-        sealed |= data_files(name, next(iter(rows.values()), []))
+        sealed |= data_files(name, rows)
     except (ValueError, TypeError, LookupError):
         found.differs.append(f"no rows of {name} are those of a seal")
-    _compare_files(public, sealed | {file.name: None for file in files if file not in rows}, found)
+    _compare_files(public, sealed | {file.name: None for file in files if file not in by_file}, rows, found)
     found.remarks.append(f"not compared before the private folder is revealed: {CARD_FILE}")
 
 
 def _rows_as_told(
     files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
 ) -> dict[Path, list[JsonRow]]:
-    """The rows of those files that have the digest which the commitment says; the others are told. Columns that no
-    seal publishes may have been added."""
+    """Returns the rows of those files that have the digest which the commitment says; the others are differences."""
     rows = dict[Path, list[JsonRow]]()
     for file in files:
         try:
-            own = [{name: row[name] for name in PUBLISHED if name in row} for row in read_file(file)]
+            published = _published_rows(file)
         except ValueError as error:
-            found.differs.append(f"{file.name}: {UNREADABLE.format(error=error)}")
+            found.differs.append(f"{file.name} cannot be read ({error})")
             continue
-        if digest_of_public(own) == told.get("public_sha256"):
-            rows[file] = own
+        if digest_of_public(published) == told.get("public_sha256"):
+            rows[file] = published
         else:
             found.differs.append(f"{file.name}: its rows do not have the digest that {COMMITMENT_FILE} says")
     return rows
 
 
+def _published_rows(file: Path) -> list[JsonRow]:
+    """Returns the rows of a copy by the columns that a seal publishes, in their order; other columns may be added."""
+    return [{name: row[name] for name in PUBLISHED if name in row} for row in _rows_of(file)]
+
+
+def _rows_of(file: Path) -> list[JsonRow]:
+    """Returns the rows of a file, without empty columns. Some programs write 1.0 for 1, which is the same answer."""
+    rows = [{name: value for name, value in row.items() if value is not None} for row in read_file(file)]
+    for row in rows:
+        answer = row.get("answer")
+        if isinstance(answer, float) and answer.is_integer():
+            row["answer"] = int(answer)
+    return rows
+
+
+def _first_difference(there: Sequence[object], sealed: Sequence[object]) -> int | None:
+    """Returns the number of the first row or line that is not the sealed one, from 1; None if all are."""
+    pairs = zip_longest(map(repr, there), map(repr, sealed))  # by repr, since True equals 1
+    return next((number for number, (one, other) in enumerate(pairs, 1) if one != other), None)
+
+
 def _compare_files(
-    public: Path,
-    sealed: Mapping[str, bytes | None],
-    found: SealVerification,
-    why_not: Callable[[Path], Sequence[str]] = lambda file: [],
+    public: Path, sealed: Mapping[str, bytes | None], rows: Sequence[JsonRow], found: SealVerification
 ) -> None:
     """Compares every file that a seal writes with the one that is there. A missing commitment is no difference.
 
-    sealed: what each file must hold, by name; None if that is not known, or a difference was told before
-    why_not: explains why a file is another one, if it can
+    sealed: what each file must hold, by name; None if that is not known, or a difference was found before
+    rows: what the files of questions must hold
     """
     for name, content in sealed.items():
         file = public / name
@@ -325,10 +336,21 @@ def _compare_files(
         elif (there := file.read_bytes()) != content:
             if name.endswith(PARQUET) and (writer := _other_writer(there, content)):
                 found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
-                continue
-            reasons = why_not(file) or [_first_difference(name, there, content)]
-            found.differs += [f"{name}: {reason}" for reason in reasons]
+            else:
+                found.differs.append(_where(file, content, rows))
     _tell_others(public, sealed, found)
+
+
+def _where(file: Path, sealed: bytes, rows: Sequence[JsonRow]) -> str:
+    """Returns the name of a file that is not as sealed, with its first row or line that differs."""
+    if not file.name.endswith(DATA_ENDINGS):
+        there = file.read_bytes()
+        return f"{file.name}, line {_first_difference(there.splitlines(True), sealed.splitlines(True))}"
+    try:
+        row = _first_difference(_rows_of(file), rows)
+    except ValueError as error:
+        return f"{file.name} cannot be read ({error})"
+    return f"{file.name}, row {row}" if row else f"{file.name}: its rows are as sealed, and its bytes are not"
 
 
 def _other_writer(there: bytes, sealed: bytes) -> str | None:
@@ -344,19 +366,14 @@ def _other_writer(there: bytes, sealed: bytes) -> str | None:
     return brief(writer) if is_same and writer != own.metadata.created_by else None
 
 
-def _first_difference(name: str, there: bytes, sealed: bytes) -> str:
-    if name.endswith(PARQUET):
-        return "its rows are as sealed, but its bytes are not: it has other columns, metadata or settings"
-    pairs = zip_longest(there.splitlines(keepends=True), sealed.splitlines(keepends=True))
-    place, pair = next((place, pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    line, was = ("nothing" if one is None else brief(one.decode("utf-8", "replace")) for one in pair)
-    return f"line {place} is {line}, and sealed was {was}"
-
-
 def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:
-    """What is in the folder that no seal writes."""
-    files = (file.relative_to(public).as_posix() for file in public.rglob("*") if not file.is_dir())
-    names = sorted(name for name in files if name not in sealed and not name.startswith(f"{REPOSITORY}/"))
+    """Adds what is in the folder that no seal writes to what was found."""
+    files = sorted(file.relative_to(public) for file in public.rglob("*") if not file.is_dir())
+    others = [file for file in files if file.as_posix() not in sealed and file.parts[0] != REPOSITORY]
+    keys = [file for file in others if file.name == KEY_FILE]
+    found.differs += [PRIVATE_INSIDE.format(key=file.as_posix()) for file in keys]
+    private = {file.parent for file in keys} - {Path()}
+    names = [file.as_posix() for file in others if file not in keys and private.isdisjoint(file.parents)]
     cached = [name for name in names if CACHE in name.split("/")]
     run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
     if cached:

@@ -1,5 +1,4 @@
-"""The two folders of a sealed benchmark, and what in public files differs from what the seal published, each
-difference a sentence.
+"""The two folders of a sealed benchmark: what is in their files, and how the private one is read.
 
 The public folder holds the drawn version of the questions, and the commitment to all versions. Every file is a
 function of the drawn version alone, but for the commitment, which is a hash: bytes, columns, order and metadata tell
@@ -10,19 +9,15 @@ published.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 
-from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import (
     FORMAT,
     JsonRow,
     Original,
     Seal,
-    SealedQuestion,
     canonical_json,
     commitment_of,
     digest_of_public,
@@ -32,7 +27,7 @@ from lm_eval_leakage.seal.drawn import (
     published_questions,
 )
 from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, head_text
-from lm_eval_leakage.texts import as_json, brief
+from lm_eval_leakage.texts import as_json
 
 COMMITMENT_FILE, CARD_FILE = "commitment.json", "DATA_CARD.md"
 DATA_ENDINGS = JSON_LINES, PARQUET = ".jsonl", ".parquet"
@@ -199,77 +194,3 @@ def read_seal(folder: Path) -> Seal:
             f"install the version that sealed it ({kept.get('tool')})"
         )
     return found
-
-
-# by which parts of stem and options a row is recognised as a sealed question, the strictest way first
-SAMENESS: tuple[Callable[[str, Sequence[str]], tuple[str, ...]], ...] = (
-    lambda stem, options: (stem, *sorted(options)),
-    lambda stem, options: (stem,),
-    lambda stem, options: tuple(sorted(options)),
-)
-
-
-def differences(seal: Seal, readings: Sequence[Question | UntestableQuestion]) -> list[str]:
-    """What in a public file, row by row, is not as the seal published it; rows and sealed questions count from 1."""
-    found = [f"row {at}: {row}" for at, row in enumerate(readings, 1) if isinstance(row, UntestableQuestion)]
-    rows = {at: row for at, row in enumerate(readings, 1) if isinstance(row, Question)}
-    places = _recognised(rows, seal.questions)
-    for at, row in rows.items():
-        if at in places:
-            found += [f"row {at}: {change}" for change in _changes(row, seal.questions[places[at]])]
-        else:
-            found.append(f"row {at}: it was added; no question of the seal has its text or its options")
-    missing = sorted(set(range(len(seal.questions))) - set(places.values()))
-    found += [f"sealed question {place + 1} is missing: {seal.questions[place].wordings[0]!r}" for place in missing]
-    return found + list(_moved(places))
-
-
-def _recognised(rows: dict[int, Question], sealed: Sequence[SealedQuestion]) -> dict[int, int]:
-    """For each row, the index of the sealed question that it is or was made from; each is used once."""
-    places: dict[int, int] = {}
-    for sameness in SAMENESS:
-        taken = set(places.values())
-        free = defaultdict(list)
-        for place, one in enumerate(sealed):
-            for wording in one.wordings if place not in taken else ():
-                free[sameness(wording, one.options)].append(place)
-        for at, row in rows.items():
-            same = free[sameness(row.stem, row.options)] if at not in places else []
-            left = [place for place in same if place not in taken]
-            if left:
-                places[at] = left[0]
-                taken.add(left[0])
-    return places
-
-
-def commitment_differences(seal: Seal, told: Mapping[str, object]) -> list[str]:
-    """What a public commitment says that is not so, `told` being the object in commitment.json."""
-    return [
-        f"commitment.json says {name} {brief(told.get(name))}, and it is {value!r}"
-        for name, value in commitment_record(seal).items()
-        if told.get(name) != value
-    ]
-
-
-def _changes(row: Question, sealed: SealedQuestion) -> Iterator[str]:
-    if row.stem in sealed.wordings[1:]:
-        yield "it has a private wording of the question instead of the public one"
-    elif row.stem != sealed.wordings[0]:
-        yield f"the text of the question was changed; sealed as {sealed.wordings[0]!r}"
-    if row.options != sealed.options:
-        if sorted(row.options) == sorted(sealed.options):
-            yield "the order of its options was changed"
-        else:
-            yield f"its options were changed; sealed as {list(sealed.options)!r}"
-    right = None if row.answer is None else row.options[row.answer]
-    if right != sealed.options[sealed.answer]:
-        yield f"the answer was changed; sealed as {sealed.options[sealed.answer]!r}"
-    if row.subject and row.subject != sealed.subject:
-        yield f"the subject was changed; sealed as {sealed.subject!r}"
-
-
-def _moved(places: Mapping[int, int]) -> Iterator[str]:
-    """The rows before which a later question stands; any other order than the sealed one has such a row."""
-    for before, row in pairwise(sorted(places)):
-        if places[row] < places[before]:
-            yield f"row {row}: the order of questions was changed; sealed question {places[row] + 1} is here"

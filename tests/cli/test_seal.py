@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
 import pytest
 from pyarrow import parquet
 
@@ -127,6 +128,55 @@ def test_a_file_on_its_own_with_more_columns_is_verified_against_an_announced_co
     assert typed("seal", "verify", copy, made / "private", "--commitment", "0x12")[0] == 2
 
 
+@pytest.mark.parametrize("where", ["copy.json", "copy.parquet", "copy.jsonl"])
+@pytest.mark.parametrize("key", [True, False], ids=["with the key", "with the digest"])
+def test_a_copy_whose_answers_are_written_as_decimal_numbers_has_the_sealed_rows(
+    typed, sealed: Path, where: str, key: bool
+) -> None:
+    rows = parquet.read_table(sealed / "public" / "mine.parquet").to_pylist()
+    copy = sealed / "public" / where
+    given = [row | {"answer": float(row["answer"])} for row in rows]
+    if where.endswith(".parquet"):
+        parquet.write_table(pyarrow.Table.from_pylist(given), copy)
+    else:
+        write(copy, given)
+    code, out, err = typed("seal", "verify", copy, *([sealed / "private"] if key else []))
+    assert (code, err) == (0, "")
+    assert f"in {where}, each in" in out if key else f"{where}: the digest of the rows is what" in out
+
+
+MOVED = (
+    ("the first at the end", lambda rows: [*rows[1:], rows[0]], 1),
+    ("one missing", lambda rows: [*rows[:4], *rows[5:]], 5),
+    ("the last missing", lambda rows: rows[:-1], 8),
+    ("one added", lambda rows: [*rows, {"question": "New?", "choices": ["a", "b"], "answer": 0}], 9),
+    ("options", lambda rows: [*rows[:2], rows[2] | {"choices": rows[2]["choices"][::-1]}, *rows[3:]], 3),
+    ("answer", lambda rows: [*rows[:6], rows[6] | {"answer": 3 - rows[6]["answer"]}, *rows[7:]], 7),
+    ("a truth value", lambda rows: [*rows[:6], rows[6] | {"answer": bool(rows[6]["answer"])}, *rows[7:]], 7),
+    ("a text", lambda rows: [*rows[:1], rows[1] | {"question": f"{rows[1]['question']} "}, *rows[2:]], 2),
+)
+
+
+@pytest.mark.parametrize(("change", "row"), [pytest.param(*rest, id=name) for name, *rest in MOVED])
+def test_of_a_copy_that_differs_the_first_row_is_named(typed, made: Path, tmp_path: Path, change, row: int) -> None:
+    rows = parquet.read_table(made / "public" / "mine.parquet").to_pylist()
+    copy = write(tmp_path / "copy.jsonl", change(rows))
+    code, out, err = typed("seal", "verify", copy, made / "private")
+    assert (code, out) == (1, "")
+    assert err == f"differs: copy.jsonl, row {row}\n"
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_private_folder_inside_the_public_one_is_named_with_the_remedy(typed, sealed: Path, is_named: bool) -> None:
+    inside = shutil.copytree(sealed / "private", sealed / "public" / "secret")
+    code, out, err = typed("seal", "verify", sealed / "public", *([inside] if is_named else []))
+    assert (code, out) == (1, "")
+    assert err.startswith(
+        "differs: secret/key.json is the key of a private folder inside the public one; move that folder"
+    )
+    assert err.count("\n") == 1
+
+
 def added(text: str) -> Callable[[Path], object]:
     return lambda file: file.write_text(file.read_text() + text)
 
@@ -138,6 +188,20 @@ def replaced(old: str, new: str) -> Callable[[Path], object]:
 def with_a_column(file: Path) -> None:
     table = parquet.read_table(file)
     parquet.write_table(table.append_column("hint", table["question"]), file)
+
+
+def with_a_hint_in_row(number: int) -> Callable[[Path], object]:
+    def change(file: Path) -> None:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows[number - 1]["hint"] = "A"
+        write(file, rows)
+
+    return change
+
+
+def with_decimal_answers(file: Path) -> None:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    write(file, [row | {"answer": float(row["answer"])} for row in rows])
 
 
 def cut(file: Path) -> None:
@@ -167,16 +231,28 @@ OF_NO_SEAL = "is of no seal, and lm_eval or Python may use it; remove it"
 CACHED = "cannot be compared: Python may run it instead of the loader; remove __pycache__"
 NAMES = ("mine_data.py", "mine.yaml", "DATA_CARD.md", "mine.jsonl", "mine.parquet")
 CHANGED = [  # file, change, exit code with the private folder and without it, what is said
-    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "line 12 is .*os.system.* sealed was nothing"),
-    ("mine.yaml", replaced("shot: 0", "shot: 5"), (1, 1), "line .* is 'num_fewshot: 5.*sealed was 'num_fewshot"),
-    ("DATA_CARD.md", replaced("questions . 8", "questions | 9"), (1, 0), "line .* 9 .*sealed was .* 8 "),
-    ("mine.jsonl", replaced('{"ques', '{"hint": "A", "ques'), (1, 1), "line 1 is .*hint.*sealed was"),
-    ("mine.parquet", with_a_column, (1, 1), "its rows are as sealed, but its bytes are not: it has other columns"),
-    ("mine.parquet", by_another_arrow_with_metadata, (1, 1), "its rows are as sealed, but its bytes are not"),
+    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "differs: mine_data.py, line 12\n"),
+    ("mine.yaml", replaced("shot: 0", "shot: 5"), (1, 1), r"differs: mine.yaml, line \d+\n"),
+    ("DATA_CARD.md", replaced("questions . 8", "questions | 9"), (1, 0), r"differs: DATA_CARD.md, line 7\n"),
+    ("mine.jsonl", with_a_hint_in_row(5), (1, 1), "differs: mine.jsonl, row 5\n"),
+    ("mine.jsonl", replaced('{"ques', '{ "ques'), (1, 1), "mine.jsonl: its rows are as sealed, and its bytes are not"),
+    ("mine.jsonl", with_decimal_answers, (1, 1), "mine.jsonl: its rows are as sealed, and its bytes are not"),
+    ("mine.parquet", with_a_column, (1, 1), "differs: mine.parquet, row 1\n"),
+    (
+        "mine.parquet",
+        by_another_arrow_with_metadata,
+        (1, 1),
+        "mine.parquet: its rows are as sealed, and its bytes are not",
+    ),
     ("mine.parquet", by_another_arrow, (0, 0), "was compared row by row, not by its bytes: 'parquet-cpp-arrow VERS"),
-    ("commitment.json", replaced('(commitment": )"[0-9a-f]{4}', r'\1"0000'), (1, 0), "says commitment '0000"),
+    (
+        "commitment.json",
+        replaced('(commitment": )"[0-9a-f]{4}', r'\1"0000'),
+        (1, 0),
+        "differs: commitment.json, line 2\n",
+    ),
     *((name, Path.unlink, (1, 0 if name == "DATA_CARD.md" else 1), "is missing") for name in NAMES),
-    *((name, cut, (1, 1), r"it cannot be read \(") for name in ("mine.jsonl", "mine.parquet")),
+    *((name, cut, (1, 1), r"cannot be read \(") for name in ("mine.jsonl", "mine.parquet")),
     # if time and size of the loader fit, Python runs its cached code instead, whatever it is
     ("mine_data.py", lambda file: py_compile.compile(str(file)), (2, 2), CACHED),
     *((name, made_with("{}"), (1, 1), OF_NO_SEAL) for name in ("mine_data.pyc", "utils.py", "a/b.yaml", "more.json")),
