@@ -205,8 +205,8 @@ def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> Non
 def set_apart(
     folder: CampaignFolder, plan: Plan, units: Iterable[Unit], stale: Mapping[Unit, str] | None = None
 ) -> list[str]:
-    """Moves the units of other models and of other questions out of their rooms, and says so, a sentence per model and
-    difference.
+    """Moves the units of other models, of other questions and without results out of their rooms, and says so, a
+    sentence per model and difference.
 
     units: of the plan; those of earlier plans are compared, too
     stale: why further units are moved
@@ -228,6 +228,8 @@ def set_apart(
             why = f"{changed[unit]} was changed"
         elif why and why != UNKNOWN:
             why = f"another model answered: {why}"
+        elif not (why or any(folder.run_of(unit).rglob("results_*.json"))):
+            why = "its results file is gone"
         if why := why or (stale or {}).get(unit, ""):
             now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
             published(folder.run_of(unit), now_in)

@@ -95,6 +95,20 @@ def test_a_complete_unit_that_a_kill_left_unpublished_counts_only_if_its_model_i
     assert identities(folder) == dict.fromkeys(UNITS, identities(folder)[UNITS[0]])
 
 
+@pytest.mark.model
+@pytest.mark.parametrize("kind", ["run", "leakage_perm"])
+def test_a_unit_whose_results_file_is_gone_is_run_again(here: Run, trained: dict[str, Any], kind: str) -> None:
+    first = here(trained)
+    before = table(first.folder.path)
+    (file,) = (first.folder.path / "runs" / "a" / "quiz" / kind).rglob("results_*.json")
+    file.unlink()
+    again = here(trained)
+    assert (again.n_done, again.lost) == (4, ())
+    (sentence,) = again.problems
+    assert sentence.startswith("1 unit of a will be run again (its results file is gone); the earlier files are ")
+    assert sorted(table(again.folder.path).splitlines()) == sorted(before.splitlines())  # rows by their time
+
+
 # ---------------------------------------------------------------------- what differs
 
 
