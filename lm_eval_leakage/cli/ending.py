@@ -30,7 +30,6 @@ from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
@@ -189,7 +188,6 @@ def _check_named(args: argparse.Namespace) -> None:
     if args.command == "simulate":
         models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
         check_model(args.model, audits)
-    shard_in(metadata)
     preflight(
         [name for name in named if not name.endswith(FILES)],
         models,

@@ -35,11 +35,6 @@ def _check_run(config: Any) -> None:
 
             check_before_index(config)
             look_at_server(config)
-        elif isinstance(config.metadata, dict) and "shard" in config.metadata:
-            hide_tracebacks()
-            from lm_eval_leakage.logs.run import shard_in
-
-            shard_in(config.metadata)
     except (ValueError, ImportError, OSError) as error:
         raise Refusal(str(error)) from error
     accept_valid_answers_only(class_of(config.model))

@@ -38,7 +38,6 @@ from lm_eval_leakage.harness.tasks.templates import (
     split_name,
     suffixes,
 )
-from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -279,11 +278,10 @@ SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an 
 def check_before_index(options: Any) -> None:
     """Raises ValueError, ImportError or OSError, with the remedy, for what can be told without the index of tasks: a
     misspelled task, a model that does not exist, lacks a package or an argument or cannot run the audits, a file that
-    does not exist, an output path that cannot be written, an invalid key of `--metadata`, a malformed shard.
+    does not exist, an output path that cannot be written, an invalid key of `--metadata`.
 
     options: lm_eval's EvaluatorConfig, or the parsed command line
     """
-    shard_in(options.metadata)
     tasks = _tasks(options)
     model_args = {name: value for name, value in (options.model_args or {}).items() if name not in SET_BY_HARNESS}
     models, audits = [(options.model or USUAL_MODEL, model_args)], [task for task in tasks if names_an_audit(task)]

@@ -164,7 +164,7 @@ class Crew(ABC, Generic[AWorker]):
         minutes = self.plan.minutes or float("inf")
         for worker in [*self.workers]:
             if worker.unit is not None and time.monotonic() - worker.since > 60 * minutes:
-                too_long = f"it took longer than minutes: {minutes:g} allows; give more, or more shards"
+                too_long = f"it took longer than minutes: {minutes:g} allows; give more"
                 self._lose(worker, worker.unit, too_long, lost=False)
 
     def _wanted(self) -> str | None:

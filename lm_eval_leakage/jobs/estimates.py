@@ -49,12 +49,12 @@ class CheckedPlan:
     def of(cls, folder: CampaignFolder) -> CheckedPlan:
         """The one that a folder has been begun for."""
         told = folder.manifest().get("impossible") or ()
-        known = {Unit(one["model"], one["task"], one["kind"], 0, 1): one["reason"] for one in told}
+        known = {Unit(one["model"], one["task"], one["kind"]): one["reason"] for one in told}
         return cls(folder.plan, known, TaskShelf(folder.plan.include_paths))
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        return [unit for unit in units_of(self.plan) if unit.whole not in self.impossible]
+        return [unit for unit in units_of(self.plan) if unit not in self.impossible]
 
 
 def checked(plan: Plan) -> CheckedPlan:
@@ -71,7 +71,7 @@ def checked(plan: Plan) -> CheckedPlan:
     names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
-    runs = (unit.whole for unit in units_of(named) if unit.kind == RUN)
+    runs = (unit for unit in units_of(named) if unit.kind == RUN)
     impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
@@ -126,7 +126,7 @@ def _left_out(plan: Plan, leaves: Mapping[str, Sequence[Finding]], shelf: TaskSh
     from lm_eval_leakage.harness.auditable import NOT_AUDITED
 
     reason_of = cache(why_not)
-    for unit in dict.fromkeys(unit.whole for unit in units_of(plan)):
+    for unit in units_of(plan):
         found, backend = leaves.get(unit.task, ()), plan.model(unit.model).model
         if unit.kind == RUN:
             needs = {_need(shelf, one.task) for one in found}
@@ -148,12 +148,12 @@ def _need(shelf: TaskShelf, task: str) -> str:
 # ---------------------------------------------------------------------- requests and tokens
 
 
-def refuse_above_limit(plan: Plan, n_tokens: float) -> None:
+def refuse_above_limit(plan: Plan, n_tokens: int) -> None:
     """Raises ValueError if so many tokens are more than may be asked."""
     limit = plan.max_tokens_asked
     if limit is not None and n_tokens > limit:
         raise ValueError(
-            f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(round(n_tokens))} "
+            f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(n_tokens)} "
             f"tokens; raise it, lower questions (now {plan.questions}), or leave out tasks or audits"
         )
 
@@ -163,11 +163,10 @@ def tokens_planned(planned: Planned) -> int:
     return sum(step.job.n_tokens for step in planned.values() if step.job is not None)
 
 
-def tokens_of_units(prepared: CheckedPlan, left: Sequence[Unit]) -> float:
-    """That models are asked for units; for a shard, its part of the whole. Loads tasks and their data."""
-    plan, planner = prepared.plan, Planner(prepared.plan, prepared.shelf)
-    shards = Counter(unit.whole for unit in left)
-    return sum(tokens_planned({whole: planner.step(whole)}) * n / plan.shards for whole, n in shards.items())
+def tokens_of_units(prepared: CheckedPlan, left: Sequence[Unit]) -> int:
+    """That models are asked for units. Loads tasks and their data."""
+    planner = Planner(prepared.plan, prepared.shelf)
+    return sum(tokens_planned({unit: planner.step(unit)}) for unit in left)
 
 
 ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read")
@@ -200,7 +199,7 @@ def foreseen(prepared: CheckedPlan, say: Callable[[str], None]) -> str:
     n_models, n_tasks = counted(len(plan.asked_models), "model"), counted(len(plan.tasks), "task")
     head = (
         f"{counted(len(units), 'unit')} ({', '.join(f'{kind} {count(n)}' for kind, n in kinds.items())}): "
-        f"{n_models}, {n_tasks}, {counted(plan.shards, 'shard')} each"
+        f"{n_models}, {n_tasks}"
     )
     return "\n".join([head, "", markdown_of(lines), "", *(f"- {remark}" for remark in remarks)])
 
@@ -213,9 +212,8 @@ def _sizes(
     known = [model for model in plan.asked_models if planner.tokenizer(model.key) is not None]
     sizes: dict[str, list[RunSize]] = {model.key: [] for model in known}
     problems: dict[str, None] = {}
-    wholes = dict.fromkeys(unit.whole for unit in units)
-    for place, unit in enumerate(sorted(wholes, key=lambda one: (one.task, one.kind)), 1):
-        say(f"[{place}/{len(wholes)}] {unit.asked}, {unit.model}")
+    for place, unit in enumerate(sorted(units, key=lambda one: (one.task, one.kind)), 1):
+        say(f"[{place}/{len(units)}] {unit.asked}, {unit.model}")
         if unit.model in sizes:
             try:
                 step = planner.step(unit)

@@ -185,8 +185,8 @@ def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
 
 def _complete_units(folder: CampaignFolder, model: str) -> list[Unit]:
     """Returns the units of a model that are done, also those of earlier plans."""
-    files = sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/*/{UNIT_FILE}"))
-    return [Unit.of_id("/".join(file.parts[-5:-1])) for file in files]
+    files = sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/{UNIT_FILE}"))
+    return [Unit.of_id("/".join(file.parts[-4:-1])) for file in files]
 
 
 def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> None:

@@ -547,8 +547,8 @@ def _checked_model(
 
 
 def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str], detect: float) -> Row:
-    """Without a verdict on an audit whose log has lost questions, or of which shards are missing: what is left may be
-    any part. Any other verdict knows what it should be able to find."""
+    """Without a verdict on an audit whose log has lost questions: what is left may be any part. Any other verdict
+    knows what it should be able to find."""
     reason = next((why for task, why in lacking.items() if model.covers(task, row)), "")
     if reason and row.verdict != NO_VERDICT:
         return replace(row, verdict=not_judged(reason))

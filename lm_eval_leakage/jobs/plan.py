@@ -3,7 +3,7 @@
 A plan is the same from options of the command line, from a YAML file and from Python. For what cannot be used, one
 sentence names the field, its value, the rule and the remedy.
 
-Units of a plan: what one worker does at a time, one model's run or audit of one task, or a shard of it.
+Units of a plan: what one worker does at a time, one model's run or audit of one task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -28,7 +28,6 @@ from pydantic import (
     PositiveInt,
     PrivateAttr,
     ValidationError,
-    ValidationInfo,
     model_validator,
 )
 
@@ -48,14 +47,10 @@ ALL_QUESTIONS: Final = "all"
 ENOUGH: Final = "enough"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
-MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
-GIVEN_ELSEWHERE = {  # keys that arguments may not have, and why
-    "model_args": (("batch_size", "device"), "which lm_eval takes beside them; give it on its own"),
-    "metadata": (("shard",), "which each unit has for itself; give the number as shards"),
-}
+BESIDE_MODEL_ARGS = ("batch_size", "device")  # which lm_eval takes as options of their own
 # instead of `models`
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus")
-OF_ENGINES = ("address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
+OF_ENGINES = ("address", "workers", "minutes", "slurm")  # any of them asks for workers
 INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
@@ -104,11 +99,11 @@ def _arguments(value: Any) -> Any:
     return parsed_args(value)
 
 
-def _own_arguments(told: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    keys, why = GIVEN_ELSEWHERE[str(info.field_name)]
-    if given := [key for key in keys if key in told]:
-        raise ValueError(f"has {given[0]!r}, {why}")
-    return told
+def _model_args(arguments: dict[str, Any]) -> dict[str, Any]:
+    for key in BESIDE_MODEL_ARGS:
+        if key in arguments:
+            raise ValueError(f"has {key!r}, which lm_eval takes beside them; give it on its own")
+    return arguments
 
 
 def _reference(value: Any) -> Any:
@@ -177,7 +172,7 @@ FROM_ONE, FROM_ZERO = Field(description="a whole number from 1"), Field(descript
 NAMES = Field(description="one name, or several separated by commas")
 Switch = Annotated[bool, Field(description="true or false")]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names), NAMES]
-Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments), AfterValidator(_own_arguments)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
 SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
 
 
@@ -195,7 +190,9 @@ class PlanModel(BaseModel):
 
     name: Annotated[str, AfterValidator(_model_name)] = ""
     model: str = "hf"
-    model_args: Annotated[Arguments, Field(description="arguments as for lm_eval: pretrained=MODEL")] = {}
+    model_args: Annotated[
+        Arguments, AfterValidator(_model_args), Field(description="arguments as for lm_eval: pretrained=MODEL")
+    ] = {}
     gpus: Annotated[NonNegativeInt, FROM_ZERO] = 0
     batch_size: Annotated[
         PositiveInt | Annotated[str, Field(pattern="^auto")] | None,
@@ -255,7 +252,6 @@ class Plan(BaseModel):
     orders: what the builder of the one task says about its published orders, as "random: SOURCE"
 
     engine: what starts workers; None chooses; address: of a cluster
-    shards: into how many parts each run and audit is divided
     retries: how often a unit that failed is tried again; minutes: the time limit of one attempt at a unit
     workers: at most so many at once; None leaves it to the engine
     slurm: what `engine: slurm` asks of Slurm for each job, such as partition and timeout_min
@@ -302,7 +298,6 @@ class Plan(BaseModel):
     imports: Names = ()
     engine: str | None = None
     address: str | None = None
-    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS, description=f"a whole number from 1 to {MOST_SHARDS:,}")] = 1
     retries: Annotated[NonNegativeInt, FROM_ZERO] = 1
     minutes: Annotated[PositiveFloat | None, Field(description="a number of minutes above 0")] = None
     workers: Annotated[PositiveInt | None, FROM_ONE] = None
@@ -524,40 +519,30 @@ RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
 REFERENCE, UNSEEN = "reference", "unseen"  # begin the kinds of audits of another model, and of unseen questions
 RUNS = "runs"
 ROOMS = (RUNS, REFERENCE, UNSEEN)  # folders of units that are done
-SHARD_ID = re.compile(r"(\d+)of(\d+)")
 
 
 @dataclass(frozen=True, order=True)
 class Unit:
     """model: its key in the plan
     kind: `run`, or the suffix of an audit, which `reference-` or `unseen-` may stand before
-    shard: of `n_shards`, from 0
     """
 
     model: str
     task: str
     kind: str
-    shard: int
-    n_shards: int
 
     @property
     def id(self) -> str:
-        """Such as `smol/arc_challenge/leakage_perm/0of4`: its folder below its room and `work`."""
-        return f"{self.model}/{self.task}/{self.kind}/{self.shard}of{self.n_shards}"
+        """Such as `smol/arc_challenge/leakage_perm`: its folder below its room and `work`."""
+        return f"{self.model}/{self.task}/{self.kind}"
 
     @classmethod
     def of_id(cls, text: str) -> Unit:
         """Raises ValueError for anything that is not an id."""
-        model, task, kind, shard = text.split("/") if text.count("/") == 3 else ("", "", "", "")
-        match = SHARD_ID.fullmatch(shard)
-        if match is None or not (model and task and kind):
-            raise ValueError(f"{text!r} is not the id of a unit; write it as MODEL/TASK/KIND/0of1")
-        return cls(model, task, kind, int(match[1]), int(match[2]))
-
-    @property
-    def whole(self) -> Unit:
-        """The one that it is a shard of."""
-        return replace(self, shard=0, n_shards=1)
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise ValueError(f"{text!r} is not the id of a unit; write it as MODEL/TASK/KIND")
+        return cls(*parts)
 
     @property
     def room(self) -> str:
@@ -573,11 +558,6 @@ class Unit:
     def asked(self) -> str:
         """The task or audit of lm_eval that it runs."""
         return self.task if self.kind == RUN else f"{self.task}_{self.suffix}"
-
-    @property
-    def metadata(self) -> dict[str, object]:
-        """What `--metadata` says of its shard; nothing if it is the whole."""
-        return {"shard": f"{self.shard}/{self.n_shards}"} if self.n_shards > 1 else {}
 
 
 def units_of(plan: Plan) -> list[Unit]:
@@ -597,4 +577,4 @@ def units_of(plan: Plan) -> list[Unit]:
             for task in plan.tasks
             for room in rooms
         ]
-    return [Unit(*one, shard, plan.shards) for one in asked for shard in range(plan.shards)]
+    return [Unit(*one) for one in asked]

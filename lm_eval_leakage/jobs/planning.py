@@ -212,7 +212,8 @@ def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) 
         answered = _answered(run, problems)
         rows = frozenset(f"{one.task} {answer.doc_hash}" for one, answer in answered if answer.doc_hash)
         questions = tuple(answer.question for _, answer in answered if answer.question is not None)
-        found.append(PresentRun({**audited, RUN: rows}, run.data, run.results_files, detectors, questions))
+        files = () if run.results_file is None else (run.results_file,)
+        found.append(PresentRun({**audited, RUN: rows}, run.data, files, detectors, questions))
     return tuple(found)
 
 
@@ -271,8 +272,6 @@ HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
 class UnitJob:
     """What a model is asked for a unit.
 
-    samples: the questions of all shards; the task itself asks only those of its own
-    size: of all shards
     seed: by which its questions were drawn; None if they are all
     """
 
@@ -478,7 +477,6 @@ class _PlannedTask:
         if self.plan.budget is not None and self.design is not None:
             self.of_orders = {"orders": self.design.within.n_orders}
             self.orders = self._audit_of_orders()
-        self._sizes: dict[tuple[str, str], RunSize] = {}  # by model and kind; of all shards
 
     def _audit_of_orders(self) -> LoadedTask | str:
         return self._loaded(f"{self.name}_{FIRST_AUDIT}", self.documented | self.of_orders)
@@ -578,9 +576,9 @@ class _PlannedTask:
 
     def _task_of(self, unit: Unit) -> LoadedTask | str:
         """What the model is asked, or why it cannot be."""
-        if unit.room == RUNS and unit.n_shards == 1 and unit.kind in (RUN, FIRST_AUDIT):
+        if unit.room == RUNS and unit.kind in (RUN, FIRST_AUDIT):
             return self.base if unit.kind == RUN else self.orders
-        asked: dict[str, object] = {**unit.metadata, **(self.of_orders if unit.suffix == FIRST_AUDIT else {})}
+        asked: dict[str, object] = {**self.of_orders} if unit.suffix == FIRST_AUDIT else {}
         if unit.room == UNSEEN:
             asked["data_files"] = str(self.plan.unseen)
         elif unit.suffix == FIRST_AUDIT:
@@ -618,11 +616,7 @@ class _PlannedTask:
         if reasons or not rows:
             return self._step(unit, n, NOT_POSSIBLE, reasons[0] if reasons else "no question can be read")
         samples = samples_of(rows)
-        asked = unit.model, unit.kind
-        if asked not in self._sizes:
-            tokenizer = self.planner.tokenizer(unit.model)
-            self._sizes[asked] = size_of_chosen(loaded.leaves, samples, tokenizer, who.apply_chat_template)
-        size = self._sizes[asked]
+        size = size_of_chosen(loaded.leaves, samples, self.planner.tokenizer(unit.model), who.apply_chat_template)
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return self._step(unit, len(rows), NOT_POSSIBLE, reason)

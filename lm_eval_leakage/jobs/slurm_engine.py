@@ -118,7 +118,7 @@ class SlurmJob:
 def dealt(units: Sequence[Unit], n_hands: int) -> list[tuple[Unit, ...]]:
     """The units of one model in so many hands, of each kind (nearly) as many in each; those of a task next to each
     other."""
-    by_kind = sorted(units, key=lambda unit: (unit.kind, unit.task, unit.shard))
+    by_kind = sorted(units, key=lambda unit: (unit.kind, unit.task))
     hands = (tuple(sorted(by_kind[place::n_hands])) for place in range(n_hands))
     return [hand for hand in hands if hand]
 
@@ -182,8 +182,8 @@ class SlurmEngine:
     """Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
     folder takes them over. Those of `--address local`, on this machine, end when the driver is interrupted.
 
-    A model has at most as many jobs as its `workers`, else as the plan has shards; all models together as many as the
-    plan's `workers`, else one on this machine.
+    A model has at most as many jobs as its `workers`, else one; all models together as many as the plan's `workers`,
+    else one on this machine.
 
     address: `local` for submitit's local executor, None for Slurm
     live: the jobs that are not known to have ended, with submitit's handle of each
@@ -242,7 +242,7 @@ class SlurmEngine:
         for model in self._plan.asked_models:
             own = [unit for unit in left if unit.model == model.key]
             n_own = sum(job.model == model.key for job in self.live)
-            n_wanted = min(model.workers or self._plan.shards, most) - n_own
+            n_wanted = min(model.workers or 1, most) - n_own
             for hand in dealt(own, n_wanted)[: most - len(self.live) - len(new)]:
                 worker = f"{model.key}-{uuid4().hex[:8]}"
                 new.append(SlurmJob(self.folder.path.absolute(), worker, hand, self._cluster))

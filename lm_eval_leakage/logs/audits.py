@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import VERSION_KEY, AuditLine, audit_lines, benchmark_of, with_repeated_rows
-from lm_eval_leakage.logs.run import Problem, Run, ShardSet, n_told, sanitized
+from lm_eval_leakage.logs.run import Problem, Run, n_told, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.stats.pooling import SKIPPED
 
 NO_ANSWER = re.compile(r"failed on it|others failed|^the (?:backend|server) ")  # reasons that lie in no question
 FIRST_LINES = 20  # one of them must be complete for a log to be recognised as that of an audit
-OF_SHARDS = "run them with the options of the others, or copy their files here"
 REMEDY = "copy the complete log here, or run the audit again and remove this one"
 
 
@@ -35,8 +34,7 @@ def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tu
         problems += audit.unanswered()
         if lacking := audit.lacking():
             made_up = any(other.holds_all_of(audit) for other in audits)
-            remedy = OF_SHARDS if audit.shards and audit.shards.missing else REMEDY
-            what = f"{lacking}; {'a complete log of the same audit is used' if made_up else remedy}"
+            what = f"{lacking}; {'a complete log of the same audit is used' if made_up else REMEDY}"
             problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not made_up))
 
 
@@ -89,17 +87,10 @@ class _Audit:
     found: dict[tuple[str, str], set[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(set))
     without_answer: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def shards(self) -> ShardSet | None:
-        return self.run.shards.get(self.task)
-
     def lines(self, problems: list[Problem]) -> Iterator[AuditLine]:
-        """Those of shards in the order that they have in the log of a whole run."""
-        logs = self.run.logs_of(self.task)
-        found = (
-            line for log in logs for line in audit_lines(self.run.read_log(log, problems), self.task, problems, log)
-        )
-        return found if len(logs) < 2 else iter(_as_in_one_log(list(found)))
+        if self.file is None:
+            return iter(())
+        return audit_lines(self.run.read_log(self.file, problems), self.task, problems, self.file)
 
     def add(self, line: AuditLine) -> None:
         self.found[line.filter, line.detector].add((line.doc_id, line.question))
@@ -116,8 +107,6 @@ class _Audit:
     def lacking(self) -> str:
         """What is, or may be, missing from it, in words; empty if it is complete."""
         told = n_told(self.run, self.task)
-        if self.shards and self.shards.missing:
-            return f"{self.task}: {self.shards.lacking}"
         if self.file is None:
             return f"has rows of {self.task}, an audit, whose samples log is missing (kept with --log_samples)"
         if told is None:
@@ -137,19 +126,13 @@ class _Audit:
         if other is self or other.task != self.task or self.lacking():
             return False
         told = n_told(self.run, self.task) or 0
-        told_other = other.shards.n_questions if other.shards else n_told(other.run, other.task) or 0
+        told_other = n_told(other.run, other.task) or 0
         if told < told_other:
             return False
         if not other.found:
             return told >= (n_told(self.run, self.task, "original") or told + 1)
         mine = {key: {name for _, name in questions} for key, questions in self.found.items()}
         return all({name for _, name in own} <= mine.get(key, set()) for key, own in other.found.items())
-
-
-def _as_in_one_log(lines: Sequence[AuditLine]) -> list[AuditLine]:
-    """The questions in their order, by one statistic after the other."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(line.filter for line in lines))}
-    return sorted(lines, key=lambda line: (places[line.filter], line.doc_id or 0))
 
 
 # ---------------------------------------------------------------------- which tasks of a run are audits

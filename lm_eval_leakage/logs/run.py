@@ -1,11 +1,6 @@
 """Problems met while reading runs, to be reported to the user: nothing is skipped silently.
 
-A shard of a run: every n-th question of what the whole run would ask, as `--metadata shard=i/n` names it.
-
-The results file records it in `configs`, in each task's `metadata`: the shard as it was given, and how many questions
-all shards have together. Only our code writes the latter, so a run without it asked all questions.
-
-One call of the harness, or the shards of one that was divided.
+One call of the harness.
 """
 
 from __future__ import annotations
@@ -71,87 +66,6 @@ def json_lines(file: Path, problems: list[Problem]) -> Iterator[Line]:
         problems.append(Problem(f"cannot be read ({error.strerror})", file))
 
 
-SHARD = "shard"  # key of `metadata`
-OF_ALL_SHARDS = "questions_of_all_shards"  # key of `metadata`, written by us
-WRITTEN = re.compile(r"(\d{1,9})/(\d{1,9})")
-
-
-@dataclass(frozen=True, order=True)
-class RunShard:
-    """Questions `index`, `index + n`, `index + 2 n` ... of a run, counted from 0."""
-
-    index: int
-    n: int
-
-    @classmethod
-    def of(cls, written: object) -> RunShard:
-        """Raises ValueError, with the rule, for anything but `i/n` with i from 0 to n - 1."""
-        found = WRITTEN.fullmatch(written.strip()) if isinstance(written, str) else None
-        index, n = map(int, found.groups()) if found else (0, 0)
-        if not index < n:
-            raise ValueError(
-                f"shard is {written!r}; give i/n, such as 0/4 for every fourth question from the first one on, with i "
-                "from 0 to n - 1"
-            )
-        return cls(index, n)
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.n}"
-
-    def n_own(self, n_questions: int) -> int:
-        """How many of the run's questions are in this shard."""
-        return len(range(self.index, n_questions, self.n))
-
-
-def shard_in(metadata: Mapping[str, Any] | None) -> RunShard | None:
-    """The shard that `metadata` asks for; None if it asks for all questions. Raises ValueError as above."""
-    written = (metadata or {}).get(SHARD)
-    return None if written is None else RunShard.of(written)
-
-
-@dataclass(frozen=True)
-class ShardSet:
-    """What there is of a task that was done in shards.
-
-    n: number of shards
-    n_questions: of all shards together
-    found: the runs that did them, by the number of the shard, in order
-    """
-
-    task: str
-    n: int
-    n_questions: int
-    found: Mapping[int, Run]
-
-    @property
-    def logs(self) -> tuple[Path, ...]:
-        return tuple(one.logs[self.task] for one in self.found.values() if self.task in one.logs)
-
-    @property
-    def results_file(self) -> Path | None:
-        """Of the first shard."""
-        return next(iter(self.found.values())).results_file
-
-    @property
-    def n_asked(self) -> int:
-        return sum(n_told(one, self.task) or 0 for one in self.found.values())
-
-    @property
-    def missing(self) -> list[RunShard]:
-        """Shards that have questions, but no results."""
-        every = (RunShard(index, self.n) for index in range(min(self.n, self.n_questions)))
-        return [shard for shard in every if shard.index not in self.found]
-
-    @property
-    def lacking(self) -> str:
-        """Which shards are missing, in words; empty if none is."""
-        if not (missing := self.missing):
-            return ""
-        *others, last = map(str, missing)
-        named = f"shards {', '.join(others)} and {last} are" if others else f"shard {last} is"
-        return f"{named} missing: {self.n_asked:,} of {self.n_questions:,} questions are here"
-
-
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"  # in the names of files
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
@@ -164,14 +78,12 @@ DRAW = "leakage_draw"  # how its questions were drawn
 
 @dataclass(frozen=True)
 class Run:
-    """One call of the harness, or its shards.
+    """One call of the harness.
 
     model: its name, with the revision if one was requested; the folder's name if the results file is missing
-    time: as in the file names, so that it sorts; of shards, that of the newest one
-    results: the sections of the results file that are used; empty if it is missing. Of shards, without any values
-    results_file: of shards, that of the first one
-    logs: samples log of each task; of shards, that of the first one
-    shards: of each task, if the run was done in shards
+    time: as in the file names, so that it sorts
+    results: the sections of the results file that are used; empty if it is missing
+    logs: samples log of each task
     read_log: yields the lines of one of the logs, as lm_eval writes them; `doc_hash` is empty where a question's data
         row is not recorded, and `doc` is then the question as the prompt words it
     """
@@ -181,7 +93,6 @@ class Run:
     results: Mapping[str, Any] = field(default_factory=dict)
     results_file: Path | None = None
     logs: Mapping[str, Path] = field(default_factory=dict)
-    shards: Mapping[str, ShardSet] = field(default_factory=dict)
     read_log: LogReader = field(default=json_lines, compare=False, repr=False)
 
     @property
@@ -208,18 +119,6 @@ class Run:
     def draw(self) -> Mapping[str, int]:
         """The seed by which its questions were drawn; empty if they were not, or nobody wrote it down."""
         return self.results.get(DRAW) or {}
-
-    def logs_of(self, task: str) -> tuple[Path, ...]:
-        """A task's samples logs: several if it was done in shards."""
-        if task in self.shards:
-            return self.shards[task].logs
-        return (self.logs[task],) if task in self.logs else ()
-
-    @property
-    def results_files(self) -> tuple[Path, ...]:
-        found = [one.results_file for own in self.shards.values() for one in own.found.values()]
-        of_shards = filter(None, found or [self.results_file])
-        return tuple(dict.fromkeys(of_shards))
 
 
 def n_told(run: Run, task: str, which: str = "effective") -> int | None:

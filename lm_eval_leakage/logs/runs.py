@@ -1,7 +1,4 @@
-"""Puts the shards of one run together: they have the model, the options and the number of shards in common.
-
-Runs of the harness, found by their files: which model, when, which tasks, where their samples are.
-"""
+"""Runs of the harness, found by their files: which model, when, which tasks, where their samples are."""
 
 from __future__ import annotations
 
@@ -19,138 +16,15 @@ from lm_eval_leakage.logs.run import (
     DATA,
     DRAW,
     IDENTITY,
-    OF_ALL_SHARDS,
     RESULTS,
-    SHARD,
     TIME,
     Problem,
     Run,
-    RunShard,
-    ShardSet,
     arguments_of,
     digest_of,
     in_brackets,
     model_named,
-    n_told,
-    shard_in,
 )
-
-OF_CALL = ("system_instruction_sha", "chat_template_sha", "fewshot_as_multiturn")
-OF_CONFIG = ("model", "limit", "gen_kwargs", "random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
-OF_PLACE = ("device", "batch_size", "max_batch_size", "config_source")  # may differ between shards
-ADDRESS = re.compile(r"0x[0-9a-f]+")  # of a function, which results files name by it
-
-
-def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
-    """The runs, oldest first, those that are shards of one run put together to one."""
-    whole: list[Run] = []
-    attempts: dict[tuple[str, str, int, str, int, str], list[tuple[int, Run]]] = defaultdict(list)
-    for run in runs:
-        shards = _shards(run, problems)
-        if len(shards) < len(run.results.get("configs") or {}) or not shards:
-            whole.append(without_tasks(run, shards))
-        for task, (shard, n_questions, settings) in shards.items():
-            key = run.key, _settings_of_call(run.results), shard.n, task, n_questions, settings
-            attempts[key].append((shard.index, run))
-    alike: dict[tuple[str, str, int], list[dict[str, ShardSet]]] = defaultdict(list)
-    for (model, call, n, task, n_questions, _), found in attempts.items():
-        own = next((sets for sets in alike[model, call, n] if task not in sets), None)
-        if own is None:
-            alike[model, call, n].append(own := {})
-        own[task] = ShardSet(task, n, n_questions, _best(task, found))
-    pooled = [_as_one_run(sets) for several in alike.values() for sets in several]
-    return sorted([*whole, *pooled], key=lambda run: run.time)
-
-
-def _best(task: str, attempts: Sequence[tuple[int, Run]]) -> dict[int, Run]:
-    """The runs of each shard, in order; of several attempts, the newest complete one."""
-    return dict(sorted(attempts, key=lambda one: (one[0], _is_complete(one[1], task), one[1].time)))
-
-
-def _as_one_run(sets: Mapping[str, ShardSet]) -> Run:
-    runs = sorted((run for own in sets.values() for run in own.found.values()), key=lambda run: run.time)
-    newest, first = runs[-1], {task: next(iter(own.found.values())) for task, own in sets.items()}
-    counts = {task: (run.results.get("n-samples") or {}).get(task, {}) for task, run in first.items()}
-    sections = {name: newest.results.get(name) for name in ("lm_eval_version", IDENTITY, DRAW)}
-    for section in ("group_subtasks", "n-shot", "configs", DATA):
-        parts = [run.results.get(section) or {} for run in runs]
-        sections[section] = {name: value for part in parts for name, value in part.items()}
-    sections |= {
-        # the names of metrics alone: the values of single shards say nothing about the run
-        "results": {
-            task: dict.fromkeys(key for one in own.found.values() for key in one.results["results"].get(task, {}))
-            for task, own in sets.items()
-        },
-        "n-samples": {task: {**counts[task], "effective": own.n_asked} for task, own in sets.items()},
-    }
-    logs = {task: own.logs[0] for task, own in sets.items() if own.logs}
-    return Run(newest.model, newest.time, sections, next(iter(first.values())).results_file, logs, sets)
-
-
-def _shards(run: Run, problems: list[Problem]) -> dict[str, tuple[RunShard, int, str]]:
-    """The tasks of which a run asked a shard, in the order of its results, each with the shard, how many questions all
-    shards have, and its settings. A plain lm_eval knows no shards, and asks all questions."""
-    found, ignored, configs = {}, [], run.results.get("configs") or {}
-    for task in (name for name in run.results.get("results") or () if name in configs):
-        metadata = configs[task].get("metadata")
-        metadata = metadata if isinstance(metadata, Mapping) else {}
-        try:
-            shard, n_questions = shard_in(metadata), metadata.get(OF_ALL_SHARDS)
-        except ValueError:
-            continue  # a key of another package
-        if shard is not None and isinstance(n_questions, int) and run.results_file is not None:
-            found[task] = shard, n_questions, _settings(run, task, configs[task])
-        elif shard is not None:
-            ignored.append(task)
-    if ignored:
-        what = (
-            f"was to ask a shard of {', '.join(ignored)}, but asked all questions, since lm_eval ran without this "
-            "package (`lm-eval-leakage plugin enable` adds it); taken for a whole run"
-        )
-        problems.append(Problem(what, run.results_file))
-    return found
-
-
-def _settings_of_call(results: Mapping[str, Any]) -> str:
-    config = results.get("config") or {}
-    told = [[results.get(key) for key in OF_CALL], [config.get(key) for key in OF_CONFIG]]
-    return _as_text([*told, _without(arguments_of(config.get("model_args")), OF_PLACE)])
-
-
-def _settings(run: Run, task: str, config: Mapping[str, Any]) -> str:
-    told = _without(config.get("metadata") or {}, (*OF_PLACE, SHARD))
-    n_shot = (run.results.get("n-shot") or {}).get(task)
-    return ADDRESS.sub("", _as_text([{**config, "metadata": told}, n_shot]))
-
-
-def _without(section: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in section.items() if name not in names}
-
-
-def _as_text(value: object) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def without_tasks(run: Run, tasks: Collection[str]) -> Run:
-    """The run with its other tasks only."""
-    own = {
-        key: _without(section, tasks) if isinstance(section, dict) else section for key, section in run.results.items()
-    }
-    return replace(run, results=own, logs=_without(run.logs, tasks), shards=_without(run.shards, tasks))
-
-
-def _is_complete(run: Run, task: str) -> bool:
-    """Whether the log has a line for each question and filter."""
-    if (log := run.logs.get(task)) is None:
-        return False
-    keys = (key.partition(",") for key in run.results["results"].get(task, {}))
-    filters = {name for _, comma, name in keys if comma}
-    try:
-        with log.open("rb") as lines:
-            return sum(line.endswith(b"\n") for line in lines) >= (n_told(run, task) or 0) * max(1, len(filters))
-    except OSError:
-        return False
-
 
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
 SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each section of a results file that is used
@@ -165,12 +39,11 @@ SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each
     DATA: str,
     DRAW: int,
 }
-SECTIONS_KEPT = (*SHAPES, *OF_CALL, "lm_eval_version")
+SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
 
 
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
-    """All runs in folders, at any depth, oldest first; for a file, the run that it belongs to. Shards of one run are
-    one run.
+    """All runs in folders, at any depth, oldest first; for a file, the run that it belongs to.
 
     Raises ValueError for a path that does not exist, and if no run is found at all.
     """
@@ -193,7 +66,7 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
         raise ValueError(
             f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path{why}"
         )
-    return pooled_runs(sorted(_by_identity(runs), key=lambda run: run.time), problems)
+    return sorted(_by_identity(runs), key=lambda run: run.time)
 
 
 def _by_identity(runs: Sequence[Run]) -> list[Run]:
@@ -208,6 +81,18 @@ def _by_identity(runs: Sequence[Run]) -> list[Run]:
         else run
         for run in runs
     ]
+
+
+def _without(section: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name not in names}
+
+
+def without_tasks(run: Run, tasks: Collection[str]) -> Run:
+    """The run with its other tasks only."""
+    own = {
+        key: _without(section, tasks) if isinstance(section, dict) else section for key, section in run.results.items()
+    }
+    return replace(run, results=own, logs=_without(run.logs, tasks))
 
 
 def results_of(file: Path) -> dict[str, Any]:

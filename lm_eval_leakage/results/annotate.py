@@ -16,7 +16,7 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, w
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
-from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs, metrics_of_shards, shown_metrics
+from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.result_types import (
     NOT_TOLD,
     AnnotatedQuestion,
@@ -124,45 +124,26 @@ def named_as_benchmarks(annotation: Annotation) -> Annotation:
 
 
 def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
-    files = [file for part in parts for file in part.run.results_files or (part.log,)]
+    files = [part.run.results_file or part.log for part in parts]
     return {
         "runs": list(dict.fromkeys(map(str, files))),
-        "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
+        "audits": [str(file) for run in with_audits(runs) for file in run.logs.values()],
         "lm_eval": sorted({str(run.results.get("lm_eval_version") or "unknown") for run in runs}),
     }
 
 
 def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
-    """With its questions and pooled metrics. What the task's logs and shards lack is added to the problems."""
+    """With its questions. What the task's log lacks is added to the problems."""
     if one.log is None:
         return one
-    found, shards = one.answers(problems), one.shards
+    found = one.answers(problems)
     held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
     for name, n in held.items():
         if n < one.n_questions:
             by = f" by filter {name}" if len(held) > 1 else ""
-            of = "all of them" if shards is None else "those"
-            what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of {of}"
+            what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of all of them"
             problems.append(Problem(what, one.log, incomplete=True))
-    one = replace(one, questions=joining.join(one, found))
-    if shards is None:
-        return one
-    if lacking := shards.lacking:
-        what = f"{one.task}: {lacking}; the row is of these, until the others are run with the same options"
-        problems.append(Problem(what, shards.results_file, incomplete=True))
-    if n_twice := len(found) - len({answer.doc_id for answer in found}):
-        what = (
-            f"{one.task}: {n_twice} question(s) are in two shards, so these are of different runs; keep those of one"
-        )
-        problems.append(Problem(what, shards.results_file, incomplete=True))
-    metrics = metrics_of_shards(one.task, shards, found)
-    if withheld := [key for key in shown_metrics(metrics) if not metrics[key]]:
-        what = (
-            f"{one.task}: no value of {', '.join(withheld)}, which is not the mean of the questions' values "
-            "in each shard; only a run without shards has it"
-        )
-        problems.append(Problem(what, shards.results_file))
-    return replace(one, pooled=metrics)
+    return replace(one, questions=joining.join(one, found))
 
 
 # ---------------------------------------------------------------------- references
@@ -247,7 +228,7 @@ class Joining:
                 or self._by_content.get(answer.content)
                 or self._by_key.get((one.task, answer.key))
                 or (self._by_prompt.find(answer.question.stem, answer.question.options) if answer.question else None),
-                log=answer.log or ("" if one.log is None else str(one.log)),
+                log="" if one.log is None else str(one.log),
                 n_shot=one.n_shot,
             )
             for answer in answers

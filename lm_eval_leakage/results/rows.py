@@ -15,7 +15,6 @@ from lm_eval_leakage.logs.run import Run, leaves, n_told
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.answered import (
     TaskRun,
-    metrics_of_group,
     outer_first,
     outermost,
     shown_metrics,
@@ -69,17 +68,14 @@ def _groups(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            own = {task: same[task].pooled for task in tasks if task in same and same[task].run is run}
-            in_shards = {task: metrics for task, metrics in own.items() if metrics is not None}
-            told = metrics_of_group(group, in_shards, run.shards) if run.shards else told_metrics(run, group)
-            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told, pooled
+            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told_metrics(run, group), pooled
 
 
 def _tasks(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
     for part in parts:
         task, run, n_shot = part.task, part.run, part.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        told = told_metrics(run, task) if part.pooled is None else part.pooled
+        told = told_metrics(run, task)
         yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told, part.questions
         for subject, found in _by_subject(task, part.questions):
             yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found

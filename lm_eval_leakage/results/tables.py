@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_file, atomic_write
-from lm_eval_leakage.logs.run import ANNOTATED, OF_ALL_SHARDS, RESULTS
+from lm_eval_leakage.logs.run import ANNOTATED, RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import Annotation, Row, grouped
@@ -130,7 +130,7 @@ def _beside(original: Path, suffix: str, folder: Path | None) -> Path:
 def _with_columns(
     content: dict[str, Any], rows: Sequence[Row], annotation: Annotation, version: str
 ) -> dict[str, Any]:
-    for row in [] if _is_of_shard(content) else rows:
+    for row in rows:
         for section in ("results", "groups"):
             found = content.get(section)
             own = found.get(row.task) if isinstance(found, dict) else None
@@ -145,14 +145,6 @@ def _with_columns(
             **annotation.origins,
         }
     }
-
-
-def _is_of_shard(content: dict[str, Any]) -> bool:
-    """Whether the file's own values are those of a shard, next to which columns of all shards would mislead."""
-    configs = content.get("configs")
-    own = configs.values() if isinstance(configs, dict) else ()
-    found = [one.get("metadata") for one in own if isinstance(one, dict)]
-    return any(OF_ALL_SHARDS in metadata for metadata in found if isinstance(metadata, dict))
 
 
 def keys_of(row: Row) -> dict[str, float]:

@@ -33,27 +33,22 @@ def asked(tmp_path: Path) -> int:
     return len(lines(tmp_path / "counts", ASKED))
 
 
-@pytest.mark.parametrize("n", [1, 2])
 def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each(
-    here: Run, several: dict[str, Any], tmp_path: Path, n: int
+    here: Run, several: dict[str, Any], tmp_path: Path
 ) -> None:
     unseen = written(tmp_path, questions(60, seed=5), "private.jsonl")
-    asked = {"reference": f"pretrained=r,counts={tmp_path / 'counts'}", "unseen": str(unseen), "shards": n}
+    asked = {"reference": f"pretrained=r,counts={tmp_path / 'counts'}", "unseen": str(unseen)}
     outcome = here(several, audits=[PERM, "leakage_tokens"], **asked)
     assert (outcome.lost, outcome.n_done) == ((), outcome.n_units)
     assert [one.basis for one in outcome.verdicts] == ["reference", "reference"]
     found = [file.parent.parent for file in (tmp_path / "out").rglob("results_*.json")]
     ids = sorted(file.relative_to(tmp_path / "out").as_posix() for file in found)
     assert ids == [
-        f"{place}/{shard}of{n}"
-        for place in (
-            f"reference/r/trivia/reference-{PERM}",
-            *(f"runs/{name}/trivia/{kind}" for name in ("a", "b") for kind in (PERM, "run")),
-            *(f"unseen/{name}/trivia/unseen-{PERM}" for name in ("a", "b")),
-        )
-        for shard in range(n)
+        f"reference/r/trivia/reference-{PERM}",
+        *(f"runs/{name}/trivia/{kind}" for name in ("a", "b") for kind in (PERM, "run")),
+        *(f"unseen/{name}/trivia/unseen-{PERM}" for name in ("a", "b")),
     ]
-    tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen-leakage_tokens", 0, n))
+    tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen-leakage_tokens"))
     assert (tokens.status, "next-token distribution" in tokens.note) == (NOT_POSSIBLE, True)
 
 
@@ -65,7 +60,7 @@ def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
     again = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
     assert asked(tmp_path) == n_asked
     assert again.verdicts == first.verdicts
-    assert {again.folder.step_of(Unit(name, "trivia", PERM, 0, 1)).status for name in ("a", "b")} == {THERE}
+    assert {again.folder.step_of(Unit(name, "trivia", PERM)).status for name in ("a", "b")} == {THERE}
     once_more = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
     assert once_more.n_done == 4
 
@@ -73,7 +68,7 @@ def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
 def test_a_log_of_a_campaign_that_lost_lines_is_not_judged(here: Run, several: dict[str, Any]) -> None:
     first = here(several)
     assert [(one.verdict, one.look) for one in first.verdicts] == [("inconclusive", 1)] * 2
-    (log,) = first.folder.run_of(Unit("a", "trivia", PERM, 0, 1)).rglob("samples_*.jsonl")
+    (log,) = first.folder.run_of(Unit("a", "trivia", PERM)).rglob("samples_*.jsonl")
     lines_kept = log.read_text().splitlines(keepends=True)[:25]  # of 60; 25 questions would be enough for a verdict
     log.write_text("".join(lines_kept))
     again = here(several, fail_on="evidence")

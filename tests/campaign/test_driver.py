@@ -30,9 +30,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.model
-def test_a_finished_campaign_asks_nothing_and_shards_give_the_rows_of_the_whole(
-    here: Run, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_finished_campaign_asks_nothing(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
     assert here(settings).lost == ()
     before = (tmp_path / "out" / "leaderboard.csv").read_text()
     assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(N, N), (N, N)]
@@ -43,9 +41,6 @@ def test_a_finished_campaign_asks_nothing_and_shards_give_the_rows_of_the_whole(
     assert here(settings).n_done == 4
     assert [len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED)] == [asked, loaded]
     assert (tmp_path / "out" / "leaderboard.csv").read_text() == before
-    here(settings, shards=3, output_path=str(tmp_path / "sharded"))
-    assert rows(tmp_path / "sharded") == rows(tmp_path / "out")
-    assert len(list((tmp_path / "sharded" / "runs").glob("*/*/*/*"))) == 12
 
 
 # ---------------------------------------------------------------------- what fails
@@ -59,9 +54,9 @@ def test_a_unit_that_fails_leaves_the_rest_finishing_and_a_restart_tries_it_agai
     outcome = here(settings, models=models)
     assert (outcome.n_done, outcome.n_units) == (6, 8)
     failed = {attempt.unit.id: attempt for attempt in outcome.lost}
-    assert set(failed) == {"a/riddle/run/0of1", "a/riddle/leakage_perm/0of1"}
+    assert set(failed) == {"a/riddle/run", "a/riddle/leakage_perm"}
     assert {attempt.error for attempt in outcome.lost} == {"RuntimeError: cannot answer Which of 1-"}
-    log = outcome.folder.log_of(Unit.of_id("a/riddle/run/0of1")).read_text()
+    log = outcome.folder.log_of(Unit.of_id("a/riddle/run")).read_text()
     assert log.count("Traceback") == 2  # one for each attempt
     assert {(row["model"], row["task"]) for row in rows(tmp_path / "out")} == {
         *(("a", "quiz"), ("a", "riddle"), ("b", "quiz"), ("b", "riddle"))
@@ -103,8 +98,8 @@ def test_a_task_may_be_added_and_any_other_plan_in_the_same_folder_is_refused_wi
 
 @pytest.mark.model
 def test_a_folder_that_was_moved_gives_the_same_tables(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    folder = here(settings, models=[model(settings, "a", "fails_at=Which of 1-")], retries=0, shards=2).folder
-    (log,) = folder.run_of(Unit.of_id("a/quiz/run/0of2")).rglob("samples_*.jsonl")
+    folder = here(settings, models=[model(settings, "a", "fails_at=Which of 1-")], retries=0).folder
+    (log,) = folder.run_of(Unit.of_id("a/quiz/run")).rglob("samples_*.jsonl")
     assert "problems" in (folder.path / "leaderboard.json").read_text()
     log.write_text(log.read_text() + "{")
     written_again(folder)

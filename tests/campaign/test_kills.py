@@ -42,17 +42,17 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
     here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
-    here(settings, shards=2, output_path=str(tmp_path / "first"))  # what it loads, forks have already
+    here(settings, output_path=str(tmp_path / "first"))  # what it loads, forks have already
     (tmp_path / "counts" / ASKED).unlink()
     begun = time.monotonic()
-    here(settings, shards=2)
+    here(settings)
     seconds, whole, n_asked = time.monotonic() - begun, rows(tmp_path / "out"), len(lines(tmp_path / "counts", ASKED))
     (tmp_path / "counts" / ASKED).unlink()
-    rng, again = random.Random(0), partial(here, settings, shards=2, output_path=str(tmp_path / "killed"))
+    rng, again = random.Random(0), partial(here, settings, output_path=str(tmp_path / "killed"))
     n_killed = sum(killed(again, tmp_path / "log", rng.uniform(0.02, 0.25) * seconds) for _ in range(N_KILLS))
     ended = again()
     assert n_killed > 1
-    assert (ended.n_done, ended.failed) == (8, ())
+    assert (ended.n_done, ended.failed) == (4, ())
     assert rows(tmp_path / "killed") == whole
     assert len(lines(tmp_path / "counts", ASKED)) <= n_asked + n_killed * 2 * KEPT
 
@@ -107,7 +107,7 @@ def test_a_killed_driver_leaves_no_worker_and_is_continued(
     with monkeypatch.context() as real:
         real.setattr(driver, "engine_of", engine_of)
         with forked(slow, tmp_path / "log") as process:
-            wait_for((tmp_path / "out" / "logs" / "a" / "riddle" / "run" / "0of1.log").exists)
+            wait_for((tmp_path / "out" / "logs" / "a" / "riddle" / "run.log").exists)
             workers = process.children()
             process.kill()
             assert len(workers) == 1
@@ -123,7 +123,7 @@ def test_an_interrupted_campaign_ends_its_workers(
 ) -> None:
     monkeypatch.setattr(driver, "engine_of", engine_of)
     with forked(slow_once(settings, tmp_path, "Which of 0-7"), tmp_path / "log") as process:
-        wait_for(lambda: list((tmp_path / "out" / "logs").rglob("0of1.log")))
+        wait_for(lambda: list((tmp_path / "out" / "logs").rglob("run.log")))
         workers = process.children()
         process.send_signal(signal.SIGINT)
         assert psutil.wait_procs(workers, timeout=10)[1] == []

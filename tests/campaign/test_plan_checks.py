@@ -29,7 +29,7 @@ def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(settings: d
     models = [*settings["models"], CHAT]
     found = checked(check_plan(settings | {"models": models}))
     assert {unit.id for unit in found.units()} == {
-        f"a/{task}/{kind}/0of1" for task in settings["tasks"] for kind in ("run", "leakage_perm")
+        f"a/{task}/{kind}" for task in settings["tasks"] for kind in ("run", "leakage_perm")
     }
     assert {unit.kind for unit in found.impossible} == {"run", "leakage_perm"}
     assert all("openai-chat-completions" in reason for reason in found.impossible.values())
@@ -50,6 +50,7 @@ def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]
         ({"imports": ["no.such.module"]}, "imports has 'no.such.module', which cannot be imported"),
         ({"models": [{"name": "a", "model": "hff"}]}, "'hff' is not a model of lm_eval; did you mean hf"),
         ({"metadata": {"max_order": 3}}, "the key 'max_order', which no audit knows; did you mean 'max_orders'"),
+        ({"metadata": {"shard": "0/2"}}, "the key 'shard', which no audit knows; did you mean 'shards'"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
@@ -67,15 +68,6 @@ def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
         here(twice, max_tokens_asked=n_tokens)
     assert here(settings, max_tokens_asked=n_tokens).n_done == len(prepared.units())
     assert here(twice, max_tokens_asked=n_tokens).n_done == 2 * len(prepared.units())  # half of them are done
-
-
-def test_a_shard_counts_as_its_part_of_the_tokens(settings: dict[str, Any], here: Callable[..., CheckOutcome]) -> None:
-    whole, parts = (checked(check_plan(settings | {"shards": n})) for n in (1, 3))
-    n_tokens = tokens_of_units(whole, whole.units())
-    assert n_tokens > 0
-    assert tokens_of_units(parts, parts.units()) == pytest.approx(n_tokens)
-    of_two = [unit for unit in parts.units() if unit.shard < 2]
-    assert tokens_of_units(parts, of_two) == pytest.approx(n_tokens * 2 / 3)
 
 
 # ---------------------------------------------------------------------- plans that are another campaign
@@ -97,7 +89,6 @@ def test_how_units_are_run_may_change_and_plans_may_grow(change: dict[str, Any])
     ("change", "told"),
     [
         ({"seed": 1}, "seed was 0 and is 1"),
-        ({"shards": 2}, "shards was 1 and is 2"),
         ({"questions": 5}, "questions was 'all' and is 5"),
         ({"tasks": ["arc_easy"]}, "tasks was ['mmlu'] and is ['arc_easy']"),
         ({"models": [{"name": "b"}]}, "the model 'a' is missing"),

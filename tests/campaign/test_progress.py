@@ -10,8 +10,8 @@ from lm_eval_leakage.jobs.driver import Progress, status_as_text
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Unit
 
-RUNS = [Unit("a", f"t{place}", "run", 0, 1) for place in range(4)]
-AUDITS = [Unit("a", f"t{place}", "leakage_perm", 0, 1) for place in range(4)]
+RUNS = [Unit("a", f"t{place}", "run") for place in range(4)]
+AUDITS = [Unit("a", f"t{place}", "leakage_perm") for place in range(4)]
 
 
 def attempt(unit: Unit, *, ok: bool = True, seconds: float = 10.0) -> Attempt:

@@ -18,7 +18,7 @@ from tests.checking.conftest import without_environment
 pytestmark = pytest.mark.model  # starts processes of Ray
 
 MODELS = ("ash", "birch", "cedar")
-BENCHMARKS = ("alpha", "beta", "gamma")
+BENCHMARKS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 LOST_BETWEEN = ((2, 12), (14, 26))
 
 
@@ -27,17 +27,17 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     without_environment(monkeypatch)
 
 
-def a_plan(place: Path, output: str, shards: int, **more) -> Plan:
+def a_plan(place: Path, output: str, **more) -> Plan:
     for seed, name in enumerate(BENCHMARKS):
         benchmark(place / "tasks", name, n=7, seed=seed)
     named = [{"name": one, "model": "scripted", "model_args": {"seed": one}} for one in MODELS]
-    told = {"models": named, "tasks": list(BENCHMARKS), "shards": shards, "minutes": 5}
+    told = {"models": named, "tasks": list(BENCHMARKS), "minutes": 5}
     return plan_for(place, place / output, **(told | more))
 
 
 def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:
     """One of two at random, whatever its worker does, when some unit is done; a new one takes its place."""
-    plan, seed, told = a_plan(tmp_path, "on_ray", shards=2), random.randrange(2**32), list[Attempt]()
+    plan, seed, told = a_plan(tmp_path, "on_ray"), random.randrange(2**32), list[Attempt]()
     print("seed", seed)
     rng, folder = random.Random(seed), begun(plan)
     lost_at = {rng.randint(*between) for between in LOST_BETWEEN}  # attempts that have ended
@@ -57,6 +57,6 @@ def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> No
     assert all(one.lost for one in told if not one.ok)
     assert sum(one.lost for one in told) <= 2
     assert all(len(list(folder.run_of(unit).rglob("results_*.json"))) == 1 for unit in units)
-    alone = in_one_process(a_plan(tmp_path, "alone", shards=1))
+    alone = in_one_process(a_plan(tmp_path, "alone"))
     assert numbers(folder) == numbers(alone)
     assert len(json.loads(numbers(alone)["leaderboard.json"])["rows"]) >= len(MODELS)

@@ -49,7 +49,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_every_unit_is_done_once_and_a_model_is_loaded_once_per_worker(address, folder) -> None:
-    plan = a_plan(3, ("one", "two", "three"), shards=3, workers=3)
+    plan = a_plan(3, tuple(f"task{n}" for n in range(9)), workers=3)
     told = carried_out(plan, folder, address)
     assert sorted(attempt.unit for attempt in told) == sorted(units_of(plan))
     assert all(attempt.ok for attempt in told)
@@ -157,7 +157,7 @@ def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missi
     assert len(pids) == 2
     wait_for(lambda: not any(map(is_alive, pids)))
     told = carried_out(a_plan(2, ("one", "hangs_once")), folder, address)
-    assert sorted(one.unit.id for one in told if one.ok) == [f"model{n}/hangs_once/run/0of1" for n in (0, 1)]
+    assert sorted(one.unit.id for one in told if one.ok) == [f"model{n}/hangs_once/run" for n in (0, 1)]
 
 
 LOSING_ITS_HEAD = """

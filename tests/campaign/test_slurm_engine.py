@@ -69,7 +69,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
 
 
 def plan(output: Path, **more: object) -> Plan:
-    told = {"models": [{"name": "a"}, {"name": "b"}], "tasks": ["quiz", "trivia"], "shards": 2}
+    told = {"models": [{"name": name, "workers": 2} for name in ("a", "b")], "tasks": ["quiz", "trivia"]}
     return small_plan(**(told | {"output_path": output} | more))
 
 
@@ -80,11 +80,11 @@ def carried_out(jobs: type[PaperJobs], told: Plan) -> list[Attempt]:
     return heard
 
 
-def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_there_are_shards(jobs, tmp_path: Path) -> None:
+def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_workers(jobs, tmp_path: Path) -> None:
     told = plan(tmp_path)
     heard = carried_out(jobs, told)
     assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
-    assert [(job.model, len(job.units)) for job in jobs.dealt] == [("a", 4), ("a", 4), ("b", 4), ("b", 4)]
+    assert [(job.model, len(job.units)) for job in jobs.dealt] == [("a", 2), ("a", 2), ("b", 2), ("b", 2)]
 
 
 def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_do
         return None
 
     jobs.work = staticmethod(dies_at_quiz)
-    told = plan(tmp_path, shards=1, models=[{"name": "a"}])
+    told = plan(tmp_path, models=[{"name": "a"}])
     heard = carried_out(jobs, told)
     (left,) = CampaignFolder(tmp_path).left(units_of(told))
     assert (left.task, left.kind) == ("quiz", "run")
@@ -140,7 +140,7 @@ def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, 
 
 
 def test_jobs_of_an_earlier_driver_keep_their_units_and_what_they_made_before_counts(jobs, tmp_path: Path) -> None:
-    told = plan(tmp_path, shards=1, retries=0)
+    told = plan(tmp_path, retries=0)
     theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
     jobs.earlier = [SlurmJob(tmp_path, "a-1", theirs, "slurm")]
     jobs(told, CampaignFolder(tmp_path)).does(jobs.earlier[0], theirs[0], "ValueError: no")
@@ -152,10 +152,7 @@ def test_jobs_of_an_earlier_driver_keep_their_units_and_what_they_made_before_co
 
 def test_every_unit_is_dealt_once_and_of_each_kind_as_many_to_each_job() -> None:
     units = [
-        Unit("m", f"task{task}", kind, shard, 3)
-        for task in range(5)
-        for kind in ("run", "leakage_perm", "leakage_tokens")
-        for shard in range(3)
+        Unit("m", f"task{task}", kind) for task in range(15) for kind in ("run", "leakage_perm", "leakage_tokens")
     ]
     for n_jobs in (1, 2, 3, 4, 7, 50):
         hands = dealt(units, n_jobs)

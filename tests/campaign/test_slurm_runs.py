@@ -58,7 +58,7 @@ def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(
     benchmark(tmp_path / "tasks", "broken", is_there=False)
     fault = tmp_path / "fault.txt"
     arguments = {"fault": str(fault.with_suffix(""))}
-    more = {"tasks": ["quiz", "broken", "riddle"], "shards": 2, "workers": 2, "arguments": arguments}
+    more = {"tasks": ["quiz", "broken", "riddle"], "workers": 2, "arguments": arguments}
     whole = in_one_process(plan_for(tmp_path, tmp_path / "whole", "a", "b", **more))
     fault.write_text("job Which of 1-5?")
     plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)

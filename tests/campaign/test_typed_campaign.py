@@ -20,7 +20,7 @@ def test_a_unit_that_fails_is_told_with_its_log_and_the_rest_is_done(settings: d
     """The run with a question at which the model fails. Its audit leaves that question out."""
     settings["models"][0]["model_args"] += ",fails_at=Which of 1-3"
     plan, out = tmp_path / "plan.yaml", tmp_path / "elsewhere"
-    plan.write_text(yaml.safe_dump(settings | {"retries": 0, "shards": 2}))
+    plan.write_text(yaml.safe_dump(settings | {"retries": 0}))
 
     def typed() -> None:
         sys.argv = ["lm-eval-leakage", "check", str(plan), "--engine", "local", "--output_path", str(out)]
@@ -29,8 +29,8 @@ def test_a_unit_that_fails_is_told_with_its_log_and_the_rest_is_done(settings: d
     ended = child(typed, tmp_path / "log")
     assert not has_traceback(ended), ended.output
     assert ended.code == 2
-    assert "7 of 8 units are done" in ended.output
-    place = CampaignFolder(out).log_of(Unit("a", "riddle", "run", 1, 2))
-    assert f"failed: a/riddle/run/1of2: RuntimeError: cannot answer Which of 1-3 (log: {place})" in ended.output
+    assert "3 of 4 units are done" in ended.output
+    place = CampaignFolder(out).log_of(Unit("a", "riddle", "run"))
+    assert f"failed: a/riddle/run: RuntimeError: cannot answer Which of 1-3 (log: {place})" in ended.output
     assert "cannot answer Which of 1-3" in place.read_text()
     assert {file.suffix for file in out.glob("leaderboard.*")} == {".html", ".json", ".csv", ".md"}

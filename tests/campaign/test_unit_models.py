@@ -15,7 +15,7 @@ from lm_eval_leakage.jobs.plan import Unit, check_plan
 from tests.campaign.scripted_model import ASKED, lines
 
 Run = Callable[..., CheckOutcome]
-UNITS = [f"a/{task}/{kind}/0of1" for task in ("quiz", "riddle") for kind in ("run", "leakage_perm")]
+UNITS = [f"a/{task}/{kind}" for task in ("quiz", "riddle") for kind in ("run", "leakage_perm")]
 
 
 @pytest.fixture

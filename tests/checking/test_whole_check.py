@@ -114,7 +114,7 @@ def test_a_run_that_fails_leaves_the_others_finishing_and_is_asked_again(
         patch.setattr(fakes, "score", staticmethod(fails))
         outcome = checked(tmp_path, file)
     kind = "run" if lost == "accuracy" else "leakage_perm"
-    assert [told for told in outcome.unfinished if f"m/quiz/{kind}/0of1: RuntimeError: out of memory" in told]
+    assert [told for told in outcome.unfinished if f"m/quiz/{kind}: RuntimeError: out of memory" in told]
     (one,) = outcome.verdicts
     assert ("its audit failed: RuntimeError" in one.sentence, one.accuracy is None) == (
         lost == "option orders",

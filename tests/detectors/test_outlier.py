@@ -85,7 +85,7 @@ def test_many_trees_of_scikit_learn_agree(n_orders: int, n_trees: int, within: f
 
 @pytest.mark.parametrize("size", [1, 3, 8, 50])
 def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
-    """Shards of a run judge their questions in other batches than the whole run."""
+    """A process of several judges its questions in other batches than a process alone."""
     rows = [draws(n, seed=i) for i, n in enumerate([24] * 100 + [6, 120] * 20)]
     whole = OrderScores.from_rows(rows, "cpu")
     parts = [OrderScores.from_rows(rows[at : at + size], "cpu") for at in range(0, len(rows), size)]

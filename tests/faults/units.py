@@ -15,7 +15,7 @@ from tests.faults.tally import Tally, attack
 from tests.faults.weighed import OF_ACCURACY, OF_ORDERS, Place, killed
 from tests.logs.test_broken_files import damage
 
-UNITS = ("a/quiz/run/0of1", "a/quiz/leakage_perm/0of1")
+UNITS = ("a/quiz/run", "a/quiz/leakage_perm")
 NO_VERDICT, NOTE = "CANNOT BE TOLD", "note: "
 
 

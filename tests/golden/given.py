@@ -128,5 +128,5 @@ def lay_out(folder: Path) -> None:
     (tasks / "both.yaml").write_text(GROUP)
     (folder / "settings.yaml").write_text(SETTINGS)
     (folder / "plan.yaml").write_text(PLAN)
-    (folder / "changed.yaml").write_text(PLAN + "shards: 2\n")
+    (folder / "changed.yaml").write_text(PLAN + "seed: 1\n")
     (folder / "broken.jsonl").write_text(json.dumps({"prompt": "Which?"}) + "\n")

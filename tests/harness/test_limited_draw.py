@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.tasks.task import drawn
-from lm_eval_leakage.logs.run import SHARD
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import evaluate, manager
 from tests.written_tasks import write_task
@@ -32,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *tasks: str, shard: str | None = None, **options: Any) -> dict[str, Any]:
-    return evaluate(FakeLM(by_hash), None if shard is None else {SHARD: shard}, tasks, folder, **options)
+def run(folder: Path, *tasks: str, **options: Any) -> dict[str, Any]:
+    return evaluate(FakeLM(by_hash), None, tasks, folder, **options)
 
 
 def asked(results: dict[str, Any], task: str) -> list[int]:
@@ -65,15 +64,13 @@ def test_a_limit_is_a_number_of_questions_or_their_share(folder: Path, limit: fl
     assert found["n-samples"][PERM]["effective"] == n
 
 
-def test_processes_and_shards_divide_one_draw(folder: Path) -> None:
+def test_processes_divide_one_draw(folder: Path) -> None:
     whole = drawn(range(2 * N), 11, 0)
     task = manager(folder=folder).load([PERM])["tasks"][PERM]
     parts = [
         [row for row, _ in task.doc_iterator(rank=rank, limit=11, world_size=2, samples=None)] for rank in range(2)
     ]
     assert parts == [whole[::2], whole[1::2]]
-    shards = [asked(run(folder, PERM, shard=f"{index}/3", limit=11), PERM) for index in range(3)]
-    assert shards == [whole[index::3] for index in range(3)]
 
 
 def test_the_audits_of_a_group_draw_from_each_of_its_tasks(folder: Path) -> None:

@@ -72,19 +72,15 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
 
 @pytest.mark.model  # starts several interpreters in sequence
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("shard", "n_own"), [(None, len(DOCS) + len(COLOURS)), ("1/3", 22), ("90/91", 0)])
-def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(
-    questions_file, tmp_path, shard, n_own
-) -> None:
-    metadata = questions_file([*DOCS, *COLOURS]) | ({"shard": shard} if shard else {})
+def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
+    metadata = questions_file([*DOCS, *COLOURS])
     alone = evaluate(FakeLM(by_hash), metadata)
     mp.start_processes(run_rank, (2, metadata, str(tmp_path)), nprocs=2, start_method="fork")
     row, details = json.loads((tmp_path / "found.json").read_text())
     assert row == pytest.approx(dict(alone["results"][TASK]), nan_ok=True)
-    assert row["sample_len"] == alone["n-samples"][TASK]["effective"] == n_own
-    if shard is None:
-        assert details["verdict"] == pytest.approx(alone["leakage_details"][TASK]["verdict"], nan_ok=True)
-        assert (details["verdict"]["basis"], details["verdict"]["n"]) == ("control", 3 + len(COLOURS))
+    assert row["sample_len"] == alone["n-samples"][TASK]["effective"] == len(DOCS) + len(COLOURS)
+    assert details["verdict"] == pytest.approx(alone["leakage_details"][TASK]["verdict"], nan_ok=True)
+    assert (details["verdict"]["basis"], details["verdict"]["n"]) == ("control", 3 + len(COLOURS))
     for rank in range(2):  # what only the first process finds is not found by all
         assert (tmp_path / f"all_{rank}").read_text() == str([0, 1])
 

@@ -152,18 +152,6 @@ SEAMS = (
         parameters=("samples",),
     ),
     Seam(
-        "lm_eval.api.task:Task.doc_iterator",
-        "a shard of a run (`--metadata shard=i/n`) cannot be asked",
-        refuses=True,
-        parameters=("rank", "limit", "world_size", "samples"),
-    ),
-    Seam(
-        "lm_eval.api.task:Task.build_all_requests",
-        "a shard of a run (`--metadata shard=i/n`) cannot be asked",
-        refuses=True,
-        parameters=("rank", "limit", "world_size", "samples"),
-    ),
-    Seam(
         "lm_eval.utils:env",
         "rows of tasks are read more slowly",
     ),

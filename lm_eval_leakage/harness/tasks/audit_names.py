@@ -84,22 +84,7 @@ def find_audits(task_manager_class: type) -> None:
 
 
 def _made(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
-    """What a name denotes, as the harness builds it or as an audit of that; with `shard` in the metadata, a part."""
-    from lm_eval.api.group import Group
-
-    from lm_eval_leakage.harness.seams.tasks import ask_shard
-    from lm_eval_leakage.logs.run import shard_in
-
-    shard = shard_in(factory.metadata)
-    built = _whole(factory, entry, overrides)
-    if shard is not None:
-        tasks = built.get_all_tasks() if isinstance(built, Group) else built if isinstance(built, list) else [built]
-        for task in tasks:
-            ask_shard(task, shard)
-    return built
-
-
-def _whole(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
+    """What a name denotes, as the harness builds it or as an audit of that."""
     given = factory.metadata
     if split_name(entry.name) is not None:
         from lm_eval_leakage.harness.seams.patching import hide_tracebacks

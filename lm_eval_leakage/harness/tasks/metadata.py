@@ -79,7 +79,6 @@ OWN_KEYS = {
     "control_form": "whether option orders are also asked in the control forms where the verdict needs them",
     "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
     "seal": "the private folder of a sealed benchmark, whose key makes the tests of its draws exact",
-    "shard": "every n-th question only, as i/n, counted from 0",
     "probe": "name of the probe",
     "version": "version of the task, for the results file",
     "description": "description of the task",

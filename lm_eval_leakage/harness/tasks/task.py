@@ -34,7 +34,6 @@ from lm_eval_leakage.harness.seams.evaluation import (
     watch_run_files,
 )
 from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
-from lm_eval_leakage.harness.seams.tasks import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, finish, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.tasks.base_task import (
     documented,
@@ -115,7 +114,7 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
     asked = set()
     for other in run.tasks.values():
         if not isinstance(other, LeakageTask):
-            of_other = all_docs(other, get_sample_size(other, run.limit), None)
+            of_other = other.doc_iterator(limit=get_sample_size(other, run.limit))
             asked |= {name for _, doc in of_other for name in row_names(doc) if name}
     beside = [row for row, doc in enumerate(docs) if not asked.isdisjoint(row_names(doc))] if asked else []
     rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)

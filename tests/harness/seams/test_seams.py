@@ -6,12 +6,9 @@ import inspect
 import subprocess
 import sys
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from lm_eval.api.task import Task
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
@@ -20,9 +17,8 @@ from lm_eval_leakage.harness.seams.command_line import CommandLine, ask_git_only
 from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
-from lm_eval_leakage.harness.seams.tasks import ask_shard, compile_templates_once, task_settings
+from lm_eval_leakage.harness.seams.tasks import compile_templates_once, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
-from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
 from tests.harness.seams.test_evaluation import loaded
 from tests.harness.seams.test_task_manager import FakeManager
@@ -155,17 +151,6 @@ def test_an_evaluate_with_other_variables_is_refused_before_the_model_works(ques
     monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
     with pytest.raises(UnsupportedHarness, match="a leakage task cannot find the model that will answer its requests"):
         evaluate(FakeLM(by_hash), [task])
-
-
-@pytest.mark.parametrize("name", ["doc_iterator", "build_all_requests"])
-def test_without_the_iterator_of_documents_a_shard_is_refused_in_a_sentence(name, monkeypatch) -> None:
-    monkeypatch.setattr(Task, name, lambda self, rank: None)
-    task = SimpleNamespace(
-        config=SimpleNamespace(metadata=None), doc_iterator=lambda rank, limit, world_size, samples: iter(())
-    )
-    setattr(task, name, partial(getattr(Task, name), task))
-    with pytest.raises(UnsupportedHarness, match=f"a shard of a run .* be asked.*{name} has no parameter limit"):
-        ask_shard(task, RunShard(0, 2))
 
 
 def test_without_the_template_environment_rows_are_read_more_slowly(caplog, monkeypatch) -> None:
