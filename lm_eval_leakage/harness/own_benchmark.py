@@ -10,6 +10,8 @@ Questions whose right option the file does not tell cannot be scored: then there
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from string import ascii_uppercase
@@ -19,8 +21,9 @@ import lm_eval.tasks
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.tasks.audit_names import files_naming
 from lm_eval_leakage.harness.tasks.data import ENDINGS, docs_of, read_questions
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
 from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.texts import as_json, as_yaml
@@ -50,10 +53,42 @@ def lettered_yaml(name: str, data: str, comment: str) -> str:
     return TASK_YAML.format(name=as_yaml(name), data=data, comment=comment, letters=ascii_uppercase)
 
 
-def name_from_file(file: Path) -> str:
-    """The file's, marked as one's own where lm_eval has a task or group of that name."""
-    name = re.sub(r"[^a-z0-9]+", "_", file.stem.lower()).strip("_") or "questions"
-    return f"own_{name}" if is_installed(name) else name
+def name_from_file(file: Path, texts: Mapping[str, str] | None = None, n_folders: int = 0) -> str:
+    """Return the name of the file's task, marked as the user's own where another task, group or tag has that name.
+
+    texts: of the YAML files beside those of lm_eval, by their paths
+    n_folders: how many of the folders above the file are named before it
+    """
+    *folders, _ = file.parts
+    words = "_".join([*(folders[-n_folders:] if n_folders else []), file.stem])
+    name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "questions"
+    if names_an_audit(name):
+        name += "_questions"
+    while is_installed(name) or any(files_naming(one, texts or {}) for one in (name, f"{name}_{FIRST_AUDIT}")):
+        name = f"own_{name}"
+    return name
+
+
+def names_from_files(files: Collection[Path], texts: Mapping[str, str]) -> dict[Path, str]:
+    """Return a name for the task of each file. Files of one name are told apart by the folders above them.
+
+    Raises ValueError if the paths of two files differ only in their endings, in capitals or in punctuation.
+    """
+    depths = dict.fromkeys(files, 0)
+    while True:
+        names = {file: name_from_file(file, texts, n) for file, n in depths.items()}
+        counts = Counter(names.values())
+        alike = [file for file in files if counts[names[file]] > 1]
+        if not alike:
+            return names
+        for file in alike:
+            if depths[file] == len(file.parts):
+                other = next(one for one in alike if one != file and names[one] == names[file])
+                raise ValueError(
+                    f"tasks has {str(file)!r} and {str(other)!r}, whose tasks would have one name; rename one of the "
+                    "files"
+                )
+            depths[file] += 1
 
 
 def is_installed(name: str) -> bool:
@@ -93,13 +128,13 @@ class OwnTask(NamedTuple):
     unscored: str
 
 
-def write_task(file: Path, folder: Path) -> OwnTask:
-    """Writes the task's YAML and rows into `folder`.
+def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
+    """Writes the task's YAML and rows into `folder`; the task has the file's name if no other is given.
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
     questions = _questions(file)
-    name = name_from_file(file)
+    name = name or name_from_file(file)
     rows = folder / f"{name}.jsonl"
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
     scored, audit_only = folder / f"{name}.yaml", folder / f"{name}_{FIRST_AUDIT}.yaml"

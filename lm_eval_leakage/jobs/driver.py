@@ -24,6 +24,7 @@ import psutil
 from lm_eval_leakage.files import atomic_remove, atomic_write, published, sole_use
 from lm_eval_leakage.harness.backends import named_as_loaded
 from lm_eval_leakage.harness.models.server_proof import proven
+from lm_eval_leakage.harness.own_benchmark import is_file_of_questions
 from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
 from lm_eval_leakage.harness.saved_run import random_numbers_kept
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
@@ -354,7 +355,8 @@ class _Session:
 
 
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
-    """The plan as it is carried out. What an engine's workers began is not checked again if the plan is the same.
+    """The plan as it is carried out. What an engine's workers began is not checked again if the plan is the same and
+    names no file of questions, which may have other rows now.
 
     Raises ValueError for another plan than that of the folder, unless both are of one model in this process: then what
     differs is run again.
@@ -362,7 +364,8 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     manifest = folder.manifest()
     if not manifest and any(room.exists() for room in folder.rooms):
         raise ValueError(f"{folder.path} has runs and no {MANIFEST}; give another output_path")
-    if manifest and not plan.is_here and manifest.get("asked") == as_settings(plan):
+    has_files = any(map(is_file_of_questions, plan.tasks))
+    if manifest and not plan.is_here and not has_files and manifest.get("asked") == as_settings(plan):
         return CheckedPlan.of(folder)
     say("reading the tasks ...")
     found = checked(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize
 from lm_eval_leakage.harness.models.request_tokens import SCORED
-from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
+from lm_eval_leakage.harness.own_benchmark import OwnTask, is_file_of_questions, names_from_files, write_task
 from lm_eval_leakage.harness.preflight import preflight, why_not
 from lm_eval_leakage.harness.task_shelf import TaskShelf
+from lm_eval_leakage.harness.tasks.audit_names import task_texts
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from lm_eval_leakage.harness.auditable import Finding
 
 
-OWN_TASKS = "tasks"  # folder of the output
+OWN_TASKS = "tasks"  # folder of the output, with a folder for the task of each file
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ def checked(plan: Plan) -> CheckedPlan:
     Raises ValueError or OSError for unknown names, and a plan of which no unit can be done."""
     from lm_eval_leakage.harness.auditable import findings_of
 
-    folder = plan.output_path.absolute() / OWN_TASKS
-    own = {task: write_task(Path(task).expanduser(), folder) for task in plan.tasks if is_file_of_questions(task)}
-    if own:
-        plan = plan.changed(include_path=":".join([str(folder), *plan.include_paths]))
+    own = _own_tasks(plan)
+    if own:  # after the others, since lm_eval takes the last task of a name
+        folders = dict.fromkeys(str(plan.output_path.absolute() / OWN_TASKS / one.name) for one in own.values())
+        plan = plan.changed(include_path=":".join([*plan.include_paths, *folders]))
     shelf = TaskShelf(plan.include_paths)
     names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
@@ -80,6 +82,20 @@ def checked(plan: Plan) -> CheckedPlan:
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found
+
+
+def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
+    """Write the task of each file of questions into a folder of its own, where no task of an earlier plan is."""
+    files = {
+        task: Path(os.path.abspath(Path(task).expanduser()))  # noqa: PTH100 (a symbolic link keeps its name)
+        for task in plan.tasks
+        if is_file_of_questions(task)
+    }
+    if not files:
+        return {}
+    names = names_from_files({*files.values()}, task_texts(plan.include_path))
+    place = plan.output_path.absolute() / OWN_TASKS
+    return {task: write_task(file, place / names[file], names[file]) for task, file in files.items()}
 
 
 def check_early(plan: Plan) -> None:

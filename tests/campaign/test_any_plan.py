@@ -85,3 +85,13 @@ def test_a_check_of_one_model_does_not_replace_the_plan_of_several(here: Run, se
     ):
         here(several | one)
     assert here(several).n_done == 4
+
+
+def test_a_file_whose_rows_were_changed_is_asked_again(here: Run, several: dict[str, Any], tmp_path: Path) -> None:
+    tasks = {"tasks": [str(written(tmp_path, questions(30, seed=3)))]}
+    here(several, **tasks)
+    n_asked = asked(tmp_path)
+    here(several, **tasks)
+    assert asked(tmp_path) == n_asked
+    written(tmp_path, questions(32, seed=4))
+    assert [one.n for one in here(several, **tasks).verdicts] == [32, 32]

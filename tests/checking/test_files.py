@@ -1,0 +1,116 @@
+"""Files of plain questions as benchmarks: each is judged by its own rows, whatever else has its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.harness.own_benchmark import name_from_file, names_from_files
+from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
+from tests.written_tasks import LETTERED, write_task
+
+SEEN, CLEAN = questions(40, seed=1), questions(40, seed=2)
+
+
+@pytest.fixture(autouse=True)
+def model(fakes: type[NamedFake], only_given_tasks: None) -> None:
+    """It has seen one of the two benchmarks."""
+    fakes.score = staticmethod(OptionOrders(SEEN, (2.5, 0.6)))
+
+
+def folder(place: Path) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def words(outcome: Any) -> dict[str, str]:
+    return {one.task: one.verdict for one in outcome.verdicts}
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_two_files_of_one_name_have_a_verdict_each(tmp_path: Path, first: str) -> None:
+    files = {
+        "a": written(folder(tmp_path / "a"), SEEN, "test.jsonl"),
+        "b": written(folder(tmp_path / "b"), CLEAN, "Test.jsonl"),
+    }
+    tasks = [str(files[name]) for name in sorted(files, key=lambda name: name != first)]
+    outcome = checked(tmp_path, tasks=tasks, fail_on="evidence")
+    assert words(outcome) == {"a_test": STRONG_EVIDENCE, "b_test": NONE_FOUND}
+    assert len(outcome.failed) == 1
+    assert words(checked(tmp_path, tasks=tasks)) == words(outcome)
+
+
+def test_one_file_spelled_in_two_ways_is_one_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, SEEN)
+    assert words(checked(tmp_path, tasks=["quiz.jsonl", "./quiz.jsonl", str(tmp_path / "quiz.jsonl")])) == {
+        "quiz": STRONG_EVIDENCE
+    }
+
+
+def test_a_file_is_judged_though_the_include_path_has_a_task_of_its_name(tmp_path: Path) -> None:
+    own = folder(tmp_path / "tasks")
+    write_task(own, "quiz", CLEAN, **LETTERED)
+    file = written(tmp_path, SEEN)
+    assert words(checked(tmp_path, file, include_path=own)) == {"own_quiz": STRONG_EVIDENCE}
+    both = checked(tmp_path, tasks=[str(file), "quiz"], include_path=own)
+    assert words(both) == {"own_quiz": STRONG_EVIDENCE, "quiz": NONE_FOUND}
+
+
+def test_a_task_is_judged_though_an_earlier_check_had_a_file_of_its_name(tmp_path: Path) -> None:
+    assert words(checked(tmp_path, written(tmp_path, SEEN))) == {"quiz": STRONG_EVIDENCE}
+    own = folder(tmp_path / "tasks")
+    write_task(own, "quiz", CLEAN, **LETTERED)
+    other = written(tmp_path, CLEAN, "other.jsonl")
+    assert words(checked(tmp_path, tasks=[str(other), "quiz"], include_path=own)) == {
+        "other": NONE_FOUND,
+        "quiz": NONE_FOUND,
+    }
+
+
+def test_a_file_named_like_an_audit_of_another_one_does_not_replace_it(tmp_path: Path) -> None:
+    files = [written(tmp_path, SEEN), written(tmp_path, CLEAN, "quiz_leakage_perm.jsonl")]
+    assert words(checked(tmp_path, tasks=list(map(str, files)))) == {
+        "quiz": STRONG_EVIDENCE,
+        "quiz_leakage_perm_questions": NONE_FOUND,
+    }
+
+
+@pytest.mark.parametrize("other", ["Quiz!.jsonl", "quiz.json", "-quiz-.jsonl"])
+def test_files_of_one_folder_with_names_that_cannot_be_told_apart_are_refused(tmp_path: Path, other: str) -> None:
+    files = [str(written(tmp_path, docs, name)) for docs, name in ((CLEAN, "quiz.jsonl"), (SEEN, other))]
+    with pytest.raises(ValueError, match="whose tasks would have one name; rename one of the files"):
+        checked(tmp_path, tasks=files)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["/x/a.jsonl", "/x/b.jsonl"], ["a", "b"]),
+        (["/x/a/t.jsonl", "/x/b/t.jsonl"], ["a_t", "b_t"]),
+        (["/a/x/t.jsonl", "/b/x/t.jsonl", "/a/y/t.jsonl"], ["a_x_t", "b_x_t", "y_t"]),
+        (["/x/a/t.jsonl", "/x/b/t.jsonl", "/x/c/a_t.jsonl"], ["x_a_t", "b_t", "c_a_t"]),
+        (["/t.jsonl", "/x/t.jsonl"], ["t", "x_t"]),
+        (["/x/own_mmlu.jsonl", "/y/mmlu.jsonl"], ["x_own_mmlu", "y_mmlu"]),
+    ],
+)
+def test_as_many_folders_are_named_as_tell_files_apart(paths: list[str], names: list[str]) -> None:
+    files = list(map(Path, paths))
+    expected = dict(zip(files, names, strict=True))
+    assert names_from_files(files, {}) == names_from_files(files[::-1], {}) == expected
+
+
+def test_a_name_is_marked_where_a_task_a_group_a_tag_or_an_audit_of_ours_has_it() -> None:
+    yaml = {"/x/anything.yaml": "task: quiz\ntag: [trivia, own_trivia]\n", "/x/group.yaml": "group: all\n"}
+    yaml |= {"/x/ours.yaml": "task: fun_leakage_perm\n"}
+    names = {name: name_from_file(Path(f"{name}.jsonl"), yaml) for name in ("quiz", "trivia", "all", "fun", "free")}
+    assert names == {
+        "quiz": "own_quiz",
+        "trivia": "own_own_trivia",
+        "all": "own_all",
+        "fun": "own_fun",
+        "free": "free",
+    }
