@@ -33,6 +33,7 @@ from lm_eval_leakage.registry import leave_out, package_of
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.data_verdict import VERDICT_ROWS, verdict_on
+from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, rows_of
 from lm_eval_leakage.results.tables import keys_of
 from lm_eval_leakage.results.verdict_words import details
@@ -364,8 +365,9 @@ def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
     for task, lines in samples.items():
         if task not in audits:
             of_task = TaskRun(task, "", run, None, len(lines))
-            parts.append(replace(of_task, questions=joining.join(of_task, answers(enumerate(lines), problems))))
-    for row in rows_of("", parts, {}, {}, None, {}):
+            of_task = replace(of_task, questions=joining.join(of_task, answers(enumerate(lines), problems)))
+            parts.append(with_checked_metrics(of_task, problems))
+    for row in rows_of("", parts, {}, {}, None, {}, problems):
         for section in ("results", "groups"):
             own = results.get(section, {}).get(row.task)
             if own is not None and row.n_joined and row.level != SUBJECT_LEVEL:

@@ -32,7 +32,8 @@ from lm_eval_leakage.jobs.design import AuditDesign
 from lm_eval_leakage.jobs.plan import CONFUSION, ENOUGH, REFERENCE, ROOMS, RUN, RUNS, TOKENS, UNSEEN, Plan, Unit
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
-from lm_eval_leakage.logs.run import Problem, Run, identity_differences, model_named, sanitized
+from lm_eval_leakage.logs.model_settings import contradiction
+from lm_eval_leakage.logs.run import IDENTITY, Problem, Run, identity_differences, model_named, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
 from lm_eval_leakage.questions.rendering import AUDITED, whole_text
@@ -183,10 +184,14 @@ def present_runs(
     if not found:
         return PresentRuns()
     identity, key = who.identity, sanitized(name_among_runs(who))
-    unknown = [run for run in found if not run.identity and run.key == key]
+    sections = {IDENTITY: identity, "config": {"model": who.model, "model_args": dict(who.model_args)}}
+    own = Run(name_among_runs(who), "", sections)
+    plain = {run.results_file: contradiction(run, own) for run in found if not run.identity and run.key == key}
+    unknown = [run for run in found if plain.get(run.results_file) == ""]
     others = [run for run in found if run.identity and run.identity != identity and sanitized(run.named) == key]
     same = [run for run in found if run.identity == identity or (by_name and run in unknown)]
-    told = dict.fromkeys(identity_differences(run.identity, identity) for run in others)
+    differences = [*(identity_differences(run.identity, identity) for run in others), *plain.values()]
+    told = dict.fromkeys(filter(None, differences))
     return PresentRuns(_present(same, problems, needs_control), tuple(told), len(unknown))
 
 

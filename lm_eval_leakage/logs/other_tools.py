@@ -17,6 +17,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.logs.file_search import files_below
 from lm_eval_leakage.logs.run import ANNOTATED, RESULTS, TIME, Line, LogReader, Problem, Run, model_named
 from lm_eval_leakage.questions.prompt_parser import labels_among, options_after_labels, shared_beginning
 from lm_eval_leakage.texts import in_one_sentence
@@ -146,7 +147,8 @@ def _inspect_run(file: Path, problems: list[Problem]) -> Run:
     task = " ".join([log.eval.task.rpartition("/")[2], *(f"{key}={value}" for key, value in task_args.items())])
     time = str(log.eval.created)[:19].replace(":", "-")
     name, reader = model_named(str(model), arguments), _log_reader(_inspect_lines)
-    return Run(name, time, _sections(task, n, metrics), file, {task: file}, read_log=reader)
+    sections = _sections(task, n, metrics) | {"config": {"model": "inspect_ai", "model_args": dict(arguments)}}
+    return Run(name, time, sections, file, {task: file}, read_log=reader)
 
 
 def _inspect_lines(file: Path) -> Iterator[Line]:
@@ -195,7 +197,10 @@ def _lighteval_run(file: Path, problems: list[Problem]) -> Run:
         "results": {name: {f"{key},none": value for key, value in values.items()} for name, values in metrics.items()},
         "n-shot": {name: parts[2] for name in metrics if (parts := name.rpartition("|"))[0]},
         "n-samples": {name: {"effective": n_rows[name]} for name in logs},
+        "config": {"model": "lighteval", "model_args": general.get("model_config") or {}},
     }
+    if sha := general.get("model_sha"):
+        sections["config"]["model_sha"] = sha
     name = model_named(str(general.get("model_name")), general.get("model_config") or {})
     return Run(name, time, sections, file, logs, read_log=_log_reader(_lighteval_lines))
 
@@ -204,8 +209,8 @@ def _lighteval_details(results: Path, time: str) -> dict[str, Path]:
     """Return the details of each task of a results file, from the folder `details` of the same output."""
     folder = next((details for output in results.parents if (details := output / "details").is_dir()), None)
     logs = {}
-    for file in folder.rglob(f"details_*_{escape(time)}.parquet") if folder else ():
-        if match := LIGHTEVAL_DETAILS.fullmatch(file.name):
+    for file in files_below(folder) if folder else ():
+        if (match := LIGHTEVAL_DETAILS.fullmatch(file.name)) and match["time"] == time:
             logs[match["task"]] = file
     return dict(sorted(logs.items()))
 
@@ -220,7 +225,7 @@ def _without_results(file: Path, problems: list[Problem]) -> None:
     """Report details whose results file is missing. Other details are read with their results file."""
     folder = next((folder for folder in file.parents if folder.name == "details"), file.parent)
     time = file.stem.rpartition("_")[2]
-    if not any(folder.parent.rglob(f"*_{escape(time)}.json")):
+    if not any(file.name.endswith(f"_{time}.json") for file in files_below(folder.parent)):
         what = "left out: details of lighteval without their results file, which names the model; copy it here"
         problems.append(Problem(what, file))
 

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.logs.file_search import files_below
 from lm_eval_leakage.logs.run import ANNOTATED, NOT_AS_WRITTEN, Problem, json_lines
 from lm_eval_leakage.logs.runs import results_of
 
@@ -41,7 +42,7 @@ def read_reference(place: str) -> ReferenceLog:
     logged and skipped. Raises ValueError if there is no log with log-likelihoods, and for logs of several models.
     """
     path = Path(place).expanduser()
-    logs = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
+    logs = [path] if path.is_file() else sorted(file for file in files_below(path) if file.match("samples_*.jsonl"))
     files = [file for file in logs if not file.stem.endswith(ANNOTATED)]
     if len(models := {_model_of(file) or str(file.parent) for file in files}) > 1:
         raise ValueError(
@@ -69,7 +70,7 @@ def read_reference(place: str) -> ReferenceLog:
 def _model_of(place: Path) -> str | None:
     """The model's name from the newest readable results file next to the logs; None if there is none."""
     folder = place.parent if place.is_file() else place
-    newest_first = sorted(folder.rglob("results_*.json"), reverse=True)
+    newest_first = sorted((file for file in files_below(folder) if file.match("results_*.json")), reverse=True)
     names = (results_of(file).get("model_name") for file in newest_first)
     return next((str(name) for name in names if name), None)
 

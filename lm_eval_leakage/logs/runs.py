@@ -11,12 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.logs.file_search import files_below
 from lm_eval_leakage.logs.other_tools import reader_of
 from lm_eval_leakage.logs.run import (
+    CHAT_TEMPLATE,
     DATA,
     DRAW,
     IDENTITY,
     RESULTS,
+    SYSTEM_INSTRUCTION,
     TIME,
     Problem,
     Run,
@@ -40,6 +43,10 @@ SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each
     DRAW: int,
 }
 SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
+OF_PROMPTS = (
+    f"{CHAT_TEMPLATE}_sha",
+    f"{SYSTEM_INSTRUCTION}_sha",
+)  # kept if they are there: null means that none was used
 
 
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
@@ -47,7 +54,7 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
 
     Raises ValueError for a path that does not exist, and if no run is found at all.
     """
-    files = sorted({file for place in places for file in _files(place, problems)})
+    files = sorted(_once(file for place in places for file in _files(place, problems)).values())
     logs: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
     for file in files:
         if match := SAMPLES.fullmatch(file.name):
@@ -58,6 +65,7 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
             runs += filter(None, [read(file, problems)])
         elif (match := RESULTS.fullmatch(file.name)) and (found := _results(file, problems)) is not None:
             sections = {key: found.get(key) or {} for key in SECTIONS_KEPT}
+            sections |= {key: found[key] for key in OF_PROMPTS if key in found}
             own = logs.pop((file.parent, match["time"]), {})
             runs.append(Run(_model(found), match["time"], sections, file, own))
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
@@ -109,11 +117,30 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
             return [place]
         return [file for file in place.parent.iterdir() if file == place or times[-1] in file.name]
 
+    return _below(place, problems)
+
+
+def _below(place: Path, problems: list[Problem]) -> list[Path]:
+    """Return the files in a folder; what cannot be listed, and links to nothing, become problems."""
+
     def unreadable(error: OSError) -> None:
         problems.append(Problem(f"left out: cannot be listed ({error.strerror})", Path(str(error.filename))))
 
-    found = [Path(folder, name) for folder, _, names in os.walk(place, onerror=unreadable) for name in names]
+    found = [*files_below(place, unreadable)]
+    problems += [
+        Problem("left out: a symbolic link to nothing", file)
+        for file in found
+        if file.is_symlink() and not file.exists()
+    ]
     return [file for file in found if file.is_file()]
+
+
+def _once(files: Iterable[Path]) -> dict[tuple[str, str], Path]:
+    """Return each file once, whatever links lead to its folder, by the shortest path."""
+    found: dict[tuple[str, str], Path] = {}
+    for file in sorted(files, key=lambda file: (len(file.parts), file)):
+        found.setdefault((os.path.realpath(file.parent), file.name), file)
+    return found
 
 
 def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
+from lm_eval_leakage.logs.model_settings import told_apart
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
+from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.result_types import (
     NOT_TOLD,
     AnnotatedQuestion,
@@ -53,7 +55,8 @@ def annotate(
     """
     problems: list[Problem] = []
     names = {sanitized(name): model for name, model in (aliases or {}).items()}
-    known = (replace(run, model=names.get(run.key, run.model)) for run in find_runs([*runs, *audits], problems))
+    known = [replace(run, model=names.get(run.key, run.model)) for run in find_runs([*runs, *audits], problems)]
+    known = [replace(run, model=names.get(run.key, run.model)) for run in told_apart(known, problems)]
     by_model = grouped(known, lambda run: run.key)
     known_of = _references(references, names, problems)
     found = []
@@ -79,7 +82,7 @@ def _annotation(
     joining = Joining(found)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), groups, unseen, _ease(references))
+    rows = rows_of(model, parts, joining.unanswered(), groups, unseen, _ease(references), problems)
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
     names = _benchmarks_by_task(questions)
     own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]
@@ -133,17 +136,17 @@ def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
 
 
 def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
-    """With its questions. What the task's log lacks is added to the problems."""
+    """With its questions and metrics. What its log lacks, and what cannot be right, is added to the problems."""
     if one.log is None:
-        return one
+        return with_checked_metrics(one, problems)
     found = one.answers(problems)
     held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
     for name, n in held.items():
+        by = f" by filter {name}" if len(held) > 1 else ""
         if n < one.n_questions:
-            by = f" by filter {name}" if len(held) > 1 else ""
             what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of all of them"
             problems.append(Problem(what, one.log, incomplete=True))
-    return replace(one, questions=joining.join(one, found))
+    return with_checked_metrics(replace(one, questions=joining.join(one, found)), problems)
 
 
 # ---------------------------------------------------------------------- references

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -23,6 +23,7 @@ class TaskRun:
 
     log: None if the run kept no samples
     questions: as they were joined; none before, and if the run kept no samples
+    metrics: what the results file reports, once it was checked against the questions
     """
 
     task: str
@@ -31,6 +32,7 @@ class TaskRun:
     log: Path | None
     n_questions: int
     questions: Sequence[AnnotatedQuestion] = ()
+    metrics: Mapping[str, Estimate] = field(default_factory=dict)
 
     def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
         """The answers in its log; none if the run kept no samples."""
@@ -101,16 +103,41 @@ def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
 ) -> list[AnnotatedQuestion]:
     """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
-    question that is in the log twice (one run may append to the log of another) counts once."""
+    question that is in the log twice (one run may append to the log of another) counts once.
+
+    Left out are accuracies that are not between 0 and 1, and those of a question whose lines disagree.
+    """
     found: dict[tuple[int, str], AnnotatedQuestion] = {}
+    impossible: dict[str, list[tuple[int, object]]] = {}
+    disputed: dict[str, list[tuple[int, object]]] = {}
     for number, sample in lines:
         try:
             key = int(sample["doc_id"]), str(sample["doc_hash"])
             one = found.get(key) or _unanswered(*key, sample)
             filters = one.filters | {str(sample.get("filter", "none"))}
-            found[key] = replace(one, scores={**one.scores, **dict(_scores(sample))}, filters=filters)
+            scores, withheld = dict(one.scores), set(one.withheld)
+            for name, value in _scores(sample):
+                is_valid = name.split(",")[0] not in ACCURACIES or is_accuracy(value)
+                if not is_valid:
+                    impossible.setdefault(name, []).append((number, value))
+                elif scores.get(name, value) != value:
+                    disputed.setdefault(name, []).append((number, value))
+                elif name not in withheld:
+                    scores[name] = float(value)
+                    continue
+                scores.pop(name, None)
+                withheld.add(name)
+            found[key] = replace(one, scores=scores, filters=filters, withheld=frozenset(withheld))
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
+    for name, values in impossible.items():
+        line, value = values[0]
+        what = f"{name} is {value!r}, which is not between 0 and 1; left out, in {len(values)} line(s) in all"
+        problems.append(Problem(what, file, line))
+    for name, values in disputed.items():
+        line, value = values[0]
+        what = f"{name} is {value!r}, but another number in an earlier line of the same question; neither counts"
+        problems.append(Problem(f"{what}, and so in {len(values)} line(s) in all", file, line))
     return list(found.values())
 
 
@@ -122,12 +149,17 @@ def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any]) -> Annota
     return replace(one, key=question_key(read) if read else "", question=None if doc_hash else read)
 
 
-def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The numeric metrics of a line."""
+def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The metrics of a line that are numbers, and whatever stands in the place of an accuracy."""
     for name in sample["metrics"]:
         value = sample.get(name)
-        if isinstance(value, (int, float)):
-            yield f"{name},{sample.get('filter', 'none')}", float(value)
+        if isinstance(value, (int, float)) or (name in ACCURACIES and not isinstance(value, (list, dict))):
+            yield f"{name},{sample.get('filter', 'none')}", value
+
+
+def is_accuracy(value: object) -> TypeGuard[float]:
+    """Return whether a value can be an accuracy: a number from 0 to 1."""
+    return isinstance(value, (int, float)) and 0 <= value <= 1
 
 
 def accuracy_of(scores: Iterable[str]) -> str | None:
@@ -150,14 +182,32 @@ def _texts(value: object) -> Iterator[str]:
 # ---------------------------------------------------------------------- metrics
 
 
+def reported(run: Run, name: str) -> Mapping[str, Any]:
+    """Return the row of a task or group in the results file, by "metric,filter" without standard errors."""
+    row = _row(run, name)
+    return {
+        key: value
+        for key, value in row.items()
+        if key.partition(",")[1] and not key.partition(",")[0].endswith("_stderr")
+    }
+
+
+def reported_stderr(run: Run, name: str, key: str) -> object:
+    """Return the standard error that the results file reports of "metric,filter"."""
+    metric, _, pipeline = key.partition(",")
+    return _row(run, name).get(f"{metric}_stderr,{pipeline}")
+
+
+def _row(run: Run, name: str) -> Mapping[str, Any]:
+    return {**(run.results.get("groups") or {}).get(name, {}), **run.results.get("results", {}).get(name, {})}
+
+
 def told_metrics(run: Run, name: str) -> dict[str, Estimate]:
     """What the harness reports of a task or group, by "metric,filter"."""
-    row = {**(run.results.get("groups") or {}).get(name, {}), **run.results.get("results", {}).get(name, {})}
     found = {}
-    for key, value in row.items():
-        metric, comma, pipeline = key.partition(",")
-        if comma and not metric.endswith("_stderr") and _is_number(value):
-            stderr = row.get(f"{metric}_stderr,{pipeline}")
+    for key, value in reported(run, name).items():
+        if _is_number(value):
+            stderr = reported_stderr(run, name, key)
             found[key] = normal(float(value), float(stderr) if _is_number(stderr) else NAN)
     return found
 

@@ -261,6 +261,7 @@ class AnnotatedQuestion:
     was looked for.
 
     scores: by "metric,filter", as the samples log has them (for accuracies 1.0 is correct, 0.0 is wrong)
+    withheld: those that the log has, but that cannot be right
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
@@ -282,6 +283,7 @@ class AnnotatedQuestion:
     filters: frozenset[str] = frozenset()
     key: str = ""
     question: Question | None = None
+    withheld: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.logs.audit_line import Scalar
-from lm_eval_leakage.logs.run import Run, leaves, n_told
+from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.answered import (
-    TaskRun,
-    outer_first,
-    outermost,
-    shown_metrics,
-    told_metrics,
-)
+from lm_eval_leakage.results.answered import TaskRun, outer_first, outermost, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import defined
+from lm_eval_leakage.results.reported_metrics import group_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values, grouped
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
@@ -42,6 +37,7 @@ def rows_of(
     groups_of_audits: Mapping[str, Sequence[str]],
     unseen: UnseenQuestions | None,
     ease: Mapping[str, float],
+    problems: list[Problem],
 ) -> list[Row]:
     """Groups first, then each task with its subjects; then the same for benchmarks that were audited but answered in
     no run.
@@ -49,12 +45,13 @@ def rows_of(
     groups_of_audits: groups of the audited benchmarks, with their members
     unseen: what the model's audits of unseen questions say; None if it was not asked any
     ease: share of reference models that answer a question correctly, by its hash or content
+    problems: gets what cannot be right in the numbers of groups
     """
-    begun = [*_groups(model, parts), *_tasks(model, parts), *_of_audits(model, unanswered, groups_of_audits)]
+    begun = [*_groups(model, parts, problems), *_tasks(model, parts), *_of_audits(model, unanswered, groups_of_audits)]
     return [row for one in begun for row in _of_metrics(one, unseen, ease)]
 
 
-def _groups(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
+def _groups(model: str, parts: Sequence[TaskRun], problems: list[Problem]) -> Iterator[Begun]:
     shown: set[tuple[str, str]] = set()
     for part in parts:
         run, n_shot = part.run, part.n_shot
@@ -68,15 +65,15 @@ def _groups(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told_metrics(run, group), pooled
+            metrics = group_metrics(run, group, same, problems)
+            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), metrics, pooled
 
 
 def _tasks(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
     for part in parts:
         task, run, n_shot = part.task, part.run, part.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        told = told_metrics(run, task)
-        yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told, part.questions
+        yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), part.metrics, part.questions
         for subject, found in _by_subject(task, part.questions):
             yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found
 

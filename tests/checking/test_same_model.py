@@ -130,3 +130,16 @@ def test_runs_that_the_user_names_and_that_say_another_model_are_refused(fakes: 
     retrained(folder, fakes)
     with pytest.raises(ValueError, match="only runs of another model that is called .* leave it out"):
         checked(folder, runs=folder / "earlier" / "runs")
+
+
+def test_plain_runs_that_the_user_names_and_that_contradict_the_command_are_refused_with_the_difference(
+    folder: Path,
+) -> None:
+    checked(folder, output_path=folder / "earlier")
+    without_identity(folder / "earlier")
+    for file in (folder / "earlier").rglob("results_*.json"):
+        content = json.loads(file.read_text())
+        content["config"]["model_args"] = {**content["config"]["model_args"], "load_in_8bit": True}
+        file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"only runs of another model .*: load_in_8bit \(True, not given\)"):
+        checked(folder, runs=folder / "earlier" / "runs")

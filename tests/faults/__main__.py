@@ -21,7 +21,20 @@ from pathlib import Path
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-from tests.faults import audits, changes, commands, positions, ranks, runs, seals, servers, stores, units, weighed  # noqa: F401
+from tests.faults import (  # noqa: F401
+    audits,
+    changes,
+    commands,
+    pairing,
+    positions,
+    ranks,
+    runs,
+    seals,
+    servers,
+    stores,
+    units,
+    weighed,
+)
 from tests.faults.tally import ATTACKS, Tally, as_markdown, attack
 from tests.fuzzed_documents import documents, read_all
 

@@ -85,3 +85,23 @@ def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
     (place / f"results_{time()}.json").write_text(content)
     find_runs([tmp_path], problems := [])
     assert "not a complete results file" in str(problems[0])
+
+
+def test_runs_behind_symbolic_links_are_found_once_and_loops_end(tmp_path) -> None:
+    write_run(tmp_path / "elsewhere", "far", {"a": LINES})
+    place = write_run(tmp_path / "here", "near", {"a": LINES})
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "elsewhere")
+    (place / "loop").symlink_to(tmp_path / "here")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "here" / "link")
+    runs = find_runs([tmp_path / "here"], problems := [])
+    assert sorted(run.model for run in runs) == ["far", "near"]
+    (tmp_path / "again").symlink_to(tmp_path / "here")
+    assert len(find_runs([tmp_path / "here", tmp_path / "again", tmp_path / "here" / "link"], problems)) == 2
+    assert not problems
+
+
+def test_a_symbolic_link_to_nothing_is_named(tmp_path) -> None:
+    write_run(tmp_path, "m", {"a": LINES})
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    assert len(find_runs([tmp_path], problems := [])) == 1
+    assert str(problems[0]) == f"{tmp_path / 'gone'}: left out: a symbolic link to nothing"

@@ -21,6 +21,7 @@ from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
+from lm_eval_leakage.logs.model_settings import HOW_IT_RUNS
 
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
 
@@ -34,18 +35,6 @@ def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = C
     return next((Path(file).parent for file in found if isinstance(file, str)), None)
 
 
-# Backend arguments that affect how a model is run, but not its answers.
-HOW_IT_RUNS = frozenset(
-    (
-        *("batch_size", "max_batch_size", "max_tokens", "device", "device_map", "parallelize", "tp_plan"),
-        *("device_map_option", "max_memory_per_gpu", "max_cpu_memory", "offload_folder", "cache_dir"),
-        *("gpu_memory_utilization", "swap_space", "enforce_eager", "max_num_seqs", "max_num_batched_tokens"),
-        *("enable_prefix_caching", "block_size", "disable_log_stats", "distributed_executor_backend"),
-        *("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size", "tp_size", "dp_size", "gpus"),
-        *("num_concurrent", "max_retries", "timeout", "verify_certificate", "trust_remote_code"),
-        *("api_key", "auth_token", "token", "header", "headers", "use_fast_tokenizer"),
-    )
-)
 OF_A_MODEL = (  # what a folder holds that answers depend on: weights, configuration, tokenizer, template, code
     *(".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".nemo"),
     *(".json", ".model", ".txt", ".jinja", ".py"),

@@ -1,0 +1,93 @@
+"""Runs and audits that do not belong together, and numbers that cannot be right: nothing of that is used silently."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.results.annotate import annotate
+from tests.faults.tally import Tally, attack
+from tests.results.harness_files import answered, audited, row, write_run
+
+IMPOSSIBLE = (27.5, 7, -0.1, 1.0001, math.inf, -math.inf, math.nan, None, "0.9")
+SHAS = ("a" * 40, "b" * 40)
+SETTINGS: Mapping[str, Callable[[random.Random], tuple[dict[str, Any], dict[str, Any]]]] = {  # of two files
+    "quantized": lambda rng: ({"model_args": {rng.choice(["load_in_8bit", "load_in_4bit"]): True}}, {}),
+    "adapter": lambda rng: ({"model_args": {rng.choice(["peft", "delta"]): "adapter"}}, {}),
+    "argument": lambda rng: ({"model_args": {"rope_scaling": "x", "seed": 1}}, {"model_args": {"seed": 2}}),
+    "commit": lambda rng: ({"model_sha": SHAS[0]}, {"model_sha": SHAS[1]}),
+    "parameters": lambda rng: ({"model_num_parameters": 7}, {"model_num_parameters": rng.randrange(8, 99)}),
+    "dtype": lambda rng: ({"model_dtype": "torch.float16"}, {"model_dtype": "torch.float32"}),
+    "template": lambda rng: ({}, {"chat_template_sha": SHAS[0]}),
+    "system": lambda rng: ({}, {"system_instruction_sha": SHAS[0]}),
+}
+
+
+def _changed(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def _as_recorded(file: Path, told: Mapping[str, Any]) -> None:
+    """A results file with settings, which plain lm_eval writes at two places."""
+
+    def change(content: dict[str, Any]) -> None:
+        content |= {"chat_template_sha": None, "system_instruction_sha": None}
+        for name, value in told.items():
+            place = content if name.endswith("n_sha") or name.startswith("chat") else content["config"]
+            place[name] = {**content["config"]["model_args"], **value} if name == "model_args" else value
+
+    _changed(file, change)
+
+
+@attack("annotate: numbers and settings that contradict each other", 400, 0)
+def impossible_numbers(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
+    """A run with its audit, of which a number or a setting is changed: the number is left out and the run is not
+    joined, with the reason, and the audit is judged as ever."""
+    for _ in range(tries):
+        shutil.rmtree(folder, ignore_errors=True)
+        kind = rng.choice(["value", "mean", "sample", "doubled", *SETTINGS])
+        n_questions = _contradicting(folder, kind, rng)
+        found = annotate([folder])
+        rows = [one for own in found for one in own.rows]
+        said = "; ".join(str(problem) for own in found for problem in own.problems)
+        is_used = any(one.accuracy and (one.n_joined or kind not in SETTINGS) for one in rows)
+        is_told = ("contradict each other" if kind in SETTINGS else "left out") in said
+        is_lost = sum(one.n_tested for one in rows) != n_questions
+        tally.tries += 1
+        tally.found(f"{kind}, {n_questions} questions: {said}", wrong=is_used or not is_told or is_lost)
+
+
+def _contradicting(folder: Path, kind: str, rng: random.Random) -> int:
+    """Writes a run and its audit; returns the number of questions of both."""
+    metric = rng.choice(["acc", "acc_norm", "exact_match"])
+    key, n = f"{metric},none", rng.randrange(8, 60)
+    lines = [{"doc_id": i, **answered(i, row(i), rng.random() < 0.5, metric=metric)} for i in range(n)]
+    place = write_run(folder, "m", {"bench": lines})
+    (results,) = place.glob("results_*")
+    values = {key: sum(line[metric] for line in lines) / n}
+    write_run(folder, "m", {"bench_leakage_perm": [audited(row(i), i % 5 == 0) for i in range(n)]})
+    (audit,) = {*place.glob("results_*")} - {results}
+    one = rng.choice(lines)
+    if kind == "value":
+        values[key] = rng.choice(IMPOSSIBLE)
+    elif kind == "mean":
+        values[key] = (values[key] + rng.uniform(0.01, 0.99)) % 1
+    elif kind == "sample":
+        one[metric] = rng.choice(IMPOSSIBLE)
+    elif kind == "doubled":
+        lines.insert(rng.randrange(len(lines)), {**one, metric: 1 - one[metric]})
+    else:
+        of_two = [*SETTINGS[kind](rng)]
+        rng.shuffle(of_two)
+        for file, told in zip((results, audit), of_two, strict=True):
+            _as_recorded(file, told)
+    _changed(results, lambda content: content["results"].update(bench=values))
+    next(place.glob("samples_bench_2*")).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return n
