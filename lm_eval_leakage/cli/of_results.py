@@ -15,7 +15,7 @@ from lm_eval_leakage.cli.arguments import add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.command_line import AddArguments, Command
-from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.logs.run import Problem, outermost
 from lm_eval_leakage.logs.runs import results_of
 from lm_eval_leakage.texts import visible
 
@@ -71,7 +71,6 @@ def clean(args: argparse.Namespace) -> None:
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage.harness.clean_files import own_folders, write_clean
-    from lm_eval_leakage.results.answered import outermost
     from lm_eval_leakage.results.clean_sets import NO_GUARANTEE, clean_name, clean_sets
 
     annotations = _annotations(args)

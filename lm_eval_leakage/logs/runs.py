@@ -42,6 +42,7 @@ SHAPES: Mapping[str, type | tuple[type, ...]] = {  # types of the values in each
     DATA: str,
     DRAW: int,
 }
+OF_TASKS = ("results", "groups", "group_subtasks", "n-shot", "n-samples", "configs", DATA)  # sections by task or group
 SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
 OF_PROMPTS = (
     f"{CHAT_TEMPLATE}_sha",
@@ -91,16 +92,14 @@ def _by_identity(runs: Sequence[Run]) -> list[Run]:
     ]
 
 
-def _without(section: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in section.items() if name not in names}
-
-
 def without_tasks(run: Run, tasks: Collection[str]) -> Run:
-    """The run with its other tasks only."""
-    own = {
-        key: _without(section, tasks) if isinstance(section, dict) else section for key, section in run.results.items()
-    }
-    return replace(run, results=own, logs=_without(run.logs, tasks))
+    """Return the run without some tasks and groups."""
+
+    def kept(section: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in section.items() if name not in tasks}
+
+    sections = {name: kept(run.results.get(name) or {}) for name in OF_TASKS}
+    return replace(run, results={**run.results, **sections}, logs=kept(run.logs))
 
 
 def results_of(file: Path) -> dict[str, Any]:

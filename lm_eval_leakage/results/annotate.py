@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
+from lm_eval_leakage.logs.contents import RunPart, name_apart, told_apart_by_rows
 from lm_eval_leakage.logs.model_settings import told_apart
 from lm_eval_leakage.logs.run import Problem, Run, sanitized
 from lm_eval_leakage.logs.runs import find_runs
@@ -24,13 +26,17 @@ from lm_eval_leakage.results.result_types import (
     AnnotatedQuestion,
     Annotation,
     AuditedQuestion,
+    Row,
     grouped,
+    merged,
     provenances,
 )
-from lm_eval_leakage.results.rows import adjusted_rows, rows_of
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.texts import shortened
+
+NO_AUDIT = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
 
 
 def annotate(
@@ -57,18 +63,67 @@ def annotate(
     names = {sanitized(name): model for name, model in (aliases or {}).items()}
     known = [replace(run, model=names.get(run.key, run.model)) for run in find_runs([*runs, *audits], problems)]
     known = [replace(run, model=names.get(run.key, run.model)) for run in told_apart(known, problems)]
-    by_model = grouped(known, lambda run: run.key)
+    by_model = grouped(told_apart_by_rows(known, problems), lambda part: part.run.key)
     known_of = _references(references, names, problems)
     found = []
     for model, own in by_model.items():
         others = [one for name, one in known_of.items() if name != model]  # a model is no reference for itself
-        found.append(_annotation(own, others, detector, unseen))
+        found.append(_of_model(own, others, detector, unseen))
     if detector and not any(one.detector for one in found):
         told = "; ".join(str(problem) for one in found for problem in one.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
     rows = iter(adjusted_rows([row for one in found for row in one.rows]))
     first, *rest = [replace(one, rows=tuple(islice(rows, len(one.rows)))) for one in found]
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
+
+
+def _of_model(
+    parts: Sequence[RunPart], references: Sequence[_Reference], detector: str | None, unseen: UnseenQuestions | None
+) -> Annotation:
+    """Benchmarks of one name with other rows are joined with their own audits alone."""
+    model = next((part.run.model for part in reversed(parts) if part.run.results_file), parts[-1].run.model)
+    by_label = grouped(parts, lambda part: part.label)
+    found = []
+    for label, own in by_label.items():
+        runs = [replace(part.run, model=model) for part in own]
+        found.append(_named_apart(_annotation(runs, references, detector, unseen), label))
+    return merged(found)
+
+
+def _named_apart(annotation: Annotation, label: str) -> Annotation:
+    """With the label in the names of its benchmarks. Without an audit of these very rows nothing of it is judged."""
+    if not label:
+        return annotation
+
+    def audited(one: AuditedQuestion) -> AuditedQuestion:
+        subject = "" if benchmark_of(one.subject) == one.benchmark else one.subject
+        return replace(one, benchmark=name_apart(one.benchmark, label), subject=subject)
+
+    def answered(one: AnnotatedQuestion) -> AnnotatedQuestion:
+        return replace(
+            one, task=name_apart(one.task, label), audited=None if one.audited is None else audited(one.audited)
+        )
+
+    def row(one: Row) -> Row:
+        return replace(one, task=name_apart(one.task, label), group=name_apart(one.group, label))
+
+    problems = annotation.problems
+    if not annotation.audited_questions:
+        names = ", ".join(dict.fromkeys(row(one).task for one in annotation.rows if not one.group))
+        what = f"no audit of this model has the rows of {names}"
+        problems = tuple(Problem(what, incomplete=True) if one.what == NO_AUDIT else one for one in problems)
+    return replace(
+        annotation,
+        rows=tuple(map(row, annotation.rows)),
+        questions=tuple(map(answered, annotation.questions)),
+        audited_questions=tuple(map(audited, annotation.audited_questions)),
+        groups={
+            name_apart(name, label): [name_apart(one, label) for one in members]
+            for name, members in annotation.groups.items()
+        },
+        problems=problems,
+        names={name_apart(one.task, label): one.task for one in annotation.rows if one.level != SUBJECT_LEVEL},
+    )
 
 
 def _annotation(
@@ -250,8 +305,7 @@ class Joining:
     def problems(self) -> list[Problem]:
         """What could not be joined, with the ids of the questions."""
         if not self._by_hash:
-            what = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
-            return [Problem(what)]
+            return [Problem(NO_AUDIT)]
         left = defaultdict(list)
         for one in self._by_hash.values():
             if one.benchmark in self._touched and one.doc_hash not in self._used and not one.is_shard:

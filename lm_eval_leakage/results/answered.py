@@ -59,22 +59,6 @@ def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRu
         yield best
 
 
-def _above(name: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
-    """The groups that contain a task or group, the innermost first."""
-    inner = next((group for group, members in subtasks.items() if name in members and group != name), "")
-    return [inner, *_above(inner, subtasks)] if inner else []
-
-
-def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
-    """All groups, each before the groups within it, in whatever order the harness wrote them."""
-    return sorted(subtasks, key=lambda name: len(_above(name, subtasks)))
-
-
-def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
-    """The outermost group that contains a task or group; empty if none does."""
-    return ["", *_above(name, subtasks)][-1]
-
-
 def _tasks(run: Run) -> Iterator[TaskRun]:
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
     audits = audit_logs_of(run)

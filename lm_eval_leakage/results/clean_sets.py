@@ -81,6 +81,13 @@ def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untes
     rule: see RULES
     keep_untested: also keep questions that the audit of some model did not test
     """
+    if renamed := {name: own for one in annotations for name, own in one.names.items()}:
+        name = next(iter(renamed.values()))
+        several = ", ".join(repr(other) for other, own in renamed.items() if own == name)
+        raise ValueError(
+            f"{name} is the name of several benchmarks with other rows ({several}), and a clean task restricts only "
+            "one; give the folders of that one"
+        )
     with_rows = [  # a clean task names the data rows that it keeps
         replace(one, questions=tuple(question for question in one.questions if question.doc_hash))
         for one in annotations

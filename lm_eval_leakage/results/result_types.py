@@ -339,6 +339,7 @@ class Annotation:
     groups: members of each group of the runs
     problems: what could not be read or joined, and what was ignored
     origins: files and versions that it was made from
+    names: of tasks and groups that were renamed, since others of that name have other rows: their names in the files
     """
 
     model: str
@@ -349,6 +350,28 @@ class Annotation:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def merged(annotations: Sequence[Annotation]) -> Annotation:
+    """Return one annotation of all that several say of one model, each question that was audited once."""
+    if len(annotations) == 1:
+        return annotations[0]
+    first, *_ = annotations
+    audited = [question for one in annotations for question in one.audited_questions]
+    once = {(one.benchmark, one.doc_hash): one for one in sorted(audited, key=lambda one: bool(one.flagged))}
+    keys = dict.fromkeys(key for one in annotations for key in one.origins)
+    return Annotation(
+        first.model,
+        ", ".join(dict.fromkeys(one.detector for one in annotations if one.detector)),
+        tuple(row for one in annotations for row in one.rows),
+        tuple(question for one in annotations for question in one.questions),
+        tuple(once.values()),
+        {name: members for one in annotations for name, members in one.groups.items()},
+        tuple(dict.fromkeys(problem for one in annotations for problem in one.problems)),
+        {key: [*dict.fromkeys(told for one in annotations for told in one.origins.get(key, ()))] for key in keys},
+        {name: own for one in annotations for name, own in one.names.items()},
+    )
 
 
 Lines = Mapping[str, AuditLine]  # of one question, by detector

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.logs.audit_line import Scalar
-from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told
+from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told, outer_first, outermost
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.answered import TaskRun, outer_first, outermost, shown_metrics
+from lm_eval_leakage.results.answered import TaskRun, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.reported_metrics import group_metrics

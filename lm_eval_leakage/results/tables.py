@@ -133,7 +133,7 @@ def _with_columns(
     for row in rows:
         for section in ("results", "groups"):
             found = content.get(section)
-            own = found.get(row.task) if isinstance(found, dict) else None
+            own = found.get(annotation.names.get(row.task, row.task)) if isinstance(found, dict) else None
             if isinstance(own, dict) and row.level != SUBJECT_LEVEL:
                 own |= keys_of(row)
     return content | {

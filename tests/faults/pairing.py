@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.leaderboard import leaderboard
 from tests.faults.tally import Tally, attack
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -91,3 +93,47 @@ def _contradicting(folder: Path, kind: str, rng: random.Random) -> int:
     _changed(results, lambda content: content["results"].update(bench=values))
     next(place.glob("samples_bench_2*")).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return n
+
+
+@attack("annotate, leaderboard: benchmarks of one name with other rows", 300, 0)
+def other_rows(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
+    """Two to four folders of up to three models, each with a benchmark of the same name: the same rows, some of them,
+    others, or edited ones. Every model has one row for each of those that it was audited on, from this audit alone."""
+    for _ in range(tries):
+        shutil.rmtree(folder, ignore_errors=True)
+        n, task = rng.randrange(20, 50), rng.choice(["quiz", "mmlu_quiz"])
+        benchmarks = [_rows(place, n, rng) for place in range(rng.choice([1, 2, 2, 3]))]
+        expected: dict[tuple[str, int], tuple[int, bool]] = {}
+        has_runs = {which for which in range(len(benchmarks)) if rng.random() < 0.8}
+        for place in range(rng.randrange(2, 5)):
+            which, model = rng.randrange(len(benchmarks)), f"m{rng.randrange(3)}"
+            is_seen, rows = rng.random() < 0.5, benchmarks[which]
+            if (model, which) in expected:  # again, from a copy of the folder, or only the first rows of it
+                is_seen = expected[model, which][1]
+                rows = rows[: rng.choice([n, n // 2])]
+            expected.setdefault((model, which), (n, is_seen))
+            _asked(folder / str(place), model, task, rows, is_seen, with_run=which in has_runs)
+        found = annotate([folder])
+        counts = [(own.model, (row.n_tested, all(row.flags.values()))) for own in found for row in own.rows]
+        right = sorted((model, own) for (model, _), own in expected.items())
+        boards = leaderboard(found).boards
+        met = Condition.of("flagged_rate>0.5").met_by([row for own in found for row in own.rows])
+        tally.tries += 1
+        note = f"{expected}: {counts}, {len(boards)} boards, {len(met)} flagged"
+        n_boards, n_seen = len({which for _, which in expected}), sum(is_seen for _, is_seen in expected.values())
+        tally.found(note, wrong=sorted(counts) != right or (len(boards), len(met)) != (n_boards, n_seen))
+
+
+def _rows(place: int, n: int, rng: random.Random) -> list[dict[str, Any]]:
+    """Of the first place those that others edit; then edited ones, or entirely others."""
+    if place == 0 or rng.random() < 0.5:
+        return [row(1000 * place + i, "") for i in range(n)]
+    edited = {*rng.sample(range(n), rng.randrange(1, n))}
+    return [row(1000 * place + i if i in edited else i, "") for i in range(n)]
+
+
+def _asked(folder: Path, model: str, task: str, rows: list[dict[str, Any]], is_seen: bool, with_run: bool) -> None:
+    if with_run:
+        write_run(folder, model, {task: [answered(i, doc, True) for i, doc in enumerate(rows)]})
+    audit = [{"doc_id": i, **audited(doc, is_seen)} for i, doc in enumerate(rows)]
+    write_run(folder, model, {f"{task}_leakage_perm": audit})
