@@ -70,7 +70,8 @@ def clean(args: argparse.Namespace) -> None:
     """write tasks for plain lm_eval that ask only the questions that are not flagged"""
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_leakage.harness.clean_files import own_folders, write_clean
+    from lm_eval_leakage.harness.clean_files import write_clean
+    from lm_eval_leakage.harness.run_commands import own_folders
     from lm_eval_leakage.results.clean_sets import NO_GUARANTEE, clean_name, clean_sets
 
     annotations = _annotations(args)
@@ -92,7 +93,7 @@ def clean(args: argparse.Namespace) -> None:
 
 def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequence[str]) -> None:
     """Prints for each model the command that runs the clean tasks as its run was."""
-    from lm_eval_leakage.harness.clean_files import run_command
+    from lm_eval_leakage.harness.run_commands import run_command
 
     commands = []
     for annotation in annotations:
@@ -141,7 +142,14 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
         detector=args.detector,
         references=args.reference or (),
         aliases=aliases,
+        audit_command=_audit_command,
     )
+
+
+def _audit_command(results_file: Path, task: str, n_shot: str) -> str:
+    from lm_eval_leakage.harness.run_commands import audit_command  # seconds
+
+    return audit_command(results_file, task, n_shot)
 
 
 def _alias(text: str) -> tuple[str, str]:

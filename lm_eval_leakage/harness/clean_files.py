@@ -1,12 +1,9 @@
-"""Writes a folder of clean tasks for plain `lm_eval`: YAMLs, lists of questions, `clean_task.py`; and the command that
-runs them with the model and options of the run that they were made from."""
+"""Writes a folder of clean tasks for plain `lm_eval`: YAMLs, lists of questions, `clean_task.py`."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -15,60 +12,13 @@ from urllib.parse import quote
 
 from lm_eval.api.metrics import mean
 from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
-from lm_eval.utils import simple_parse_args_string
 
-from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.harness.clean_task import version_of
 from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
-from lm_eval_leakage.harness.seams import pth_hook as hook
-from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.harness.seams.tasks import kind_of, own_settings
 from lm_eval_leakage.logs.run import Problem, leaves
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_group, render_questions, render_task
-
-USUAL_DEVICE = "cuda:0"  # lm_eval's default, which results also name for a run on a CPU
-GROUPING = frozenset("[]{}()\"'\n")  # characters that lm_eval's command line reads in another way
-
-
-def run_command(results: Mapping[str, Any], shots: Collection[str], folder: Path, tasks: Sequence[str]) -> str:
-    """As typed in a shell, with the options that the results tell and that change the answers; empty if the results do
-    not name the model's kind.
-
-    results: of a run of the base tasks
-    shots: numbers of few-shot examples of these tasks; a single one is repeated in the command
-    """
-    config = results.get("config") or {}
-    model = config.get("model")
-    if not isinstance(model, str):
-        return ""
-    # clean tasks need only `lm_eval`; our models need the hook or our command
-    is_known = model not in OUR_MODELS or hook.harness_discovers_plugins() or hook.hook_file().exists()
-    words = ["lm_eval" if is_known else "lm-eval-leakage", "--model", model]
-    if config.get("model_args"):
-        words += ["--model_args", _as_typed(config["model_args"])]
-    if len(shots) == 1 and all(number.isdecimal() for number in shots):
-        words += ["--num_fewshot", *shots]
-    if results.get("chat_template"):
-        words.append("--apply_chat_template")
-    if isinstance(results.get("system_instruction"), str):
-        words += ["--system_instruction", results["system_instruction"]]
-    if config.get("batch_size") not in (None, 1, "1"):
-        words += ["--batch_size", str(config["batch_size"])]
-    if config.get("device") not in (None, USUAL_DEVICE):
-        words += ["--device", str(config["device"])]
-    return shlex.join([*words, "--include_path", str(folder), "--tasks", ",".join(tasks)])
-
-
-def _as_typed(model_args: object) -> str:
-    """`key=value,..` if lm_eval reads that back as it is, else JSON."""
-    if not isinstance(model_args, Mapping):
-        return str(model_args)
-    plain = ",".join(f"{key}={value}" for key, value in model_args.items())
-    odd = any(char.isnumeric() and not char.isdecimal() for char in plain)  # such as ², a number to lm_eval
-    if odd or GROUPING & set(plain) or repr(simple_parse_args_string(plain)) != repr(dict(model_args)):
-        return json.dumps(model_args)
-    return plain
 
 
 class _Base(NamedTuple):
@@ -77,16 +27,6 @@ class _Base(NamedTuple):
     yaml: Path
     version: Any
     metrics: Sequence[str]
-
-
-def own_folders(results: Iterable[Mapping[str, Any]]) -> list[str] | None:
-    """Where tasks of these runs are that lm_eval does not have, such as one that `check` made from a file; None if
-    there are none, as `TaskManager` takes it."""
-    told = [config.get("metadata") for one in results for config in (one.get("configs") or {}).values()]
-    sources = [metadata.get("config_source") for metadata in told if isinstance(metadata, Mapping)]
-    files = {Path(source) for source in sources if isinstance(source, str) and Path(source).is_file()}
-    known = (INSTALLED_TASKS, task_configs_path())
-    return sorted({str(file.parent) for file in files if not any(map(file.is_relative_to, known))}) or None
 
 
 def write_clean(

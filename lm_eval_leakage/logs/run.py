@@ -137,20 +137,20 @@ def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(leaf for member in members if member != group for leaf in leaves(member, subtasks)))
 
 
-def _above(name: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
+def groups_above(name: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
     """The groups that contain a task or group, the innermost first."""
     inner = next((group for group, members in subtasks.items() if name in members and group != name), "")
-    return [inner, *_above(inner, subtasks)] if inner else []
+    return [inner, *groups_above(inner, subtasks)] if inner else []
 
 
 def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
     """All groups, each before the groups within it, in whatever order the harness wrote them."""
-    return sorted(subtasks, key=lambda name: len(_above(name, subtasks)))
+    return sorted(subtasks, key=lambda name: len(groups_above(name, subtasks)))
 
 
 def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
     """The outermost group that contains a task or group; empty if none does."""
-    return ["", *_above(name, subtasks)][-1]
+    return ["", *groups_above(name, subtasks)][-1]
 
 
 def digest_of(identity: Mapping[str, str]) -> str:

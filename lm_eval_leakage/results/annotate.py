@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,7 @@ from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.contents import RunPart, name_apart, told_apart_by_rows
 from lm_eval_leakage.logs.model_settings import told_apart
-from lm_eval_leakage.logs.run import Problem, Run, sanitized
+from lm_eval_leakage.logs.run import Problem, Run, groups_above, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
@@ -34,8 +34,9 @@ from lm_eval_leakage.results.result_types import (
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdicts import audited_questions
-from lm_eval_leakage.texts import shortened
 
+AuditCommand = Callable[[Path, str, str], str]
+NAMES_SHOWN = 10  # ids of questions in a message
 NO_AUDIT = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
 
 
@@ -47,6 +48,7 @@ def annotate(
     unseen: UnseenQuestions | None = None,
     references: Sequence[Path] = (),
     aliases: Mapping[str, str] | None = None,
+    audit_command: AuditCommand | None = None,
 ) -> list[Annotation]:
     """One annotation per model, of all runs and audits in the folders.
 
@@ -56,6 +58,8 @@ def annotate(
     references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
         of option orders how natural the published one is
     aliases: other names of models and the name to use, if a model was run and audited under two names
+    audit_command: returns the command that audits the questions of a task in a results file with a number of examples;
+        empty if it is not known
 
     Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
@@ -68,7 +72,7 @@ def annotate(
     found = []
     for model, own in by_model.items():
         others = [one for name, one in known_of.items() if name != model]  # a model is no reference for itself
-        found.append(_of_model(own, others, detector, unseen))
+        found.append(_of_model(own, others, detector, unseen, audit_command))
     if detector and not any(one.detector for one in found):
         told = "; ".join(str(problem) for one in found for problem in one.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
@@ -78,7 +82,11 @@ def annotate(
 
 
 def _of_model(
-    parts: Sequence[RunPart], references: Sequence[_Reference], detector: str | None, unseen: UnseenQuestions | None
+    parts: Sequence[RunPart],
+    references: Sequence[_Reference],
+    detector: str | None,
+    unseen: UnseenQuestions | None,
+    audit_command: AuditCommand | None,
 ) -> Annotation:
     """Benchmarks of one name with other rows are joined with their own audits alone."""
     model = next((part.run.model for part in reversed(parts) if part.run.results_file), parts[-1].run.model)
@@ -86,7 +94,7 @@ def _of_model(
     found = []
     for label, own in by_label.items():
         runs = [replace(part.run, model=model) for part in own]
-        found.append(_named_apart(_annotation(runs, references, detector, unseen), label))
+        found.append(_named_apart(_annotation(runs, references, detector, unseen, audit_command), label))
     return merged(found)
 
 
@@ -127,7 +135,11 @@ def _named_apart(annotation: Annotation, label: str) -> Annotation:
 
 
 def _annotation(
-    runs: Sequence[Run], references: Sequence[_Reference], detector: str | None, unseen: UnseenQuestions | None
+    runs: Sequence[Run],
+    references: Sequence[_Reference],
+    detector: str | None,
+    unseen: UnseenQuestions | None,
+    audit_command: AuditCommand | None,
 ) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
@@ -137,7 +149,9 @@ def _annotation(
     joining = Joining(found)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), groups, unseen, _ease(references), problems)
+    problems += joining.problems(audit_command)
+    paired = [one for one in parts if not joining.has_other_questions(one)]
+    rows = rows_of(model, paired, joining.unanswered(), groups, unseen, _ease(references), problems)
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
     names = _benchmarks_by_task(questions)
     own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]
@@ -148,7 +162,7 @@ def _annotation(
         questions,
         found,
         {name: members for own in own_groups for name, members in own.items() if members},
-        tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
+        tuple(sorted(problems, key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
     )
 
@@ -265,7 +279,7 @@ class Joining:
         self._by_key = {(one.benchmark, one.key): one for one in self._by_hash.values() if one.key}
         self._used: set[str] = set()
         self._touched: set[str] = set()
-        self._missed: dict[str, list[int]] = {}
+        self._asked: list[TaskRun] = []
 
     @cached_property
     def _by_prompt(self) -> QuestionsInPrompts[AuditedQuestion]:
@@ -294,7 +308,7 @@ class Joining:
         joined = [question.audited for question in found if question.audited is not None]
         self._used |= {audited.doc_hash for audited in joined}
         self._touched |= {audited.benchmark for audited in joined}
-        self._missed[one.task] = [question.doc_id for question in found if question.audited is None]
+        self._asked.append(replace(one, questions=found))
         return found
 
     def unanswered(self) -> dict[str, list[AuditedQuestion]]:
@@ -302,19 +316,64 @@ class Joining:
         untouched = (one for one in self._by_hash.values() if one.benchmark not in self._touched)
         return grouped(untouched, lambda one: one.benchmark)
 
-    def problems(self) -> list[Problem]:
-        """What could not be joined, with the ids of the questions."""
+    def has_other_questions(self, one: TaskRun) -> bool:
+        """Whether a task has no question in common with the audit of its name, or of that of a group that it is in.
+
+        one: with its joined questions
+        """
+        names = [one.task, *groups_above(one.task, one.run.results.get("group_subtasks") or {})]
+        if any(question.audited is not None for question in one.questions):
+            return False
+        is_readable = all(question.doc_hash or question.question for question in one.questions)
+        return bool(one.questions) and is_readable and not self.unanswered().keys().isdisjoint(names)
+
+    def problems(self, audit_command: AuditCommand | None = None) -> list[Problem]:
+        """What could not be joined, with the command that audits exactly the questions of a run."""
         if not self._by_hash:
             return [Problem(NO_AUDIT)]
         left = defaultdict(list)
         for one in self._by_hash.values():
             if one.benchmark in self._touched and one.doc_hash not in self._used and not one.is_shard:
                 left[one.benchmark].append(one.doc_hash[:8])
-        unaudited = "{}: {} question(s) are in no audit (doc_id {}); only counted in `n`"
-        unanswered = "{}: {} audited question(s) were answered in no run (doc_hash {})"
         return [
-            Problem(told.format(name, len(ids), shortened(", ".join(map(str, ids)))))
-            for told, found in ((unaudited, self._missed), (unanswered, left))
-            for name, ids in found.items()
-            if ids
+            *(problem for one in self._asked for problem in self._unaudited(one, audit_command)),
+            *(
+                Problem(
+                    f"{name}: {len(hashes)} audited question(s) were answered in no run (doc_hash {_first(hashes)})"
+                )
+                for name, hashes in left.items()
+            ),
         ]
+
+    def _unaudited(self, one: TaskRun, audit_command: AuditCommand | None) -> Iterator[Problem]:
+        missed = [question.doc_id for question in one.questions if question.audited is None]
+        n, n_missed = len(one.questions), len(missed)
+        if not missed:
+            return
+        remedy = _remedy(one, audit_command)
+        if self.has_other_questions(one):
+            what = f"{one.task}: the audit covers other questions than the run (0 of {n} in common)"
+            yield Problem(f"{what}; its row is of the audit alone; {remedy}", incomplete=True)
+        elif n_missed == n:
+            yield Problem(
+                f"{one.task}: no audit has any of its {n} questions, which are only counted in `n`; {remedy}"
+            )
+        else:
+            what = f"{n_missed} question(s) are in no audit (doc_id {_first(missed)}) and only counted in `n`"
+            yield Problem(f"{one.task}: its columns rest on {n - n_missed} of {n} questions; {what}; {remedy}")
+
+
+def _remedy(one: TaskRun, audit_command: AuditCommand | None) -> str:
+    file = one.run.results_file
+    command = audit_command(file, one.task, one.n_shot) if audit_command and file else ""
+    if command:
+        return f"this audits exactly those of the run: {command}"
+    place = file or one.log
+    return (
+        f"`lm-eval-leakage check --runs {place} --tasks {one.task}`, with the model's options, audits those of the run"
+    )
+
+
+def _first(names: Sequence[object]) -> str:
+    rest = len(names) - NAMES_SHOWN
+    return ", ".join(map(str, names[:NAMES_SHOWN])) + (f" and {rest} more" if rest > 0 else "")

@@ -30,7 +30,7 @@ def check_complete(problems: Iterable[Problem]) -> None:
     missing = [problem for problem in problems if problem.incomplete]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise ValueError(f"--fail-on does not judge incomplete logs: {missing[0]}{more}")
+        raise ValueError(f"--fail-on does not judge incomplete logs and audits: {missing[0]}{more}")
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,8 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
             adjusted[family, name] = pvalue, n, level
     found = []
     for row in rows:
-        if told := adjusted.get((_family(row), (row.model, row.task))):
+        told = adjusted.get((_family(row), (row.model, row.task)))
+        if told and not math.isnan(row.verdict.pvalue):
             pvalue, n, level = told
             verdict = replace(row.verdict, adjusted=pvalue, n_together=n, level=level * row.verdict.spent)
             row = replace(row, verdict=verdict)

@@ -99,20 +99,24 @@ LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
-    """Write `results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run, and return their paths.
+    """Write `results_*_leakage.json` and `samples_*_leakage.jsonl` of every run that was joined with an audit.
+
+    Return their paths. Copies of other runs would add nothing.
 
     Where the run's metrics are from a file that is not named as a results file, only what is added is written.
     folder: for the files, each in a sub-folder named after its model; by default they are next to the originals
     """
     files = []
     for original in map(Path, annotation.origins.get("runs", ())):
-        if original.suffix != ".jsonl":
+        rows = [row for row in annotation.rows if row.origin == str(original)]
+        if original.suffix != ".jsonl" and any(row.n_joined for row in rows):
             content = json.loads(original.read_bytes()) if RESULTS.fullmatch(original.name) else {}
-            rows = [row for row in annotation.rows if row.origin == str(original)]
             told = _with_columns(content, rows, annotation, version)
             files.append(_beside(original, ".json", folder))
             atomic_write(files[-1], as_json(told, indent=2))
     for log, questions in grouped(annotation.questions, lambda question: question.log).items():
+        if not any(question.audited is not None for question in questions):
+            continue
         files.append(_beside(Path(log), ".jsonl", folder))
         with atomic_file(files[-1]) as lines:
             for record in same_columns([flat_question(question) for question in questions]):

@@ -13,6 +13,7 @@ from typing import Any
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.tables import write
 from tests.faults.tally import Tally, attack
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -137,3 +138,45 @@ def _asked(folder: Path, model: str, task: str, rows: list[dict[str, Any]], is_s
         write_run(folder, model, {task: [answered(i, doc, True) for i, doc in enumerate(rows)]})
     audit = [{"doc_id": i, **audited(doc, is_seen)} for i, doc in enumerate(rows)]
     write_run(folder, model, {f"{task}_leakage_perm": audit})
+
+
+@attack("annotate: a run and an audit of other questions", 300, 0)
+def other_questions(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
+    """A run and an audit of one benchmark, of which they ask some questions each, also a group of tasks: what is shown
+    rests on the questions in common, or is of the audit alone and not judged, and both are said."""
+    for _ in range(tries):
+        shutil.rmtree(folder, ignore_errors=True)
+        n, is_seen = rng.randrange(20, 50), rng.random() < 0.5
+        tasks = rng.choice([["quiz"], ["quiz"], ["quiz_x", "quiz_y"]])
+        start = {task: rng.choice([n, n, 0, rng.randrange(1, n)]) for task in tasks}
+        logs = {task: [answered(i, _row(task, i), True) for i in range(n)] for task in tasks}
+        audits = {
+            f"{task}_leakage_perm": [
+                {"doc_id": i, **audited(_row(task, i), is_seen)} for i in range(start[task], start[task] + n)
+            ]
+            for task in tasks
+        }
+        is_group, place = len(tasks) > 1, folder / "runs"
+        write_run(place, "m", logs, groups={"quiz": tasks} if is_group else {})
+        write_run(folder / "audits", "m", audits, groups={"quiz_leakage_perm": [*audits]} if is_group else {})
+        (found,) = annotate([place], [folder / "audits"])
+        said = [str(problem) for problem in found.problems]
+        rows = {row.task: row for row in found.rows if row.task in tasks}
+        is_right = len(rows) == len(tasks) == sum(row.task in tasks for row in found.rows)
+        for task, first in start.items():
+            n_common = n - first
+            told = [one for one in said if (one.startswith(f"{task}: ") and "only counted" in one) or "(0 of" in one]
+            is_right &= rows[task].n_tested == (n_common or n)
+            is_right &= all(rows[task].flags.values()) is is_seen
+            is_right &= bool(rows[task].accuracy) is bool(n_common)
+            is_right &= n_common == n or any(f"on {n_common} of {n}" in one or f"0 of {n}" in one for one in told)
+        is_refused = any(problem.incomplete for problem in found.problems)
+        is_right &= is_refused is (n in start.values()) and max(map(len, said), default=0) < 600
+        copies = write(found, "1", folder / "copies")
+        is_right &= bool(copies) is any(first < n for first in start.values())
+        tally.tries += 1
+        tally.found(f"{start} of {n}: {[(row.task, row.n_tested) for row in found.rows]}, {said}", wrong=not is_right)
+
+
+def _row(task: str, number: int) -> dict[str, Any]:
+    return row(number if task != "quiz_y" else 1000 + number, "")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from lm_eval._cli import HarnessCLI
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness import clean_files as module
-from lm_eval_leakage.harness.clean_files import run_command, write_clean
+from lm_eval_leakage.harness import run_commands as module
+from lm_eval_leakage.harness.clean_files import write_clean
+from lm_eval_leakage.harness.run_commands import run_command
 from lm_eval_leakage.results.clean_sets import CleanSet, Kept
 from tests.limits import full_disk
 
