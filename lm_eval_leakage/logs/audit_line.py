@@ -23,6 +23,7 @@ from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 Scalar = bool | int | float | str | None
 
 LINE_VERSION = 3
+LARGEST_LOGLIKELIHOOD = 0.001  # nats; it is at most 0, up to rounding
 VERSION_KEY = "leakage_log"  # in no line of another task
 AUDIT_NAME = re.compile(r"(.+)_(?:leakage|choice_confusion)(?:_[a-z0-9_]+)?")
 CORE = (  # our keys of every line, in order; the statistic's own values follow under their own names
@@ -207,8 +208,8 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         scores={intern(name): float(sample[key]) for key, name in names if sample[key] is not None},
         guards=guards,
         flagged=_typed(sample, "flagged", bool),
-        null_rate=_number(sample, "null_rate"),
-        pvalue=_number(sample, "pvalue"),
+        null_rate=_probability(sample, "null_rate"),
+        pvalue=_probability(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
         loglikelihoods=loglikelihoods,
         values={intern(key): float(value) for key, value in numbers.items() if key not in NO_VALUES},
@@ -234,9 +235,11 @@ def _text(sample: Mapping[str, Any], key: str) -> str:
     return found
 
 
-def _number(sample: Mapping[str, Any], key: str) -> float | None:
-    found = sample.get(key)
-    return None if found is None else float(_typed(sample, key, (int, float)) or 0.0)
+def _probability(sample: Mapping[str, Any], key: str) -> float | None:
+    found = _typed(sample, key, (int, float))
+    if found is not None and not 0 <= found <= 1:
+        raise ValueError(f"{key} is {found!r}, which is not between 0 and 1")
+    return None if found is None else float(found)
 
 
 def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -262,6 +265,8 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
     if not fitting or not all(isinstance(one[0], (list, tuple)) for one in responses):
         n_asked, responses = 0, []
     found = array("f", (float(response[0][0]) for response in responses))
+    if impossible := [value for value in found if not -math.inf < value <= LARGEST_LOGLIKELIHOOD]:
+        raise ValueError(f"a log-likelihood is {impossible[0]:g}")
     own, control = found[:n_asked], found[n_asked:]
     if n_layouts > 1:
         own, control = array("f", averaged(own, n_layouts)), array("f", averaged_controls(control, n_layouts))

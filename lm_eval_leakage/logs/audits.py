@@ -78,14 +78,19 @@ def _is_of(model: str, runs: Collection[Run]) -> bool:
 
 @dataclass
 class _Audit:
-    """One audit of one run. `found`: its questions by statistic and detector, each as the id and hash of its row;
-    `without_answer`: why the model did not answer a question, by the hash of its row."""
+    """One audit of one run.
+
+    found: its questions by statistic and detector, each as the id and hash of its row, with a digest of what was found
+    without_answer: why the model did not answer a question, by the hash of its row
+    n_disputed: lines that say something else of a question than an earlier line
+    """
 
     run: Run
     task: str
     file: Path | None
-    found: dict[tuple[str, str], set[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(set))
+    found: dict[tuple[str, str], dict[tuple[int | None, str], int]] = field(default_factory=lambda: defaultdict(dict))
     without_answer: dict[str, str] = field(default_factory=dict)
+    n_disputed: int = 0
 
     def lines(self, problems: list[Problem]) -> Iterator[AuditLine]:
         if self.file is None:
@@ -93,7 +98,9 @@ class _Audit:
         return audit_lines(self.run.read_log(self.file, problems), self.task, problems, self.file)
 
     def add(self, line: AuditLine) -> None:
-        self.found[line.filter, line.detector].add((line.doc_id, line.question))
+        told = hash((repr((line.flagged, line.pvalue, line.reason, line.values)), line.loglikelihoods.tobytes()))
+        earlier = self.found[line.filter, line.detector].setdefault((line.doc_id, line.question), told)
+        self.n_disputed += earlier != told
         if line.reason and NO_ANSWER.search(line.reason):
             self.without_answer.setdefault(line.question, line.reason)
 
@@ -112,6 +119,8 @@ class _Audit:
         if told is None:
             held = max(map(len, self.found.values()), default=0)
             return f"holds {held} questions of {self.task}, and no results file says how many it asked"
+        if self.n_disputed:
+            return f"says different things of one question in {self.n_disputed} line(s) of {self.task}"
         held_by = dict.fromkeys(statistics_of(self.run, self.task), 0)
         for (statistic, _), questions in self.found.items():
             held_by[statistic] = held_by.get(statistic, 0) + len(questions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -195,3 +196,37 @@ def test_questions_on_which_the_model_failed_are_said_and_others_that_were_skipp
     (problem,) = one.problems
     assert "2 questions of bench_leakage_perm were skipped, since they have no answer: the backend" in str(problem)
     assert not problem.incomplete
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"pvalue": 7.0}, "pvalue is 7.0, which is not between 0 and 1"),
+        ({"pvalue": -0.1}, "pvalue is -0.1, which is not between 0 and 1"),
+        ({"null_rate": math.nan}, "null_rate is nan, which is not between 0 and 1"),
+        ({"resps": [[["3.0", "False"]]] * 24}, "a log-likelihood is 3"),
+        ({"resps": [[["-Infinity", "False"]]] * 24}, "a log-likelihood is -inf"),
+        ({"resps": [[["NaN", "False"]]] * 24}, "a log-likelihood is nan"),
+    ],
+)
+def test_a_line_with_numbers_that_cannot_be_right_is_left_out_and_the_audit_not_judged(tmp_path, told, said) -> None:
+    lines = [audited(row(number), False) for number in range(5)]
+    lines[2] |= told
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    (found,) = annotate([tmp_path])
+    assert any(said in str(problem) and problem.line == 3 for problem in found.problems)
+    assert any(problem.incomplete and "4 of 5 by max_order" in str(problem) for problem in found.problems)
+
+
+@pytest.mark.parametrize(("flagged", "is_disputed"), [(False, False), (True, True)])
+def test_lines_that_say_different_things_of_one_question_are_told_and_the_audit_not_judged(
+    tmp_path, flagged: bool, is_disputed: bool
+) -> None:
+    lines = [{"doc_id": number, **audited(row(number), False)} for number in range(5)]
+    place = write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    (log,) = place.glob("samples_*")
+    again = json.loads(log.read_text().splitlines()[1]) | audited(row(1), flagged) | {"benchmark": "bench"}
+    log.write_text(f"{log.read_text()}{json.dumps(again)}\n")
+    (found,) = annotate([tmp_path])
+    what = "says different things of one question in 1 line(s) of bench_leakage_perm"
+    assert any(problem.incomplete and what in str(problem) for problem in found.problems) is is_disputed
