@@ -2,10 +2,11 @@
 in numbers and digests, by which they can be compared without their texts, which may be private.
 
 Copies are rows that ask the same question: what a model remembers of one it remembers of all, so verdicts, power and
-rates count each question once. Families are questions with the same options, the same passage or the same stem: their
-orders may have been drawn once for all of them, and what a model knows of one it knows of all, so they are one unit of
-evidence. Properties of questions are numbers that do not depend on whether a model has seen them. Questions are found
-in prompts of any wording, too, by which runs that record no data rows are joined with audits.
+rates count each question once. Families are questions with the same options, the same passage or the same stem, and
+near copies (`questions.near_copies`): their orders may have been drawn once for all of them, and what a model knows
+of one it knows of all, so they are one unit of evidence. Properties of questions are numbers that do not depend on
+whether a model has seen them. Questions are found in prompts of any wording, too, by which runs that record no data
+rows are joined with audits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any, Generic, TypeVar
 
+from lm_eval_leakage.questions.near_copies import is_word_pairs, near_copies, word_pairs
 from lm_eval_leakage.records import Described, Question, Shard
 from lm_eval_leakage.texts import canonical
 
@@ -71,8 +73,8 @@ KEY_DIGITS = 12  # 48 bits: of 14,042 questions, two different texts have the sa
 
 
 def shared_texts(question: Question) -> tuple[str, ...]:
-    """Keys of what a question may share with others: its set of options, its stem, and the beginning and the end of a
-    long stem, where a passage stands."""
+    """Return digests of what a question may share with others, by which `families` compares them: its set of options,
+    its stem, the beginning and the end of a long stem, where a passage stands, and last its `word_pairs`."""
     stem = canonical(question.stem).casefold()
     parts = {"options\x1f" + "\x1f".join(sorted(canonical(one).casefold() for one in question.options))}
     if stem:
@@ -80,16 +82,15 @@ def shared_texts(question: Question) -> tuple[str, ...]:
     encoded = stem.encode("utf-8", "surrogatepass")
     if len(encoded) > PASSAGE_BYTES:
         parts |= {f"begin\x1f{encoded[:PASSAGE_BYTES]!r}", f"end\x1f{encoded[-PASSAGE_BYTES:]!r}"}
-    return tuple(
-        sorted(hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:KEY_DIGITS] for part in parts)
-    )
+    keys = sorted(hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:KEY_DIGITS] for part in parts)
+    return (*keys, *filter(None, [word_pairs(question)]))
 
 
 def families(shared: Sequence[Sequence[str]]) -> list[int]:
     """For each question, the number of its family: the place of the family's first question. Questions that share a
-    key are of one family, and so are those that are linked by others.
+    key or are near copies are of one family, and so are those that are linked by others.
 
-    shared: of each question, its keys; without keys it is a family of its own
+    shared: of each question, its `shared_texts`; without any it is a family of its own
     """
     root = list(range(len(shared)))
 
@@ -99,11 +100,17 @@ def families(shared: Sequence[Sequence[str]]) -> list[int]:
             place = root[place]
         return place
 
+    def link(place: int, other: int) -> None:
+        one, two = found(place), found(other)
+        root[max(one, two)] = min(one, two)
+
     first: dict[str, int] = {}
     for place, keys in enumerate(shared):
         for key in keys:
-            one, other = found(first.setdefault(key, place)), found(place)
-            root[max(one, other)] = min(one, other)
+            link(first.setdefault(key, place), place)
+    pairs = [next(filter(is_word_pairs, keys), "") for keys in shared]
+    for place, other in near_copies(pairs, lambda place, other: found(place) == found(other)):
+        link(place, other)
     return [found(place) for place in range(len(shared))]
 
 

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from lm_eval_leakage.detectors.choice_confusion import difference
-from lm_eval_leakage.questions.families import each_once
+from lm_eval_leakage.questions.families import each_once, families
 from lm_eval_leakage.records import ARMS
 from lm_eval_leakage.results.formatting import (
     BOUND_OF_PVALUE,
@@ -376,12 +376,18 @@ class Measured:
         unseen = self.comparable
         if unseen is not None and unseen.by_letters == bool(self._answered_twice):
             return by_unseen(self.arm("original"), unseen.answered)
-        return by_shuffling(self._answered_twice)
+        shared = [() if one.orders is None else one.orders.shared for one, _ in self._twice]
+        return by_shuffling(self._answered_twice, families(shared))
+
+    @property
+    def _answered_twice(self) -> list[AnsweredTwice]:
+        return [answered for _, answered in self._twice]
 
     @cached_property
-    def _answered_twice(self) -> list[AnsweredTwice]:
+    def _twice(self) -> list[tuple[AuditedQuestion, AnsweredTwice]]:
+        """The questions that were answered as published and with their options shuffled."""
         return [
-            AnsweredTwice(one.arms.original, one.arms.shuffled, one.answer, one.arms.shuffled_place)
+            (one, AnsweredTwice(one.arms.original, one.arms.shuffled, one.answer, one.arms.shuffled_place))
             for one in self.joined
             if one.arms is not None and one.answer is not None and one.arms.shuffled_place is not None
         ]

@@ -433,7 +433,8 @@ def _covered(verdict: DataVerdict) -> str:
 
 
 def in_families(n_units: int) -> str:
-    return f"in {count(n_units)} {'family' if n_units == 1 else 'families'} with the same options, passage or stem"
+    families = "family" if n_units == 1 else "families"
+    return f"in {count(n_units)} {families} with the same options, passage, stem or nearly the same text"
 
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lm_eval_leakage.stats.order_sum import error_of_mean
 from lm_eval_leakage.stats.pooling import IN_95_PERCENT, UNKNOWN, Estimate, Floats, difference_of_shares, share
 
-FEWEST_MOVED = 20  # questions whose right option has moved when their options were shuffled
+FEWEST_MOVED = 20  # families of questions whose right option has moved when their options were shuffled
 FEWEST_IN_PLACE = 3  # of them, with the right option now in a place in which published ones have it
 FEWEST_UNSEEN = 30  # questions
 TRANSFER = 0.02  # standard deviation, beside sampling
@@ -43,14 +44,20 @@ class AnsweredTwice:
     moved_to: int
 
 
-def by_shuffling(answers: Iterable[AnsweredTwice]) -> Estimate:
+def by_shuffling(answers: Iterable[AnsweredTwice], families: Sequence[int] | None = None) -> Estimate:
     """What memory of letters adds to the accuracy, with a 95 % interval; undefined for too few questions, or where the
-    right options stand in places to which none has moved."""
+    right options stand in places to which none has moved.
+
+    families: of each question, the number of its family, which is one unit of evidence (`questions.families`); None
+        if each is one of its own
+    """
     asked = list(answers)
+    numbers = range(len(asked)) if families is None else families
     moved = [one for one in asked if one.moved_to != one.place]
+    n_moved = len({number for one, number in zip(asked, numbers, strict=True) if one.moved_to != one.place})
     places = sorted({one.place for one in asked})
     counts = [sum(one.moved_to == place for one in moved) for place in places]
-    if len(moved) < FEWEST_MOVED or min(counts) < FEWEST_IN_PLACE:
+    if n_moved < FEWEST_MOVED or min(counts) < FEWEST_IN_PLACE:
         return UNKNOWN
     n = len(asked)
     right = np.array([one.published for one in asked], dtype=float)
@@ -63,7 +70,7 @@ def by_shuffling(answers: Iterable[AnsweredTwice]) -> Estimate:
     # by how much each question changes either estimate of the accuracy without memory
     of_accuracy = right - accuracy
     of_without = (shuffled * of_accuracy + (1 - accuracy) * of_shuffled) / (1 - remembered) ** 2
-    errors = [_error(of_accuracy - own, n) for own in (of_without, of_shuffled)]
+    errors = [_error(of_accuracy - own, numbers) for own in (of_without, of_shuffled)]
     values = [accuracy - without, remembered]
     low = min(value - IN_95_PERCENT * error for value, error in zip(values, errors, strict=True))
     high = max(value + IN_95_PERCENT * error for value, error in zip(values, errors, strict=True))
@@ -88,9 +95,9 @@ def _by_place(asked: Sequence[AnsweredTwice], places: Sequence[int]) -> tuple[fl
     return total, influence - total
 
 
-def _error(influence: Floats, n: int) -> float:
-    """Standard error of a mean of such influences. Where none of the questions tells a difference, one more could."""
-    return math.hypot(float(influence.std(ddof=1)) / math.sqrt(n), 1 / n, TRANSFER)
+def _error(influence: Floats, families: Sequence[int]) -> float:
+    """Standard error of a mean of such influences. Where no family tells a difference, one more could."""
+    return math.hypot(error_of_mean(influence, families), 1 / len(set(families)), TRANSFER)
 
 
 def by_unseen(right: Sequence[bool], of_unseen: tuple[int, int]) -> Estimate:

@@ -147,3 +147,20 @@ def test_few_questions_that_remain_bound_little_and_none_nothing() -> None:
     assert math.isnan(lowest(0.5, 60, 1.0))
     assert math.isnan(lowest(0.5, 60, math.nan))
     assert math.isnan(lowest(0.5, 0, 0.2))
+
+
+@pytest.mark.parametrize("remembered", [0.0, 0.3])
+def test_near_copies_make_no_interval_narrower(remembered: float) -> None:
+    """Of 60 questions, and of four copies of each, which are one family and answered alike."""
+    made, _ = answers(np.random.default_rng(0), 60, remembered=remembered, able=0.4)
+    once = by_shuffling(made)
+    often = by_shuffling([one for one in made for _ in range(4)], [number for number in range(60) for _ in range(4)])
+    assert list(map(float, (often.value, often.low, often.high))) == pytest.approx([once.value, once.low, once.high])
+    alone = by_shuffling([one for one in made for _ in range(4)])
+    assert alone.high - alone.low < 0.7 * (once.high - once.low)
+
+
+def test_families_are_counted_where_questions_are_too_few() -> None:
+    made, _ = answers(np.random.default_rng(0), 4 * FEWEST_MOVED, remembered=0, able=0.4)
+    assert by_shuffling(made)
+    assert not by_shuffling(made, [place % (FEWEST_MOVED - 1) for place in range(len(made))])

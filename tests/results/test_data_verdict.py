@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, zscore
 
-from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.questions.families import families, shared_texts
+from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict, natural_part, usually_needed
 from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
@@ -46,7 +47,7 @@ from lm_eval_leakage.results.verdict_words import (
 )
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
-from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum
+from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum, order_sum, standard_scores
 from lm_eval_leakage.stats.unseen_texts import TextTest
 
 EXACT_ONES = [DRAWN_ORDERS, SEALED_ORDERS]
@@ -396,8 +397,8 @@ def test_where_the_null_is_exact_the_number_of_seen_questions_is_bounded_and_a_f
     assert (bound.n, 40 < bound.n_seen <= 80) == (200, True)
     for status, n_seen in ((SEALED_ORDERS, bound.n_seen), (WRITTEN_ORDERS, 0)):
         assert data_verdict(replace(one, orders=status) for one in drawn).seen.n_seen == n_seen
-    families = data_verdict(in_families(seen[:60], 3)).seen
-    assert (families.n, families.n_seen) == (20, data_verdict(seen[:60:3]).seen.n_seen)
+    once = data_verdict(in_families(seen[:60], 3)).seen
+    assert (once.n, once.n_seen) == (20, data_verdict(seen[:60:3]).seen.n_seen)
 
 
 # ---------------------------------------------------------------------- families
@@ -414,7 +415,9 @@ def test_questions_that_share_a_text_are_one_unit_unless_a_key_draws_for_each(st
     assert (shared.n, shared.tested.n_units, details(shared)["n_families"]) == (120, 30, 30)
     assert shared.tested.mean == pytest.approx(alone.tested.mean)
     assert shared.pvalue > alone.pvalue
-    assert "120 questions in 30 families with the same options, passage or stem" in shared.sentence
+    assert (
+        "120 questions in 30 families with the same options, passage, stem or nearly the same text" in shared.sentence
+    )
     assert "famil" not in alone.sentence
     by_key = [replace(one, orders=SEALED_ORDERS) for one in found]
     assert data_verdict(in_families(by_key, 4)).pvalue == data_verdict(by_key).pvalue
@@ -675,3 +678,49 @@ def test_where_orders_cannot_be_tested_texts_may_show_evidence_and_clear_nothing
     assert in_words(not_found) == in_words(untold)
     assert found.sentence.startswith("evidence: the model predicts the texts of 60 questions better than those of 60")
     assert found.pvalue == 0.001
+
+
+def with_near_copies(found: list[OrderAnswers], n_copies: int) -> list[OrderAnswers]:
+    """Each question in several wordings, which the model answers alike."""
+    rng = random.Random(0)
+    trees = ["oak", "elm", "ash", "fir", "yew", "pine", "palm", "larch", "alder", "birch", "cedar", "maple"]
+    copies = []
+    for one in found:
+        stem = f"Which one of these trees has {' '.join(rng.sample(trees, 4))} near it"
+        options = [" ".join(rng.sample(trees, 3)) for _ in range(3)]
+        texts = [
+            Question("", f"{stem}?", tuple(options)),
+            Question("", f"2. {stem}?", tuple(f"{option}." for option in options)),
+            Question("", stem.upper(), tuple(f"the {option}" for option in options)),
+            Question(
+                "", f"{stem}.", tuple(f"({letter}) {option}" for letter, option in zip("abc", options, strict=True))
+            ),
+        ]
+        copies += [replace(one, shared=shared_texts(text)) for text in texts[:n_copies]]
+    return copies
+
+
+@each_test
+@pytest.mark.parametrize("memory", [0.0, 0.5])
+def test_near_copies_change_neither_word_nor_error(status: str, shape: dict, memory: float) -> None:
+    found = answers(40, status, memory=memory, **shape)
+    once, often = (data_verdict(with_near_copies(found, n)) for n in (1, 4))
+    assert (once.n, often.n, often.tested.n_units) == (40, 160, 40)
+    assert often.word == once.word
+    assert often.tested.mean == pytest.approx(once.tested.mean)
+    assert often.tested.mean_error == pytest.approx(once.tested.mean_error)
+    assert often.pvalue == pytest.approx(once.pvalue, abs=0.01)
+    assert dict(often.at_most) == pytest.approx(dict(once.at_most), abs=0.03, nan_ok=True)
+    assert often.seen.n_seen == once.seen.n_seen
+
+
+def test_with_one_drawn_order_for_near_copies_no_more_than_one_percent_is_evidence() -> None:
+    """Of 100 benchmarks of which the model has seen nothing; 10 of them with each copy counted by itself."""
+    drawn = [with_near_copies(answers(40, DRAWN_ORDERS, seed=seed), 4) for seed in range(100)]
+    assert binomtest(sum(map(is_evidence, drawn)), 100, EVIDENCE_LEVEL, alternative="greater").pvalue > 0.05
+
+
+def is_evidence(found: list[OrderAnswers]) -> bool:
+    scores = [standard_scores(np.array(one.loglikelihoods)) for one in found]
+    numbers = families([one.shared for one in found])
+    return order_sum(scores, np.random.default_rng(0), families=numbers).pvalue <= EVIDENCE_LEVEL

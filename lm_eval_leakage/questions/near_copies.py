@@ -1,0 +1,159 @@
+"""Near copies: questions whose stem and options differ in a few words at most.
+
+Two questions are near copies if at least half of the pairs of neighbouring words that either has are in both, for the
+stem and for the options, each by itself, and if their options have the same numbers. Case, punctuation, articles,
+white space, labels of options and numbers in the stem do not count. Numbers in options do, since they are often all
+that differs between questions made from one template. In scripts without spaces each character is a word.
+
+Digests of the pairs are compared, not texts, so that a line of a log has all that is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+import zlib
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from lm_eval_leakage.questions.prompt_parser import without_labels
+from lm_eval_leakage.records import Question
+
+LEAST_SHARED = 0.5  # of the pairs of words of both; measured on six benchmarks: docs/validity.md
+MOST_PAIRS = (
+    64  # of a stem, or of all options; of more, those with the smallest digests, a sample that near copies share
+)
+DIGEST = 4  # characters of base64 for 24 bits
+WORD_PAIRS = re.compile(r"([\w+/]{4})+\.([\w+/]{4})*\.([\w+/]{4})?", re.ASCII)
+MOST_LINKED = 20  # questions with a pair in common that stand for all that are linked with them
+NO_PAIRS = 2**40  # stands for the pairs of options that have none, only numbers
+ARTICLES = frozenset(("a", "an", "the"))
+APOSTROPHES = re.compile("['\u2019]")
+WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
+WITHOUT_SPACES = re.compile(  # Thai to Burmese, Khmer, kana and ideographs
+    "[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+
+def word_pairs(question: Question) -> str:
+    """Return the digests of the pairs of words of the stem, of those of the options and of the options' numbers,
+    separated by points; an empty text for a question without words in its stem, which has no near copies."""
+    stem, _ = _words_and_numbers(question.stem)
+    options = [_words_and_numbers(option) for option in without_labels(question.options)]
+    numbers = sorted({number for _, own in options for number in own})
+    pairs = {pair for words, _ in options for pair in _pairs(words)}
+    if not stem or not (pairs or numbers):
+        return ""
+    return ".".join(map(_digests, (_pairs(stem), pairs, {" ".join(numbers)} if numbers else ())))
+
+
+def is_word_pairs(digest: str) -> bool:
+    """Whether it is of `word_pairs`, among digests of other kinds, which have no points."""
+    return bool(WORD_PAIRS.fullmatch(digest))
+
+
+def _words_and_numbers(text: str) -> tuple[list[str], list[str]]:
+    words, numbers = list[str](), list[str]()
+    for word in WORD.findall(APOSTROPHES.sub("", _plain(text))):
+        if word[0].isdecimal():
+            numbers.append(word.replace(",", ""))
+        elif WITHOUT_SPACES.search(word):
+            words += word
+        else:
+            words.append(word)
+    return [word for word in words if word not in ARTICLES] or words, numbers
+
+
+def _plain(text: str) -> str:
+    """Lower case in one Unicode form, without marks on letters and invisible characters."""
+    if text.isascii():
+        return text.casefold()
+    parts = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(character for character in parts if unicodedata.category(character) not in ("Mn", "Mc", "Cf"))
+
+
+def _pairs(words: Sequence[str]) -> set[str]:
+    """Neighbouring words; the first one has no left neighbour."""
+    return {f"{left} {right}" for left, right in pairwise(["", *words])}
+
+
+def _digests(texts: Collection[str]) -> str:
+    digests = {zlib.crc32(text.encode("utf-8", "surrogatepass")) >> 8 for text in texts}
+    return b64encode(b"".join(digest.to_bytes(3, "big") for digest in sorted(digests)[:MOST_PAIRS])).decode("ascii")
+
+
+def near_copies(questions: Sequence[str], are_linked: Callable[[int, int], bool]) -> Iterator[tuple[int, int]]:
+    """Yield places of near copies, until all that are linked by others are linked.
+
+    Both of two near copies have one of their rarest pairs in common, so that only questions that do are compared
+    (prefix filtering: Chaudhuri, Ganti and Kaushik 2006, "A primitive operator for similarity joins").
+
+    questions: the `word_pairs` of each
+    are_linked: whether two places are known to be linked; it is called again after each pair that was yielded
+    """
+    parts = [(*own.split("."), "", "")[:3] for own in questions]
+    stems, options = (_rarest_first([own[part] for own in parts]) for part in (0, 1))
+    numbers = [own[2] for own in parts]
+    by_stem, by_options = _Postings(stems, numbers), _Postings(options, numbers)
+    for place, stem in enumerate(stems):
+        if not stem:
+            continue
+        fewer, more = sorted((by_stem, by_options), key=lambda postings: postings.n_sharing(place))
+        for other in fewer.sharing(place):
+            if (
+                more.may_be_alike(place, other)
+                and not are_linked(place, other)
+                and _are_alike(options[place], options[other])
+                and _are_alike(stem, stems[other])
+            ):
+                yield place, other
+        by_stem.add(place, are_linked)
+        by_options.add(place, are_linked)
+
+
+def _are_alike(one: Collection[int], other: Collection[int]) -> bool:
+    shared = len(set(one).intersection(other))
+    return shared >= LEAST_SHARED * (len(one) + len(other) - shared)
+
+
+def _rarest_first(texts: Sequence[str]) -> list[list[int]]:
+    """The pairs of each text as numbers, a lower one for a pair that fewer texts have; below 0 if no other has it."""
+    digests = np.frombuffer("".join(texts).encode("ascii"), dtype=f"S{DIGEST}")
+    _, pairs, counts = np.unique(digests, return_inverse=True, return_counts=True)
+    ranks = np.empty(len(counts), dtype=int)
+    ranks[np.argsort(counts, kind="stable")] = np.arange(len(counts)) - (counts == 1).sum()
+    lengths = np.array([len(text) // DIGEST for text in texts], dtype=int)
+    found = ranks[pairs]
+    by_rank = found[np.lexsort((found, np.repeat(np.arange(len(texts)), lengths)))].tolist()
+    return [by_rank[begin:end] for begin, end in pairwise([0, *np.cumsum(lengths).tolist()])]
+
+
+class _Postings:
+    """Finds those of the added questions that share one of their rarest pairs, and all numbers, with another."""
+
+    def __init__(self, pairs: Sequence[Sequence[int]], numbers: Sequence[str]) -> None:
+        self._rarest = [own[: len(own) - math.ceil(LEAST_SHARED * len(own)) + 1] or [NO_PAIRS] for own in pairs]
+        self._keys = [[(pair, numbers[place]) for pair in own if pair >= 0] for place, own in enumerate(self._rarest)]
+        self._added: dict[tuple[int, str], list[int]] = defaultdict(list)
+
+    def n_sharing(self, place: int) -> int:
+        return sum(len(self._added[key]) for key in self._keys[place])
+
+    def sharing(self, place: int) -> set[int]:
+        return {other for key in self._keys[place] for other in self._added[key]}
+
+    def may_be_alike(self, place: int, other: int) -> bool:
+        return not set(self._rarest[place]).isdisjoint(self._rarest[other])
+
+    def add(self, place: int, are_linked: Callable[[int, int], bool]) -> None:
+        """Add a question, except where the last ones are all linked with it: comparing thousands of copies of one
+        question with each other would take minutes."""
+        for key in self._keys[place]:
+            last = self._added[key][-MOST_LINKED:]
+            if len(last) < MOST_LINKED or not all(are_linked(place, other) for other in last):
+                self._added[key].append(place)
