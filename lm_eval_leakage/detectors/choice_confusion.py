@@ -72,7 +72,7 @@ class ChoiceConfusion(Probe):
         arms the same replacements."""
         gold = question.answer
         if gold is None:
-            raise UntestableQuestion("its right answer is not known")
+            raise UntestableQuestion("its right answer is not known, or it has several")
         refuse_few_options(question)
         n_options = len(question.options)
         rng = random.Random(question.id)

@@ -247,7 +247,9 @@ class MaskedOption(Probe):
         places = range(len(question.options))
         if self.hides == "right":
             if question.answer is None:
-                raise UntestableQuestion("its right answer is not known, so hides=right cannot hide it")
+                raise UntestableQuestion(
+                    "its right answer is not known, or it has several, so hides=right cannot hide it"
+                )
             return question.answer
         wrong = [place for place in places if self.hides == "any" or place != question.answer]
         return random.Random(question.id).choice(wrong)

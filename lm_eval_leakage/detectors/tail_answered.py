@@ -35,7 +35,7 @@ class QuestionTail(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         if question.answer is None:
-            raise UntestableQuestion("its right answer is not known")
+            raise UntestableQuestion("its right answer is not known, or it has several")
         refuse_few_options(question)
         whole = asked_for_letter(question, question.options)
         return whole + asked_for_letter(question, question.options, stem=self.tail(question))

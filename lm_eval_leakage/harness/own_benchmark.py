@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import ascii_uppercase
@@ -24,7 +24,7 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.tasks.audit_names import files_naming
 from lm_eval_leakage.harness.tasks.data import ENDINGS, docs_of, read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
-from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc
+from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc, right_options
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.texts import as_json, as_yaml
 
@@ -133,7 +133,7 @@ def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
-    questions = _questions(file)
+    questions, several = _questions(file)
     name = name or name_from_file(file)
     rows = folder / f"{name}.jsonl"
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
@@ -148,17 +148,24 @@ def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
     template = as_yaml(str(task_configs_path() / f"_{FIRST_AUDIT}_yaml"))
     given = {"source": as_yaml(file.name), "name": name, "rows": as_yaml(rows.name), "template": template}
     atomic_write(audit_only, AUDIT_ONLY_YAML.format(**given, audit=FIRST_AUDIT))
-    shown = ", ".join(map(str, without[:ROWS_NAMED])) + (", ..." if len(without) > ROWS_NAMED else "")
+    none = [row for row in without if row not in several]
+    kinds = (("no right answer", none), ("several right answers", [row for row in without if row in several]))
+    counted = [
+        f"{len(own):,} {'has' if len(own) == 1 else 'have'} {what} (row {_listed(own)})" for what, own in kinds if own
+    ]
     return OwnTask(
-        name,
-        f"{len(without):,} of {len(questions):,} questions have no right answer, or several (row {shown}); give each "
-        "one, or leave these rows out",
+        name, f"of {len(questions):,} questions, {' and '.join(counted)}; give each one, or leave these out"
     )
 
 
-def _questions(file: Path) -> dict[int, Question]:
-    """The questions of the rows, counted from 1, that can be read."""
-    readings = [doc.reading for doc in docs_of(read_questions(file), question_from_doc)]
+def _listed(rows: Sequence[int]) -> str:
+    return ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
+
+
+def _questions(file: Path) -> tuple[dict[int, Question], set[int]]:
+    """The questions of the rows, counted from 1, that can be read; and the rows that have several right answers."""
+    docs = docs_of(read_questions(file), question_from_doc)
+    readings = [doc.reading for doc in docs]
     questions = {row: one for row, one in enumerate(readings, 1) if isinstance(one, Question)}
     found = {row: one for row, one in questions.items() if len(one.options) <= len(ascii_uppercase)}
     if not found:
@@ -167,7 +174,7 @@ def _questions(file: Path) -> dict[int, Question]:
             f"tasks has the file {str(file)!r}, in which no question can be read ({reason}); give each row the fields "
             "question, choices and answer"
         )
-    return found
+    return found, {row for row, doc in enumerate(docs, 1) if row in found and len(right_options(doc) or ()) > 1}
 
 
 def _row(question: Question) -> dict[str, object]:

@@ -1,8 +1,9 @@
 """Reads a data row (lm_eval's doc) as a `Question`, by one layout for each way in which data sets name their fields;
 and how the rows of a file name the right option, by one reading for the whole file, or none.
 
-A key is a letter, an index from 0 or from 1, or the text of an option. A row alone often fits several of these, so all
-rows decide together. A row may withhold its key: null, an empty text, or -1, as test splits on the Hub do.
+A key is a letter, an index from 0 or from 1, the text of an option, a list of these, or a mark of 0 or 1 for every
+option. A row alone often fits several of these, so all rows decide together. A row may withhold its key: null, an
+empty text, or -1, as test splits on the Hub do.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class _Key:
 
     def read_as(self, reading: str) -> Places | None:
         """The right options; None if the reading does not fit."""
+        marked = _marked(self.value, self.labels, self.options)
+        if marked is not None or reading == BY_MARK:
+            return marked if reading == BY_MARK else None
         found = [READINGS[reading](value, self) for value in self.values]
         return None if None in found else tuple(place for places in found for place in places or ())
 
     def __str__(self) -> str:
-        return f"row {self.row} has {brief(self.value)}"
+        return f"row {self.row} has {brief(self.value)}{'' if self.field == 'answer' else f' as {self.field}'}"
 
     def meant_by(self, reading: str) -> str:
         named = " and ".join(brief(self.options[place]) for place in self.read_as(reading) or ())
@@ -89,8 +93,12 @@ def _keys(row: int, doc: Doc) -> Iterator[_Key]:
     if isinstance(doc.get(EQUALLY_RIGHT), (list, tuple)):
         given[EQUALLY_RIGHT] = doc[EQUALLY_RIGHT]
     for field, value in given.items():
-        if value not in (*WITHHELD, [], ()) and value == value:  # NaN differs from itself
+        if not _is_withheld(value) and _marked(value, raw.labels, raw.options) != ():
             yield _Key(row, field, value, raw.options, raw.labels)
+
+
+def _is_withheld(value: object) -> bool:
+    return value in (*WITHHELD, [], (), {}) or value != value  # NaN differs from itself
 
 
 def _changed(keys: Sequence[_Key], reading: str) -> dict[int, dict[str, int | list[int]]]:
@@ -99,8 +107,10 @@ def _changed(keys: Sequence[_Key], reading: str) -> dict[int, dict[str, int | li
         places = list(key.read_as(reading) or ())
         if isinstance(key.value, str) and len(places) > 1:
             continue  # only together are they right, which no field says
-        if [answer_index(value, key.labels or ascii_uppercase, len(key.options)) for value in key.values] != places:
-            value = places if isinstance(key.value, (list, tuple)) else places[0]
+        value = places[0] if len(places) == 1 and key.field != EQUALLY_RIGHT else places
+        labels, n_options = key.labels or ascii_uppercase, len(key.options)
+        documented = [_by_index_or_label(one, labels, n_options) for one in key.values]
+        if (documented if isinstance(key.value, (list, tuple)) else documented[0]) != value:
             changed.setdefault(key.row - 1, {})[key.field] = value
     return changed
 
@@ -181,12 +191,32 @@ def _by_text(value: object, key: _Key) -> Places | None:
     return (texts.index(text),) if (text := canonical(str(value))) in texts else None
 
 
+def _marked(value: object, labels: Sequence[str] | None, options: Sequence[object]) -> Places | None:
+    """The options with a mark of 1 where each has one of 0 or 1: in a list as long as the options, or by their texts
+    or labels; None for anything else."""
+    marks = value
+    if isinstance(value, Mapping):
+        by_name = {canonical(str(name)): mark for name, mark in value.items() if mark is not None}
+        named = (options, labels or ascii_uppercase[: len(options)])
+        texts = next((own for own in named if {canonical(str(name)) for name in own} == by_name.keys()), ())
+        marks = [by_name[canonical(str(name))] for name in texts]
+    if not isinstance(marks, (list, tuple)) or len(marks) != len(options) or not _are_marks(marks):
+        return None
+    return tuple(place for place, mark in enumerate(marks) if mark)
+
+
+def _are_marks(values: Iterable[object]) -> bool:
+    return all(isinstance(value, (int, float)) and value in (0, 1) for value in values)
+
+
 BY_LABEL, FROM_0, FROM_1, BY_TEXT = "letters", "indices from 0", "indices from 1", "texts of options"
+BY_MARK = "marks of 0 and 1"
 READINGS: Mapping[str, Callable[[Any, _Key], Places | None]] = {
     BY_LABEL: _by_label,
     FROM_0: _counted_from(0),
     FROM_1: _counted_from(1),
     BY_TEXT: _by_text,
+    BY_MARK: lambda value, key: None,  # of all options together, see `_Key.read_as`
 }
 
 
@@ -200,9 +230,10 @@ Doc = Mapping[str, Any]
 class Raw:
     """A doc's parts before they are checked.
 
-    answer: the right option as the row names it, or its index from 0 where it has the same place in every row
+    answer: the right option as the row names it, by a field of its own (`key`) or by marks of the options; or its
+        index from 0 where it has the same place in every row
     labels: of the options, by which `answer` names one; None where the row has none of its own
-    key: the field that holds `answer`; None if there is none
+    key: the field that holds nothing but `answer`; None if there is none
     """
 
     stem: object
@@ -216,7 +247,7 @@ class Raw:
 class Layout:
     """fields: that identify the layout, the question's text first, those with its options next
     read: a row's parts, from the names of these fields
-    keys: the fields that name the right option, of which a row's first counts
+    keys: the fields that may name the right option, of which a row's first that is not withheld counts
     right: index of the right option where it has the same place in every row
     """
 
@@ -227,17 +258,38 @@ class Layout:
 
     def parts(self, doc: Doc) -> Raw:
         raw = self.read(doc, *(name for name in self.fields if name not in self.keys))
-        key = next((name for name in self.keys if name in doc), None)
-        return replace(raw, answer=self.right if key is None else doc[key], key=key)
+        given = [name for name in self.keys if name in doc]
+        key = next((name for name in given if not _is_withheld(doc[name])), given[0] if given else None)
+        if key is None:
+            return raw if self.right is None else replace(raw, answer=self.right)
+        return replace(raw, answer=doc[key], key=key)
 
 
 def _listed(doc: Doc, stem: str, choices: str) -> Raw:
+    """Options as a list, beside their labels or marks (ARC, TruthfulQA), or each with its mark (BIG-bench)."""
     options = doc[choices]
     if not isinstance(options, Mapping):
         return Raw(doc[stem], options)
-    if "text" not in options:  # TruthfulQA
-        return Raw(doc[stem], options["choices"])
-    return Raw(doc[stem], options["text"], labels=[str(label) for label in options["label"]])
+    texts = next((options[name] for name in ("text", "choices") if isinstance(options.get(name), (list, tuple))), None)
+    if texts is None and options and _are_marks(options.values()):
+        return Raw(doc[stem], [*options], options)
+    if texts is None and any(mark is None for mark in options.values()):
+        raise UntestableQuestion(
+            f"{choices} is {brief(options)}, where a table has the options of all rows in one order; write those of "
+            "each row as a list"
+        )
+    if texts is None:
+        raise UntestableQuestion(
+            f"{choices} is {brief(options)}; it must be a list of texts, have lists as text and label, or have a mark "
+            "of 0 or 1 for each option"
+        )
+    given = next((options[name] for name in ("label", "labels") if name in options), None)
+    if given is None:
+        return Raw(doc[stem], texts)
+    labels = [str(label) for label in given]
+    if len(labels) == len(texts) and _are_marks(given):
+        return Raw(doc[stem], texts, list(given))
+    return Raw(doc[stem], texts, labels=labels)
 
 
 def _columns(doc: Doc, stem: str, *columns: str) -> Raw:
@@ -264,6 +316,11 @@ def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
 # Columns of data sets that name options by their role.
 GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
+# Fields that may name the right option of a question with a list of options.
+ANSWERS = (
+    *("answer_index", "answer_idx", "answer", "answerKey", "gold", "label", "labels", "target", "target_scores"),
+    EQUALLY_RIGHT,
+)
 LAYOUTS = (
     Layout(("query", "choices", "gold"), _listed, ("gold",)),
     Layout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
@@ -272,18 +329,22 @@ LAYOUTS = (
     Layout(("question", "option"), _cmb, ("answer",)),
     Layout(("question", *"ABCD", "answer"), _columns, ("answer",)),
     Layout(("Question", *"ABCD", "Answer"), _columns, ("Answer",)),
-    Layout(("question", "options"), _listed, ("answer_index", "answer")),
+    Layout(("question", "options"), _listed, ANSWERS),
     Layout(("Question", *GPQA), _columns, right=0),
     Layout(("question", *SCIQ), _columns, right=3),
     Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
     Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
-    Layout(("question", "mc1_targets"), _listed, right=0),
-    Layout(("question", "choices"), _listed, ("answer",)),
+    Layout(("question", "mc1_targets"), _listed),
+    Layout(("question", "choices"), _listed, ANSWERS),
+    Layout(("question", "mc2_targets"), _listed),
+    Layout(("question", "target_scores"), _listed),
+    Layout(("input", "target_scores"), _listed),
+    Layout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
 )
 
 
 def question_from_doc(doc: Doc) -> Question:
-    """The question that `doc` holds, by the first layout whose fields it has.
+    """The question that `doc` holds, by the first layout whose fields it has, not null if there is one.
 
     Raises UntestableQuestion, with the reason, if fields are missing, the stem is empty, there are no options, or the
     stem or an option is not text.
@@ -297,11 +358,12 @@ def question_from_doc(doc: Doc) -> Question:
     stem = _text(raw.stem, "question")
     names = (*ascii_uppercase, *range(len(ascii_uppercase) + 1, MOST_OPTIONS + 1))
     options = tuple(_text(option, f"option {name}") for name, option in zip(names, raw.options, strict=False))
+    right = _places(raw.answer, raw.labels, options) or ()
     return Question(
         id=content_id(stem, options) if doc.get("id") in (None, "") else well_formed(str(doc["id"])),
         stem=stem,
         options=options,
-        answer=answer_index(raw.answer, raw.labels or ascii_uppercase, len(options)),
+        answer=right[0] if len(right) == 1 else None,
         subject=subject_of(doc),
     )
 
@@ -331,15 +393,17 @@ def subject_of(doc: Doc) -> str:
 
 def raw_parts(doc: Doc) -> Raw:
     """The parts of a doc, by the first layout whose fields it has; raises UntestableQuestion if there is none."""
-    for layout in LAYOUTS:
-        if all(field in doc for field in layout.fields):
-            try:
-                return layout.parts(doc)
-            except UntestableQuestion:
-                raise
-            except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-                fields = {field: doc[field] for field in layout.fields}
-                raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
+    layouts = [layout for layout in LAYOUTS if all(field in doc for field in layout.fields)]
+    # a table gives each row the fields of all others, too, as null
+    filled = (layout for layout in layouts if all(doc[field] is not None for field in layout.fields))
+    if layout := next(filled, layouts[0] if layouts else None):
+        try:
+            return layout.parts(doc)
+        except UntestableQuestion:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            fields = {field: doc[field] for field in layout.fields}
+            raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
     raise UntestableQuestion(
         f"fields {brief(sorted(map(str, doc)))} do not form a question in a known layout; rename them to question, "
         "choices, answer"
@@ -360,8 +424,40 @@ def content_id(stem: str, options: Sequence[str]) -> str:
     return hashlib.sha256("\x1f".join([stem.strip(), *options]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def answer_index(answer: object, labels: Sequence[str], n_options: int) -> int | None:
-    """Index of the correct option; None if the benchmark withholds it or the answer names no option."""
+def right_options(doc: Doc, field: str | None = None) -> tuple[int, ...] | None:
+    """The indices of all options that `doc` names as right; empty if it withholds them, and None if what it names is
+    no option. Raises UntestableQuestion as `question_from_doc`.
+
+    field: that names them; by default the one that `question_from_doc` reads
+    """
+    raw = raw_parts(doc)
+    return _places(raw.answer if field is None else doc[field], raw.labels, raw.options)
+
+
+def _places(answer: object, labels: Sequence[str] | None, options: Sequence[object]) -> Places | None:
+    """What a row alone says: a label, an index from 0, or the text of one option, or a list of these; or marks."""
+    if _is_withheld(answer):
+        return ()
+    if (marked := _marked(answer, labels, options)) is not None:
+        return marked
+    known = labels or ascii_uppercase
+    values: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
+    if isinstance(answer, str) and SEVERAL_LETTERS.fullmatch(answer) and _place(answer, known, options) is None:
+        values = list(answer)
+    places = [_place(value, known, options) for value in values]
+    named = [place for place in places if place is not None]
+    return tuple(dict.fromkeys(named)) if len(named) == len(places) else None
+
+
+def _place(answer: object, labels: Sequence[str], options: Sequence[object]) -> int | None:
+    place = _by_index_or_label(answer, labels, len(options))
+    if place is not None or not isinstance(answer, str):
+        return place
+    texts = [canonical(str(option)) for option in options]
+    return texts.index(canonical(answer)) if texts.count(canonical(answer)) == 1 else None
+
+
+def _by_index_or_label(answer: object, labels: Sequence[str], n_options: int) -> int | None:
     if isinstance(answer, int) and not isinstance(answer, bool):
         return answer if 0 <= answer < n_options else None
     known = list(labels[:n_options])

@@ -140,7 +140,10 @@ def _without_ending(prompt: str, fields: Collection[str]) -> str:
 
 
 def _answer(target: object, choices: Sequence[str] | None, options: Sequence[str]) -> int | None:
-    """Index of the correct option, given by index, label or text; None if there is none or more than one."""
+    """Index of the correct option, given by index, label or text, or as a list of one of these; None if there is none
+    or more than one."""
+    if isinstance(target, (list, tuple)) and len(target) == 1:
+        target = target[0]
     if isinstance(target, str) and target.strip().isdecimal() and choices is not None and target not in choices:
         target = int(target) if len(target.strip()) < 4 else None
     if isinstance(target, int) and not isinstance(target, bool):

@@ -12,7 +12,7 @@ from string import ascii_uppercase
 from typing import Any, Literal
 
 from lm_eval_leakage.questions.families import question_key
-from lm_eval_leakage.questions.fields import LAYOUTS, answer_index, well_formed
+from lm_eval_leakage.questions.fields import ANSWERS, LAYOUTS, right_options, well_formed
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import OrderFate, Original, order_dependence
 from lm_eval_leakage.texts import brief, canonical
@@ -21,8 +21,8 @@ OrderRule = Literal["keep", "hold_out", "refuse"]
 ORDER_RULES: tuple[OrderRule, ...] = ("keep", "hold_out", "refuse")
 WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "hold_out": "held out"}
 WRONG_ROWS_NAMED = 5
-READ_FIELDS = {"answer", "answer_index", "answers", "wordings", "seal", "subject", "category", "Subject", "Category"}
-READ_FIELDS |= {name for layout in LAYOUTS for name in layout.fields}
+READ_FIELDS = {"wordings", "seal", "subject", "category", "Subject", "Category", *ANSWERS}
+READ_FIELDS |= {name for layout in LAYOUTS for name in (*layout.fields, *layout.keys)}
 Notes = tuple[tuple[int, str], ...]  # rows, from 1, and what the author has to know about them
 
 
@@ -58,7 +58,7 @@ def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuesti
                 raise question
             _check_options(question.options)
             wordings = _wordings(fields.get("wordings"), question.stem)
-            answers = _answers(fields, question)
+            answers = _answers(fields)
             versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
             if same := next((rows_with[version] for version in versions if version in rows_with), None):
                 raise UntestableQuestion(f"it asks the same as row {same}; remove or reword one of them")
@@ -124,15 +124,13 @@ def _wordings(given: object, stem: str) -> tuple[str, ...]:
     return tuple(map(well_formed, given))
 
 
-def _answers(fields: Mapping[str, Any], question: Question) -> tuple[int, ...]:
+def _answers(fields: Mapping[str, Any]) -> tuple[int, ...]:
     """All equally right options; raises UntestableQuestion if there is none, or something else is named."""
-    lists = [fields[name] for name in ("answers", "answer") if isinstance(fields.get(name), (list, tuple))]
-    n = len(question.options)
-    found = [answer_index(one, ascii_uppercase, n) for one in lists[0]] if lists else [question.answer]
-    known = tuple(dict.fromkeys(place for place in found if place is not None))
-    if not known or None in found:
+    field = next((name for name in ("answers", "answer") if isinstance(fields.get(name), (list, tuple))), None)
+    places = right_options(fields, field)
+    if not places:
         raise UntestableQuestion(
             f"its right option is not known (answer: {brief(fields.get('answer'))}); name it by letter, by its index "
             "from 0, or as a list of these"
         )
-    return known
+    return places

@@ -8,6 +8,8 @@ import datasets
 import pytest
 
 from lm_eval_leakage.harness.tasks.data import Rows, load_questions, read_file, read_questions
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.records import UntestableQuestion
 
 ROW = {"question": "Which é?", "choices": ["red", "blue"], "answer": 1}
 LINE = json.dumps(ROW, ensure_ascii=False)
@@ -40,6 +42,21 @@ def test_columns_of_mixed_types_are_read_as_they_stand(tmp_path: Path) -> None:
     assert [
         row["question"] for row in found.filter(lambda row: "id" not in row).map(lambda row: {"question": "Q"})
     ] == ["Q"] * 4
+
+
+def test_options_that_are_names_of_marks_keep_their_own_order(tmp_path: Path) -> None:
+    """A table would give each row the options of all, in one order."""
+    scores = [{"red": 0, "blue": 1}, {"blue": 0, "red": 1}, {"lime": 1, "grey": 0}]
+    rows = [{"input": f"Which of {n}?", "target_scores": own} for n, own in enumerate(scores)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions = [question_from_doc(row) for row in read_questions(tmp_path / "mine.jsonl")]
+    assert [question.options for question in questions] == [tuple(own) for own in scores]
+    assert [question.answer for question in questions] == [1, 1, 0]
+    table = datasets.Dataset.from_list(rows)
+    with pytest.raises(
+        UntestableQuestion, match="a table has the options of all rows in one order; write the options of"
+    ):
+        question_from_doc(table[0])
 
 
 def test_half_surrogate_pairs_are_texts_that_can_be_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lm_eval_leakage.questions.fields import BY_CHANCE, question_from_doc, read_keys
+from lm_eval_leakage.questions.fields import BY_CHANCE, question_from_doc, read_keys, right_options
 from lm_eval_leakage.records import UntestableQuestion
 
 OPTIONS = ("red", "green", "blue", "grey")
@@ -141,7 +141,7 @@ def rows_with(places: list[int], n_options: int = 4, encoding: str = "indices fr
     return rows
 
 
-def right_options(rows: list[dict[str, Any]]) -> list[str | None]:
+def texts_of_right_options(rows: list[dict[str, Any]]) -> list[str | None]:
     changed = read_keys(rows).changed
     questions = [question_from_doc(row | changed.get(place, {})) for place, row in enumerate(rows)]
     return [None if one.answer is None else one.options[one.answer] for one in questions]
@@ -152,7 +152,7 @@ def right_options(rows: list[dict[str, Any]]) -> list[str | None]:
 def test_every_encoding_names_the_same_options(encoding: str, drawn: list[int]) -> None:
     places = [0, *drawn, 3]  # so that only one reading of indices is in range
     expected = [row["choices"][place] for row, place in zip(rows_with(places), places, strict=True)]
-    assert right_options(rows_with(places, encoding=encoding)) == expected
+    assert texts_of_right_options(rows_with(places, encoding=encoding)) == expected
     assert read_keys(rows_with(places, encoding=encoding)).doubt == ""
 
 
@@ -160,14 +160,14 @@ def test_every_encoding_names_the_same_options(encoding: str, drawn: list[int]) 
 def test_rows_without_a_key_leave_the_others_as_they_are(withheld: object) -> None:
     rows = rows_with([0, 3, 2], encoding="texts")
     rows[1]["answer"] = withheld
-    assert right_options(rows) == ["red", None, "pink"]
+    assert texts_of_right_options(rows) == ["red", None, "pink"]
     del rows[1]["answer"]
-    assert right_options(rows) == ["red", None, "pink"]
+    assert texts_of_right_options(rows) == ["red", None, "pink"]
     assert read_keys([rows[1]]).reading is None
 
 
 def test_rows_that_are_no_questions_have_no_say() -> None:
-    assert right_options(rows_with([0, 3])) == ["red", "pink"]
+    assert texts_of_right_options(rows_with([0, 3])) == ["red", "pink"]
     for options in ([], ["one"]):
         rows = [{"question": "Q?", "choices": options, "answer": 9}, *rows_with([0, 3])]
         assert read_keys(rows).reading == "indices from 0"
@@ -244,7 +244,7 @@ def test_readings_that_name_the_same_options_are_one() -> None:
 
 def test_equal_options_are_equally_right() -> None:
     rows = [{"question": "Q?", "choices": ["red", "blue", "blue"], "answer": "blue"}]
-    assert right_options(rows) == ["blue"]
+    assert texts_of_right_options(rows) == ["blue"]
 
 
 # ---------------------------------------------------------------------- fields of known data sets
@@ -254,13 +254,13 @@ def test_the_labels_of_a_row_leave_no_doubt() -> None:
     choices = {"text": ["red", "blue", "grey"], "label": ["1", "2", "3"]}
     rows = [{"question": f"Q{n}?", "choices": choices, "answerKey": "2"} for n in range(40)]
     assert read_keys(rows).changed == {}
-    assert right_options(rows) == ["blue"] * 40
+    assert texts_of_right_options(rows) == ["blue"] * 40
 
 
 def test_several_letters_are_several_right_options_and_no_single_one() -> None:
     options = dict(zip("ABCDE", COLOURS, strict=True))
     rows = [{"question": f"Q{n}?", "option": options, "answer": key} for n, key in enumerate(["A", "BCE", "E"])]
-    assert right_options(rows) == ["red", None, "pink"]
+    assert texts_of_right_options(rows) == ["red", None, "pink"]
     rows[1]["answer"] = "CB"
     with pytest.raises(ValueError, match="row 2 has 'CB'"):
         read_keys(rows)
@@ -270,3 +270,134 @@ def test_lists_of_equally_right_options_are_read_like_single_ones() -> None:
     rows = rows_with([0, 3], encoding="texts")
     rows[1] |= {"answers": ["blue", "grey"], "answer": None}
     assert read_keys(rows).changed == {0: {"answer": 0}, 1: {"answers": [1, 2]}}
+
+
+# ---------------------------------------------------------------------- marks, lists, and other fields
+
+PLAIN = {"question": "Q?", "choices": list(OPTIONS)}
+AS_OPTIONS = {"question": "Q?", "options": list(OPTIONS)}
+MARKS = [0, 0, 1, 0]
+BY_TEXT = dict(zip(OPTIONS, MARKS, strict=True))
+GOLD_IS_C = {
+    "mc1_targets": {"question": "Q?", "mc1_targets": {"choices": list(OPTIONS), "labels": MARKS}},
+    "mc1_targets by text": {"question": "Q?", "mc1_targets": BY_TEXT},
+    "mc2_targets with one": {"question": "Q?", "mc2_targets": {"choices": list(OPTIONS), "labels": MARKS}},
+    "mc1_targets beside mc2_targets": {
+        "question": "Q?",
+        "mc1_targets": {"choices": list(OPTIONS), "labels": MARKS},
+        "mc2_targets": {"choices": list(OPTIONS), "labels": [1, 1, 0, 0]},
+    },
+    "marks beside texts": {"question": "Q?", "choices": {"text": list(OPTIONS), "label": MARKS}},
+    "a list of one index": PLAIN | {"answer": [2]},
+    "a list of one letter": PLAIN | {"answer": ["C"]},
+    "a list of one text": PLAIN | {"answer": ["blue"]},
+    "answers": PLAIN | {"answers": [2]},
+    "a text": PLAIN | {"answer": " blue\n"},
+    "label beside options": AS_OPTIONS | {"label": 2},
+    "label beside choices": PLAIN | {"label": "C"},
+    "gold beside options": AS_OPTIONS | {"gold": 2},
+    "target beside options": AS_OPTIONS | {"target": "blue"},
+    "answer_idx beside a text": AS_OPTIONS | {"answer_idx": "C", "answer": "blue"},
+    "marks": PLAIN | {"labels": MARKS},
+    "marks that are true or false": AS_OPTIONS | {"answer": [False, False, True, False]},
+    "marks that are 0.0 or 1.0": PLAIN | {"target": [0.0, 0.0, 1.0, 0.0]},
+    "marks by text in another order": PLAIN | {"target_scores": dict(reversed(BY_TEXT.items()))},
+    "marks by letter": PLAIN | {"labels": dict(zip("ABCD", MARKS, strict=True))},
+    "target_scores of an input": {"input": "Q?", "target_scores": BY_TEXT},
+    "target_scores of a question": {"question": "Q?", "target_scores": BY_TEXT},
+    "BIG-bench on the Hub": {
+        "inputs": "Q?",
+        "multiple_choice_targets": list(OPTIONS),
+        "multiple_choice_scores": MARKS,
+        "targets": ["blue"],
+    },
+    "a withheld field before one that is not": AS_OPTIONS | {"answer_index": -1, "answer": "C"},
+}
+
+
+@pytest.mark.parametrize("doc", GOLD_IS_C.values(), ids=GOLD_IS_C.keys())
+def test_the_right_option_is_read_however_a_row_marks_it(doc: dict) -> None:
+    question = question_from_doc(doc)
+    assert (question.stem, question.options, question.answer) == ("Q?", OPTIONS, 2)
+    assert right_options(doc) == (2,)
+    assert right_options(doc | (read_keys([doc]).changed or {0: {}})[0]) == (2,)
+
+
+SEVERAL_RIGHT = {
+    "mc2_targets": {"question": "Q?", "mc2_targets": {"choices": list(OPTIONS), "labels": [1, 0, 1, 0]}},
+    "marks": PLAIN | {"labels": [1, 0, 1, 0]},
+    "marks by text": PLAIN | {"target_scores": BY_TEXT | {"red": 1}},
+    "indices": PLAIN | {"answer": [0, 2]},
+    "letters": PLAIN | {"answers": ["A", "C"]},
+    "letters in one text": PLAIN | {"answer": "AC"},
+}
+
+
+@pytest.mark.parametrize("doc", SEVERAL_RIGHT.values(), ids=SEVERAL_RIGHT.keys())
+def test_several_right_options_are_no_single_one(doc: dict) -> None:
+    assert question_from_doc(doc).answer is None
+    assert right_options(doc) == (0, 2)
+    assert read_keys([doc]).doubt == ""
+
+
+NO_GOLD = {
+    "no marks": ({"question": "Q?", "mc1_targets": {"choices": list(OPTIONS)}}, ()),
+    "marks that are all 0": ({"question": "Q?", "mc1_targets": {"choices": list(OPTIONS), "labels": [0] * 4}}, ()),
+    "withheld": (PLAIN | {"label": -1}, ()),
+    "another text": (PLAIN | {"answer": "yellow"}, None),
+    "a list with another text": (PLAIN | {"answer": ["blue", "yellow"]}, None),
+    "scores": (PLAIN | {"target_scores": BY_TEXT | {"red": 0.5}}, None),
+    "marks of other options": (PLAIN | {"target_scores": {"a": 0, "b": 0, "c": 1, "d": 0}}, None),
+    "too few marks": (PLAIN | {"labels": [0, 0, 7]}, None),
+}
+
+
+@pytest.mark.parametrize(("doc", "right"), NO_GOLD.values(), ids=NO_GOLD.keys())
+def test_what_names_no_option_is_no_first_option(doc: dict, right: tuple | None) -> None:
+    assert question_from_doc(doc).answer is None
+    assert right_options(doc) == right
+    if right is None:
+        with pytest.raises(ValueError, match="right answers cannot be read in one way: row 1 has"):
+            read_keys([doc])
+
+
+def test_a_key_is_named_with_its_field() -> None:
+    with pytest.raises(ValueError, match="row 1 has 'physics' as label"):
+        read_keys([PLAIN | {"label": "physics"}])
+
+
+def test_options_with_scores_between_0_and_1_are_refused_with_the_field() -> None:
+    with pytest.raises(
+        UntestableQuestion, match="target_scores is .*; it must be a list of texts, .* a mark of 0 or 1"
+    ):
+        question_from_doc({"input": "Q?", "target_scores": {"red": 0.5, "blue": 1}})
+
+
+@pytest.mark.parametrize("field", ["label", "labels", "target", "gold", "answer_idx"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_field_and_encoding_names_the_same_options(field: str, encoding: str) -> None:
+    places = [0, 3, 1, 2, 3]
+    rows = [
+        {field if name == "answer" else name: value for name, value in row.items()}
+        for row in rows_with(places, encoding=encoding)
+    ]
+    changed = read_keys(rows).changed
+    questions = [question_from_doc(row | changed.get(number, {})) for number, row in enumerate(rows)]
+    assert [question.answer for question in questions] == places
+
+
+def test_two_marks_are_marks_and_not_two_right_options() -> None:
+    rows = [{"question": f"Q{n}?", "choices": ["red", "blue"], "answer": [1 - n % 2, n % 2]} for n in range(6)]
+    assert right_options(rows[1]) == (1,)
+    assert [value["answer"] for value in read_keys(rows).changed.values()] == [0, 1] * 3
+
+
+def test_marks_become_indices_for_a_task_that_reads_the_rows() -> None:
+    rows = [PLAIN | {"answer": MARKS}, PLAIN | {"answer": [1, 0, 0, 0]}, PLAIN | {"answer": [1, 0, 0, 1]}]
+    assert read_keys(rows).changed == {0: {"answer": 2}, 1: {"answer": 0}, 2: {"answer": [0, 3]}}
+
+
+def test_fields_that_a_table_has_of_other_rows_hide_no_layout() -> None:
+    doc = {"query": None, "gold": None, "options": None, "question": "Q?", "choices": list(OPTIONS), "answer": "C"}
+    question = question_from_doc(doc)
+    assert (question.stem, question.options, question.answer) == ("Q?", OPTIONS, 2)

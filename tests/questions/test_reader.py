@@ -260,8 +260,8 @@ NO_INDEX = ["(C)", 7, [0, 1], None, True, "①", "²", "1" * 5000, "½", float("
 
 @pytest.mark.parametrize(
     ("target", "answer"),
-    [(2, 2), ("2", 2), ("C", 2), ("lime", 2), ("٣", 3), *((target, None) for target in NO_INDEX)],
-    ids=range(5 + len(NO_INDEX)),
+    [(2, 2), ("2", 2), ("C", 2), ("lime", 2), ("٣", 3), ([2], 2), *((target, None) for target in NO_INDEX)],
+    ids=range(6 + len(NO_INDEX)),
 )
 def test_answers_are_indices_labels_or_texts(target: object, answer: int | None) -> None:
     doc = MMLU | {"answer": None}

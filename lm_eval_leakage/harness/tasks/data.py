@@ -58,7 +58,8 @@ class Rows(list[FileRow]):
 
 
 def read_file(given: object) -> datasets.Dataset | Rows:
-    """The rows of a file; `Rows` if its columns have mixed types, which a `datasets.Dataset` cannot hold.
+    """The rows of a file; `Rows` if its columns have mixed types or mappings with other names in each row, which a
+    `datasets.Dataset` cannot hold.
 
     Raises ValueError or OSError with a one-sentence message.
     """
@@ -124,6 +125,8 @@ def _parquet(file: Path) -> datasets.Dataset:
 
 def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
     columns = Rows(rows).column_names
+    if any(len({tuple(row[name]) for row in rows if isinstance(row.get(name), dict)}) > 1 for name in columns):
+        return Rows(rows)  # a table would give all of these rows the names of all, in one order
     try:
         return datasets.Dataset.from_dict({column: [row.get(column) for row in rows] for column in columns})
     except (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError):  # columns of mixed types
