@@ -54,7 +54,7 @@ def test_options_that_are_names_of_marks_keep_their_own_order(tmp_path: Path) ->
     assert [question.answer for question in questions] == [1, 1, 0]
     table = datasets.Dataset.from_list(rows)
     with pytest.raises(
-        UntestableQuestion, match="a table has the options of all rows in one order; write the options of"
+        UntestableQuestion, match="a table has the options of all rows in one order; write those of each"
     ):
         question_from_doc(table[0])
 
