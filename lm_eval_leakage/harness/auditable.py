@@ -55,26 +55,35 @@ def judge(entry: Entry) -> tuple[str, str]:
         return NOT_AUDITED, WRITTEN_IN_PYTHON
     try:
         settings = task_settings(entry.yaml_path) if entry.yaml_path else dict(config)
-        if reason := constant_choices(settings):
-            return NOT_AUDITED, reason
+    except Refusal:
+        raise
+    except (Exception, SystemExit) as error:  # a task's own module may raise anything, or end the program
+        return UNKNOWN, _not_loaded(error)
+    if reason := constant_choices(settings):
+        return NOT_AUDITED, reason
+    try:
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
         docs, in_data = docs_to_audit(task, {})
     except Refusal:
         raise
-    except Exception as error:  # a task's own module, or the loading of its data, may raise anything
-        return UNKNOWN, f"the harness cannot load it ({type(error).__name__}: {brief(PATHS.sub('', str(error)))})"
+    except (Exception, SystemExit) as error:  # a task's functions, or the loading of its data, may raise anything
+        return UNKNOWN, _not_loaded(error)
     why = refusal([doc.reading for doc in docs[:ROWS_TRIED]], in_data)
     return (NOT_AUDITED, why) if why else (COVERED, _how(docs))
+
+
+def _not_loaded(error: BaseException) -> str:
+    return f"the harness cannot load it ({type(error).__name__}: {brief(PATHS.sub('', str(error)))})"
 
 
 def constant_choices(settings: Mapping[str, Any]) -> str:
     """Why a task is refused whose choices are words in its YAML, the same for all questions; empty if they are not."""
     choices = settings.get("doc_to_choice")
-    options = [str(choice) for choice in (choices.values() if isinstance(choices, dict) else choices or ())]
-    if not isinstance(choices, (list, dict)) or labels_among(options) is not None:
+    if not isinstance(choices, (list, dict)):  # a template or a function, which a row is needed for
         return ""
-    return refusal_of_constant(options, len(options))
+    options = [str(choice) for choice in (choices.values() if isinstance(choices, dict) else choices)]
+    return "" if labels_among(options) is not None else refusal_of_constant(options, len(options))
 
 
 def _how(docs: Sequence[ReadDoc]) -> str:

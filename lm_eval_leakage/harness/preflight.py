@@ -147,7 +147,7 @@ def _check_number_format(name: str, value: object) -> None:
 
 def preflight(
     tasks: Sequence[str],
-    models: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    models: Sequence[tuple[str, Mapping[str, Any] | None]] = (),
     *,
     audits: Sequence[str] = (),
     include_path: str | Path | None = None,
@@ -160,7 +160,7 @@ def preflight(
     audits are asked for, and no model can run any of them or a task cannot be audited.
 
     tasks: as the user names them; patterns and YAML files are not examined
-    models: backends with their arguments
+    models: backends with their arguments; None for a model that is loaded
     audits: suffixes of the audits of these tasks, such as `leakage_perm`; empty where tasks are audits by name
     data_files: of `--metadata`: the file of questions that audits read instead of the tasks' own data
     files: of plain questions, instead of tasks
@@ -264,7 +264,7 @@ def _settings_of(name: str, texts: Mapping[str, str]) -> Mapping[str, Any]:
     for file in files_naming(name, texts):
         try:
             settings = task_settings(file)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.debug("%s cannot be read: %r", file, error)
             continue
         found = settings if settings.get("task") == name else found  # as in lm_eval, the last one counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.texts import in_one_sentence
 
 OF_PROMPTS = (  # keys of a configuration that requests and right answers depend on
     *("output_type", "doc_to_text", "doc_to_choice", "doc_to_target", "description", "target_delimiter"),
@@ -111,8 +113,8 @@ class TaskShelf:
     def _meant(self, name: str) -> Iterable[str]:
         index = self._manager.task_index
         if name in index:
-            tagged = kind_of(index[name]) == "TAG"
-            return self._manager.load([name])["tasks"] if tagged else [name]
+            is_tag = kind_of(index[name]) == "TAG"
+            return sorted(one for one in index[name].tags if one in index) if is_tag else [name]
         if set("*?[") & set(name) and (found := self._manager.match_tasks([name])):
             return [one for one in found if (split_name(one) is None) == (split_name(name) is None)]
         raise ValueError(
@@ -127,14 +129,23 @@ class TaskShelf:
         manager = self._managers.setdefault(repr(metadata), with_metadata(self._manager, metadata))
         try:
             found = manager.load([name])
-        except (OSError, ValueError):
-            raise
-        except Exception as error:  # a task's own module and data may raise anything
-            raise ValueError(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
+        except (Exception, SystemExit) as error:  # a task's own module may raise anything, or end the program
+            if isinstance(error, (OSError, ValueError)) and _is_sentence_of_ours(error):
+                raise
+            raise ValueError(
+                f"{name} cannot be loaded ({in_one_sentence(error)}); leave it out, or provide what its module and "
+                "its data need"
+            ) from error
         inner = {child for children in found["group_map"].values() for child in children}
         named = {**found["tasks"], **found["groups"]}
         built = tuple(one for key, one in named.items() if key not in inner)
         return LoadedTask(name, built, found["tasks"], manager)
+
+
+def _is_sentence_of_ours(error: BaseException) -> bool:
+    """Whether this package raised an error, whose text then says what to change, and not a task's own module."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
 def found_among(rows: Iterable[PlacedRow], asked: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:

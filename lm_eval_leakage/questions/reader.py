@@ -7,7 +7,7 @@ If the prompt shows the options, rendering the parsed question must reproduce th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.questions.fields import (
@@ -73,9 +73,11 @@ def read_question(
 
 
 def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
-    """The choices as texts. Raises UntestableQuestion if they are too many or too few."""
+    """The choices as texts. Raises UntestableQuestion if they are no list, too many or too few."""
     if choices is None:
         return None
+    if isinstance(choices, (str, bytes, Mapping)) or not hasattr(choices, "__getitem__"):  # an array may be one
+        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be a list")
     if len(choices) < 2:
         raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
     refuse_beyond_limits(choices)

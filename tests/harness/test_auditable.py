@@ -24,6 +24,9 @@ def shuffled(docs):
 
 def gap(doc):
     return {"1": 0, "2": 1}["1"]
+
+def before_gap(doc):
+    return ["It is " + doc["a"], "It is " + doc["b"]]
 """
 LETTERED = '"{{stem}}\\nA. {{a}}\\nB. {{b}}\\nAnswer:"'
 TASKS = {  # prompt, choices, and what is found
@@ -33,11 +36,24 @@ TASKS = {  # prompt, choices, and what is found
     "as_query": ("query", "options", "covered", "options are the choices"),
     "shuffled": ("query", "options", "refused", "the task orders or draws its options with random numbers"),
     "words": ('"{{stem}} True or false?"', '["true", "false"]', "refused", "the options are words of the task"),
+    "lines": (
+        "stem",
+        '["no\\nway", "yes"]',
+        "refused",
+        "the options are words of the task, the same for every question: no way",
+    ),
     "shown_words": ('"{{stem}}\\nA. fine\\nB. bad\\n"', '["A", "B"]', "refused", "the options are words of the task"),
     "sentences": ('""', '"{{[a, b]}}"', "refused", "the task asks no question"),
     "in_context": ("!function utils.gap", '"{{[a, b]}}"', "refused", "each option is inside a context of its own"),
+    "as_winogrande": (
+        "!function utils.gap",
+        "!function utils.before_gap",
+        "refused",
+        "each option is inside a context",
+    ),
     "one": ('"{{stem}}"', '"{{[a]}}"', "unknown", "the harness cannot load it"),
     "no_module": ("!function missing.function", '["A", "B"]', "unknown", "the harness cannot load it (ImportError"),
+    "exits": ("!function exits.function", '["A", "B"]', "unknown", "the harness cannot load it (SystemExit"),
     "no_data": (LETTERED, "[A, B]", "unknown", "the harness cannot load it"),
 }
 
@@ -46,6 +62,7 @@ TASKS = {  # prompt, choices, and what is found
 def index(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tasks")
     (folder / "utils.py").write_text(UTILS)
+    (folder / "exits.py").write_text("raise SystemExit(1)\n")
     rows = [
         {"stem": f"Which is the {n}th?", "a": f"ash {n}", "b": f"box {n}", "c": f"cat {n}", "answer": 0}
         | {"block": f"Which is {n}?\n(A) oak {n}\n(B) elm {n}"}

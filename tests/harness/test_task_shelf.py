@@ -10,6 +10,7 @@ from lm_eval_leakage.harness import task_shelf
 from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from tests.checking.conftest import GivenTasksOnly, questions, written
+from tests.written_tasks import write_task as write_yaml
 
 PERM, TOKENS = "quiz_leakage_perm", "quiz_leakage_tokens"
 
@@ -78,3 +79,30 @@ def test_keys_are_equal_for_copies(tmp_path: Path, shelf: TaskShelf) -> None:
     keys = [row.key for row in loaded.keyed(loaded.rows)]
     assert len({*keys[:3]}) == 3
     assert keys[3] == keys[0]
+
+
+FAULTY = {
+    "value": ("def text(doc): return [1].index(2)", "(ValueError: 2 is not in list)"),
+    "key": ("def text(doc): return doc['nowhere']", "(KeyError: 'nowhere')"),
+    "system": ("def text(doc): raise OSError('no dictionary')", "(OSError: no dictionary)"),
+    "exit": ("raise SystemExit('install it')", "(install it)"),
+}
+
+
+@pytest.mark.parametrize(("module", "reason"), FAULTY.values(), ids=FAULTY.keys())
+def test_whatever_a_tasks_own_module_raises_is_a_sentence_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, reason: str
+) -> None:
+    monkeypatch.setattr(task_shelf, "TaskManager", GivenTasksOnly)
+    (tmp_path / "faulty.py").write_text(f"{module}\n")
+    write_yaml(tmp_path, "odd", questions(3), text="!function faulty.text")
+    with pytest.raises(ValueError, match="^odd cannot be loaded ") as found:
+        TaskShelf([str(tmp_path)]).load("odd", {})
+    assert str(found.value).startswith(f"odd cannot be loaded {reason}; leave it out, or provide")
+
+
+def test_what_this_package_says_of_a_task_stays_as_it_is(shelf: TaskShelf, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="^resume is 'no'; give true, or false"):
+        shelf.load(PERM, {"resume": "no"})
+    with pytest.raises(FileNotFoundError, match="^data_files is "):
+        shelf.load(PERM, {"data_files": str(tmp_path / "nowhere.jsonl")})

@@ -52,13 +52,33 @@ def test_every_token_is_scored_against_the_models_own_distribution(llama: str) -
 
 def test_batches_change_no_score(llama: str) -> None:
     alone = scored(loaded(llama))
-    for lm in (loaded(llama, batch_size=3), loaded(llama, PrefixTreeLM)):
+    others = [loaded(llama, batch_size=size) for size in (3, "auto", "auto:4")]
+    for lm in (*others, loaded(llama, PrefixTreeLM), loaded(llama, PrefixTreeLM, batch_size="auto")):
         reported = []
         lm.cache_hook = SimpleNamespace(add_partial=lambda *told, to=reported: to.append(told))
         for one, other in zip(alone, scored(lm), strict=True):
             assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
             assert one.means == pytest.approx(other.means, abs=1e-5)
         assert sorted(text for _, (text,), _ in reported) == sorted(TEXTS), "saved as they come"
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_automatic_batches_are_halved_when_memory_runs_out(llama: str, most: int) -> None:
+    sizes = []
+
+    def little_memory(_, arguments):
+        sizes.append(len(arguments[0]))
+        if sizes[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    automatic, chosen = loaded(llama, batch_size="auto"), loaded(llama, batch_size=4)
+    for lm in (automatic, chosen):
+        lm.model.get_input_embeddings().register_forward_pre_hook(little_memory)
+    scores = [pytest.approx(one.loglikelihoods, abs=1e-5) for one in scored(loaded(llama))]
+    assert [one.loglikelihoods for one in scored(automatic)] == scores
+    assert sizes == {1: [4, 2, 1, 1, 1, 1], 3: [4, 2, 2]}[most]
+    with pytest.raises(torch.OutOfMemoryError):
+        scored(chosen)  # a size that was chosen is kept
 
 
 def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(llama: str, monkeypatch) -> None:

@@ -242,6 +242,12 @@ def test_tasks_without_an_order_to_change_are_refused(rendered: tuple, reason: s
         read_question({"text": "Which?"}, *rendered)
 
 
+@pytest.mark.parametrize("choices", [5, "red", {"a": "red"}, {"red", "blue"}, True])
+def test_choices_that_are_no_list_are_refused(choices: object) -> None:
+    with pytest.raises(UntestableQuestion, match="the task's choices are .*; they must be a list"):
+        read_question({"text": "Which?"}, "Which?", choices, 0)
+
+
 def test_labels_without_options_name_themselves() -> None:
     with pytest.raises(UntestableQuestion, match="shows no options for its choices A, B"):
         read_question({"text": "Which?"}, "Which?\nAnswer:", ["A", "B"], 0)

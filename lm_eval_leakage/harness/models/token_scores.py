@@ -6,21 +6,27 @@ A backend supports them with a method `token_scores(requests)`, which takes requ
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
+from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
+from lm_eval_leakage.harness.models.processes import are_replicas
 from lm_eval_leakage.harness.seams.backends import logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.tree_model import TwoParts, rows_at_once
 
+logger = logging.getLogger(__name__)
+
 METHOD = "token_scores"
+MOST_AT_ONCE = 64  # texts in a batch with `batch_size=auto`, as lm_eval begins with
 TABLES = 8  # of the size of the logits, in float32, that are in memory at once
 
 
@@ -34,16 +40,33 @@ def offer_token_scores(lm: object) -> bool:
 
 def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScores]:
     """Scores every token of each text, the first one after the model's own prefix token (BOS or EOS). A text longer
-    than the window is truncated to it."""
+    than the window is truncated to it. With `batch_size=auto`, batches are as large as `max_batch_size`, and halved
+    when memory runs out."""
     texts = [lm.tok_encode(instance.args[0], add_special_tokens=False)[: lm.max_length - 1] for instance in requests]
     longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
     answers: dict[int, TokenScores] = {}
     progress = tqdm(total=len(texts), desc="Running token_scores requests", disable=lm.rank != 0)
-    size = max(1, int(lm.batch_size))
-    for batch in (longest_first[start : start + size] for start in range(0, len(texts), size)):
-        for index, scores in zip(batch, _scores(lm, [texts[index] for index in batch]), strict=True):
-            answers[index] = scores
-            lm.cache_hook.add_partial(METHOD, requests[index].args, answers[index])
+    is_automatic = str(lm.batch_size).startswith("auto")
+    size = int(lm.max_batch_size or MOST_AT_ONCE) if is_automatic else max(1, int(lm.batch_size))
+    while longest_first:
+        batch = longest_first[:size]
+        scores: list[TokenScores] | None
+        try:
+            scores = _scores(lm, [texts[index] for index in batch])
+        except RuntimeError as error:
+            # the processes of one model must keep to the same batches
+            if not is_automatic or size == 1 or are_replicas(lm) or not should_reduce_batch_size(error):
+                raise
+            scores = None
+        if scores is None:  # only now has the error let go of the batch's memory
+            size = max(1, len(batch) // 2)
+            logger.warning("out of memory; token scores continue with batches of %d", size)
+            clear_device_cache(garbage_collection=True)
+            continue
+        for index, own in zip(batch, scores, strict=True):
+            answers[index] = own
+            lm.cache_hook.add_partial(METHOD, requests[index].args, own)
+        del longest_first[:size]
         progress.update(len(batch))
     progress.close()
     return [answers[index] for index in range(len(texts))]

@@ -139,7 +139,8 @@ def refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collecti
 
 def refusal_of_constant(options: Sequence[str], n_options: int) -> str:
     how_many = "the" if len(options) == n_options else f"{len(options)} of {n_options}"
-    return f"{how_many} options are words of the task, the same for every question: {', '.join(options)}"
+    words = ", ".join(" ".join(option.split()) for option in options)
+    return f"{how_many} options are words of the task, the same for every question: {words}"
 
 
 def texts_before(task: ConfigurableTask) -> frozenset[str]:
