@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from lm_eval_leakage.harness.models.question_requests import MEANING, refuses
 from lm_eval_leakage.harness.seams.registries import class_of, model_names, name_of
+from lm_eval_leakage.logs.answer_store import NAMING
 from lm_eval_leakage.texts import did_you_mean
 
 BASE = "lm_eval.api.model"  # of the classes of every model, which take no arguments
@@ -61,31 +63,38 @@ def backend_of(model: str) -> Backend | None:
     raise ValueError(f"{model!r} is not a model of lm_eval{nearest}")
 
 
-def named_as_loaded(lm: Any) -> tuple[str, dict[str, Any]]:
-    """The backend of a model that is loaded, and the arguments that name it.
-
-    Raises ValueError for a model of which one of both is not known.
-    """
+def backend_of_loaded(lm: Any) -> str:
+    """The registered name of a loaded model's backend. Raises ValueError if it has none."""
     backend = name_of(type(lm))
     if backend is None:
+        name = type(lm).__name__
         raise ValueError(
-            f"model is a {type(lm).__name__}, which is not derived from a backend of lm_eval; give its registered "
-            "name and model_args instead"
+            f"model is a {name}, whose class is not registered in lm_eval; register it with "
+            f"@register_model({name.lower()!r}) from lm_eval.api.registry"
         )
-    inner, told = getattr(lm, "model", None), getattr(lm, "model_args", None) or {}
+    return backend
+
+
+def named_as_loaded(lm: Any, backend: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a loaded model: those given, and those that name it as far as the model itself tells them.
+
+    Raises ValueError if nothing names it.
+    """
+    inner, of_engine = getattr(lm, "model", None), getattr(lm, "model_args", None) or {}
     names = (
         getattr(lm, "pretrained", None),
         getattr(inner, "name_or_path", None),
-        told.get("model"),
+        of_engine.get("model"),
         inner,
     )
     name = next((one for one in names if isinstance(one, str) and one), None)
-    if name is None:
-        raise ValueError(f"model is a {type(lm).__name__} that has no name; give one as model_args: pretrained=NAME")
+    declared = backend_of(backend)
+    naming = "model" if declared is not None and declared.has_server else "pretrained"
+    if name is None and not any(model_args.get(key) for key in NAMING):
+        raise ValueError(f"model is a {type(lm).__name__} that has no name; give one as model_args: {naming}=NAME")
     revision = getattr(lm, "revision", None)
-    known = backend_of(backend)
-    named = {"model" if known is not None and known.has_server else "pretrained": name}
-    return backend, named if revision in (None, "main") else {**named, "revision": revision}
+    detected = {} if name is None else {naming: name}
+    return detected | ({} if revision in (None, "main") else {"revision": revision}) | dict(model_args)
 
 
 def why_cannot_answer(model: str, need: str) -> str:

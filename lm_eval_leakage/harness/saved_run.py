@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -72,7 +73,7 @@ class ResumedRun(CacheHook):  # type: ignore[misc]
             keys = [request_key(method, request.args) for request in requests]
             found = self._kept.find(keys)
             left = [one for key, one in zip(keys, requests, strict=True) if key not in found]
-            given = iter(ask(left, *further, **named) if left else [])
+            given = map(partial(_in_python, method), ask(left, *further, **named) if left else [])
             return [_as_returned(method, found[key]) if key in found else next(given) for key in keys]
 
         return answer
@@ -88,9 +89,19 @@ def _storable(method: str, arguments: Sequence[Any], response: Any) -> Answer | 
     """None for what is to be asked again."""
     if method == "generate_until" and arguments[1].get("do_sample"):  # one of several
         return None
-    is_rolling = method == "loglikelihood_rolling"
-    answer = checked("loglikelihood", (response, False), "") if is_rolling else checked(method, response, "")
+    answer = _answer(method, response)
     return None if isinstance(answer, Broken) else answer
+
+
+def _in_python(method: str, response: Any) -> Any:
+    """Return a response whose numbers may be those of numpy or torch with Python's, which logs can hold."""
+    answer = _answer(method, response)
+    return response if isinstance(answer, Broken) else _as_returned(method, answer)
+
+
+def _answer(method: str, response: Any) -> Answer | Broken:
+    is_rolling = method == "loglikelihood_rolling"
+    return checked("loglikelihood", (response, False), "") if is_rolling else checked(method, response, "")
 
 
 def _as_returned(method: str, answer: Answer) -> Any:

@@ -22,10 +22,10 @@ from typing import Any
 import psutil
 
 from lm_eval_leakage.files import atomic_remove, atomic_write, published, sole_use
-from lm_eval_leakage.harness.backends import named_as_loaded
+from lm_eval_leakage.harness.backends import backend_of_loaded, named_as_loaded
 from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.own_benchmark import is_file_of_questions
-from lm_eval_leakage.harness.preflight import one_at_a_time, parsed_args, scored_by
+from lm_eval_leakage.harness.preflight import one_at_a_time, scored_by
 from lm_eval_leakage.harness.saved_run import random_numbers_kept
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
@@ -478,8 +478,8 @@ def check(
     where it was killed.
 
     model: or one that lm_eval has loaded, such as an HFLM, which is asked as it is and left as it was. It is known by
-        its weights; `model_args` are found in it. Then nothing is raised, so that a harness's own loop goes on: the
-        outcome's `problems` say why there is no verdict
+        its weights; `model_args` name it where it has no name. Then nothing is raised, so that a harness's own loop
+        goes on: the outcome's `problems` say why there is no verdict
     say: called with what the command would print meanwhile, such as `print`; by default nothing is printed
 
     Raises ValueError, in one sentence, for what the caller has to change.
@@ -494,10 +494,10 @@ def check(
 
 def _check_loaded(lm: Any, given: dict[str, Any], config: str | Path | None, say: Say | None) -> CheckOutcome:
     try:
-        backend, named = named_as_loaded(lm)
-        args = parsed_args(given["model_args"]) if isinstance(given["model_args"], str) else given["model_args"] or {}
-        plan = check_plan({**given, "model": backend, "model_args": {**named, **args}}, config)
+        backend = backend_of_loaded(lm)
+        plan = check_plan({**given, "model": backend}, config)
         (model,) = plan.models
+        model = model.model_copy(update={"model_args": named_as_loaded(lm, backend, model.model_args)})
         held = plan.changed(models=(model.holding(lm),), quiet=say is None)
         if not held.is_here:
             raise ValueError("a loaded model is asked in this process; leave out engine and workers")

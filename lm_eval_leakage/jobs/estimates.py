@@ -107,11 +107,12 @@ def check_early(plan: Plan) -> None:
         entry_of(plan.engine, plan.address)
     for module in plan.imports:
         _import(module)
-    told = [(one.model, one.model_args) for one in plan.asked_models]
+    # nothing is made from the arguments of a loaded model, which only name it
+    models = [(one.model, one.model_args if one.loaded is None else None) for one in plan.asked_models]
     files = [task for task in plan.tasks if is_file_of_questions(task)]
     preflight(
         [task for task in plan.tasks if task not in files],
-        told,
+        models,
         audits=() if plan.runs else plan.audits,
         include_path=plan.include_path,
         data_files=plan.metadata.get("data_files"),

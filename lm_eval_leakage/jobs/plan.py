@@ -210,7 +210,7 @@ class PlanModel(BaseModel):
         return self._in_memory
 
     def holding(self, lm: Any) -> PlanModel:
-        """The same, loaded."""
+        """Return the same model, in memory as `lm`; None if it is to be loaded."""
         found = self.model_copy()
         found._in_memory = lm
         return found
@@ -388,7 +388,8 @@ class Plan(BaseModel):
         first, args = self.models[0], self.reference
         if not isinstance(args, Mapping):
             return self.models
-        return (*self.models, first.model_copy(update={"name": "", "model_args": args}))
+        reference = first.model_copy(update={"name": "", "model_args": args})
+        return (*self.models, reference.holding(None))  # it is another model than one that is in memory
 
     def model(self, key: str) -> PlanModel:
         return next(one for one in self.asked_models if one.key == key)

@@ -63,7 +63,7 @@ class Nameless(LM):
 
 @pytest.mark.parametrize(
     ("tasks", "told"),
-    [("nothing.jsonl", "which is not derived from a backend of lm_eval"), ("quiz.jsonl", "derived from a backend")],
+    [("nothing.jsonl", "is not registered in lm_eval"), ("quiz.jsonl", "with @register_model('nameless')")],
 )
 def test_whatever_goes_wrong_is_told_instead_of_raised(tmp_path: Path, tasks: str, told: str) -> None:
     written(tmp_path, questions(30))
@@ -71,6 +71,41 @@ def test_whatever_goes_wrong_is_told_instead_of_raised(tmp_path: Path, tasks: st
     assert found.verdicts == ()
     (problem,) = found.problems
     assert told in problem
+
+
+@pytest.mark.parametrize("args", ["pretrained=mine-7b", "pretrained=of/no/such/folder/mine-7b", "peft=mine-7b"])
+def test_a_model_without_a_name_has_that_which_is_given(loaded: Any, tmp_path: Path, args: str) -> None:
+    del loaded.pretrained
+    found = checked(tmp_path, model=loaded, model_args=args, questions=30)
+    assert ([verdict.model for verdict in found.verdicts], found.problems) == ([args.partition("=")[2]], ())
+
+
+@pytest.mark.parametrize("args", [None, "dtype=float32"])
+def test_a_model_that_nothing_names_is_refused(loaded: Any, tmp_path: Path, args: str | None) -> None:
+    del loaded.pretrained
+    (problem,) = checked(tmp_path, model=loaded, model_args=args).problems
+    assert problem == "ValueError: model is a Fake that has no name; give one as model_args: pretrained=NAME"
+
+
+def test_arguments_are_read_as_those_of_any_check(loaded: Any, tmp_path: Path) -> None:
+    (problem,) = checked(tmp_path, model=loaded, model_args="mine-7b").problems
+    assert "write it as for lm_eval: pretrained=MODEL" in problem
+    (tmp_path / "plan.yaml").write_text("{model_args: {pretrained: mine-7b}, questions: 30}")
+    del loaded.pretrained
+    found = checked(tmp_path, model=loaded, model_args=None, config=tmp_path / "plan.yaml")
+    assert [verdict.model for verdict in found.verdicts] == ["mine-7b"]
+
+
+def test_its_folder_need_not_be_there_any_more(loaded: Any, tmp_path: Path) -> None:
+    loaded.pretrained = str(tmp_path / "removed" / "checkpoint")
+    found = checked(tmp_path, model=loaded, model_args=None, questions=30)
+    assert (len(found.verdicts), found.problems) == (1, ())
+
+
+def test_its_reference_is_another_model(loaded: Any, fakes: type[NamedFake], tmp_path: Path) -> None:
+    """The reference is loaded by its name, and is not the loaded model itself once more."""
+    found = checked(tmp_path, model=loaded, model_args=None, reference="pretrained=other", questions=30)
+    assert (found.problems, [built["pretrained"] for built in fakes.built]) == ((), ["other"])
 
 
 def test_what_the_model_raises_does_not_end_the_loop(loaded: Any, fakes: type[NamedFake], tmp_path: Path) -> None:

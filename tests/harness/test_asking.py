@@ -6,7 +6,9 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.models.api_models import JsonChatStr
 
@@ -14,9 +16,12 @@ from lm_eval_leakage.harness.models.asking import (
     FIRST_PORTION,
     IN_A_ROW,
     answers_reported,
+    checked,
     longer_than_window,
     n_tokens_of,
 )
+from lm_eval_leakage.harness.models.question_requests import Broken
+from lm_eval_leakage.records import TokenScores
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
@@ -227,7 +232,13 @@ def test_a_list_that_cannot_be_matched_is_named(questions_file, answer, reason) 
     assert all(line["reason"].startswith(reason) for line in lines(results, "max_order"))
 
 
-@pytest.mark.parametrize("bad", [None, "text", (-1.0,), ("-1", False), (0.1, True), (math.nan, False)])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *[None, "text", (-1.0,), ("-1", False), (0.1, True), (math.nan, False), (-1.0, "False")],
+        *[(np.float32("nan"), False), (np.array([-1.0]), False), (-1.0, np.array([True, False]))],
+    ],
+)
 def test_an_invalid_answer_skips_only_its_question(questions_file, bad) -> None:
     def spoils_one(answers, requests, _):
         first = next(index for index, request in enumerate(requests) if of_dawn(request))
@@ -238,6 +249,32 @@ def test_an_invalid_answer_skips_only_its_question(questions_file, bad) -> None:
     assert dawn["reason"].startswith("the backend answered request 3 ('\\nA. ")
     assert dawn["reason"].endswith(("it must be a log-likelihood and a boolean", "it must be finite and at most 0"))
     assert [line["reason"] for line in (first, *others)] == [None] * 3
+
+
+@pytest.mark.parametrize(("number", "truth"), [(np.float32, np.bool_), (torch.tensor, torch.tensor)])
+def test_scalars_of_numpy_and_torch_are_answers_as_those_of_python_are(
+    questions_file, tmp_path, number, truth
+) -> None:
+    def others(answers, *_):
+        return [(number(round(value, 2)), truth(greedy)) for value, greedy in answers]
+
+    def rounded(answers, *_):
+        return [(float(number(round(value, 2))), greedy) for value, greedy in answers]
+
+    tracker = EvaluationTracker(output_path=str(tmp_path))
+    results = evaluate(Misbehaving(others), questions_file(DOCS), evaluation_tracker=tracker)
+    assert results["samples"] == evaluate(Misbehaving(rounded), questions_file(DOCS))["samples"]
+
+
+@pytest.mark.parametrize("bad", [{"means": (-1.0,)}, {"means": (None, -1.0)}, {"deviations": (math.nan, 1.0)}])
+def test_token_scores_are_numbers_of_python_and_as_many_of_each_kind(bad) -> None:
+    columns = {"loglikelihoods": (-1.0, -2.0), "means": (-1.5, -1.5), "deviations": (1.0, 0.5)}
+    right = TokenScores(**columns)
+    of_numpy = TokenScores(**{name: np.array(values, np.float32) for name, values in columns.items()})
+    answer = checked("token_scores", of_numpy, "a request")
+    assert answer == right
+    assert {type(value) for value in (*answer.loglikelihoods, *answer.means, *answer.deviations)} == {float}
+    assert isinstance(checked("token_scores", TokenScores(**columns | bad), "a request"), Broken)
 
 
 def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) -> None:

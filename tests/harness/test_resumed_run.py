@@ -6,8 +6,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 from lm_eval.api.instance import Instance
 
+from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.harness.models.server_responses import NoAnswer
 from lm_eval_leakage.harness.saved_run import KeptModel, NamedModel, ResumedRun, step_aside
 from lm_eval_leakage.logs.answer_store import AnswerStore
@@ -54,6 +56,28 @@ def test_texts_and_rolling_log_likelihoods_come_back_as_they_were(tmp_path: Path
     assert lm.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("Once",), 0)]) == [-4.5]
     run.remove()
     assert not (tmp_path / "answers").exists()
+
+
+class OfNumpy(FakeLM):
+    """Answers with scalars of numpy."""
+
+    def loglikelihood(self, requests):
+        return [(np.float32(value), np.bool_(greedy)) for value, greedy in super().loglikelihood(requests)]
+
+    def loglikelihood_rolling(self, requests):
+        return [np.float32(-4.5) for _ in requests]
+
+
+def test_scalars_of_numpy_are_kept_and_passed_on_as_numbers_of_python(tmp_path: Path) -> None:
+    run, lm = resumed(tmp_path / "answers"), OfNumpy(lambda *_: -2.5)
+    run.stand_before(lm)
+    rolling = Instance("loglikelihood_rolling", {}, ("Once",), 0)
+    answers = [*lm.loglikelihood(REQUESTS), *lm.loglikelihood_rolling([rolling])]
+    assert answers == [(-2.5, False)] * len(REQUESTS) + [-4.5]
+    assert {type(value) for value in (*answers[0], answers[-1])} == {float, bool}
+    run.add_partial("loglikelihood", PAIRS[0], (np.float32(-2.5), np.False_))
+    run.close()
+    assert AnswerStore(tmp_path / "answers", {"backend": "fake"}).find([request_key("loglikelihood", PAIRS[0])])
 
 
 def test_a_model_is_loaded_once_and_a_given_one_never(monkeypatch) -> None:

@@ -7,7 +7,9 @@ from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from itertools import permutations
 
+import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
@@ -21,6 +23,8 @@ from lm_eval_leakage.harness.models.server_responses import (
     NoAnswer,
     Patience,
     accept_valid_answers_only,
+    as_number,
+    as_truth,
     fault_of,
     seconds_asked,
 )
@@ -119,6 +123,33 @@ def test_an_alias_of_the_model_is_said_and_another_model_is_not_believed(caplog)
 
 def test_log_likelihoods_are_at_most_0_up_to_rounding() -> None:
     assert [bool(fault_of(value)) for value in (0.0, ROUNDING, 1.01 * ROUNDING, -1e9)] == [False, False, True, False]
+
+
+SCALARS = [-2.5, np.float32(-2.5), np.float64(-2.5), np.array(-2.5), torch.tensor(-2.5, dtype=torch.bfloat16)]
+NO_NUMBERS = [True, np.True_, torch.tensor(False), "-1", None, [-1.0], np.array([-1.0]), torch.tensor([-1.0]), -1j]
+TRUTHS = [True, 1, np.True_, np.int64(1), np.array(True), torch.tensor(True)]
+NO_TRUTHS = ["False", np.array([True]), torch.tensor([True]), 0.5, math.nan, (True,)]
+
+
+@pytest.mark.parametrize("value", SCALARS, ids=repr)
+def test_a_real_scalar_of_any_library_is_a_number_of_python(value) -> None:
+    assert (as_number(value), type(as_number(value)), fault_of(value)) == (-2.5, float, "")
+
+
+@pytest.mark.parametrize("value", [*NO_NUMBERS, 10**400, torch.tensor(-1.0, device="meta")], ids=repr)
+def test_a_truth_value_a_text_and_an_array_are_no_numbers(value) -> None:
+    assert math.isnan(as_number(value))
+    assert fault_of(value).endswith("it must be finite and at most 0")
+
+
+@pytest.mark.parametrize("value", TRUTHS, ids=repr)
+def test_a_truth_value_of_any_library_is_one_of_python(value) -> None:
+    assert as_truth(value) is True
+
+
+@pytest.mark.parametrize("value", NO_TRUTHS, ids=repr)
+def test_a_text_and_an_array_are_no_truth_values(value) -> None:
+    assert as_truth(value) is None
 
 
 class Spoiling(FakeLM):

@@ -9,6 +9,7 @@ does.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections import defaultdict
@@ -40,7 +41,13 @@ from lm_eval_leakage.harness.models.question_requests import (
     request_key,
 )
 from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only, fault_among, fault_of
+from lm_eval_leakage.harness.models.server_responses import (
+    accept_valid_answers_only,
+    as_number,
+    as_truth,
+    fault_among,
+    fault_of,
+)
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
@@ -351,15 +358,23 @@ class BackendAnswers:
 def checked(method: str, response: object, request: str) -> Answer | Broken:
     """A backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenScores):
-        fault = fault_among(response.loglikelihoods)
-        return Broken(fault) if fault else response
+        if fault := fault_among(response.loglikelihoods):
+            return Broken(fault)
+        columns = [
+            tuple(map(as_number, one)) for one in (response.loglikelihoods, response.means, response.deviations)
+        ]
+        if len({*map(len, columns)}) == 1 and all(map(math.isfinite, chain(*columns))):
+            return TokenScores(*columns)
     if method == "generate_until" and isinstance(response, str):
         return response
     if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
-        if fault := fault_of(response[0], f"the backend answered {request}"):
+        loglikelihood, is_greedy = response[0], as_truth(response[1])
+        if fault := fault_of(loglikelihood, f"the backend answered {request}"):
             return Broken(fault)
-        answer = float(response[0]), bool(response[1])
-        return response if type(response) is tuple and response == answer else answer  # not in memory twice
+        if is_greedy is not None:
+            number = as_number(loglikelihood)
+            is_same = type(response) is tuple and number is loglikelihood and is_greedy is response[1]
+            return response if is_same else (number, is_greedy)  # not in memory twice
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )

@@ -48,15 +48,35 @@ class NoAnswer(float):
         return one
 
 
+def as_number(value: Any) -> float:
+    """Return a real scalar of Python, numpy, torch or the like as a float; NaN for a truth value, a text, an array
+    with an axis and anything else that is no number."""
+    if type(value) is float:
+        return value
+    try:
+        number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+        if getattr(number, "ndim", 0) or isinstance(number, (str, bytes, bool)):
+            return math.nan
+        return float(number)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # torch raises the last for a tensor without data
+        return math.nan
+
+
+def as_truth(value: Any) -> bool | None:
+    """Return a truth value of Python, numpy, torch or the like, or a number that is one, as a bool; False for None;
+    None for a text, an array with an axis and anything else that is neither true nor false."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
+
+
 def fault_of(value: Any, answered: str = "the backend answered a request") -> str:
     """What is wrong with the log-likelihood that was `answered`, as a sentence; empty if nothing."""
     if isinstance(value, NoAnswer):
         return value.reason
-    try:
-        number = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if -math.inf < number <= ROUNDING:
+    if -math.inf < as_number(value) <= ROUNDING:
         return ""
     return f"{answered} with {brief(value)}; it must be finite and at most 0"
 
