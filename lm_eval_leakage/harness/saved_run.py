@@ -26,33 +26,56 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.harness.models.asking import Reporting, checked
+from lm_eval_leakage.harness.models.asking import Reporting, checked, longer_than_window
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.question_requests import Broken, request_key
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.models.server_responses import (
+    UNASKED,
+    NoAnswer,
+    accept_valid_answers_only,
+    fault_of_responses,
+)
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
+from lm_eval_leakage.harness.tasks.data import row_hash
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
-from lm_eval_leakage.logs.run import DATA, DRAW, IDENTITY, digest_of
+from lm_eval_leakage.logs.run import DATA, DRAW, IDENTITY, LEFT_OUT, digest_of
 
 METHODS = ("loglikelihood", "loglikelihood_rolling", "generate_until")
 Ask = Callable[..., Sequence[Any]]
 
 
-class ResumedRun(CacheHook):  # type: ignore[misc]
-    """Stores what a model answers, and stands before it with what is stored."""
+@dataclass(frozen=True)
+class Unasked:
+    """Why questions of one task are not asked, by the hashes of their rows."""
 
-    def __init__(self, store: AnswerStore) -> None:
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, doc: Any) -> str:
+        """The reason of a row; empty if it is asked."""
+        return self.reasons.get(row_hash(doc), "") if self.reasons else ""
+
+
+class ResumedRun(CacheHook):  # type: ignore[misc]
+    """Stores what a model answers, and stands before it with what is stored, and with a window.
+
+    tasks: that are asked, by name. Their questions that are longer than the window are not asked: a backend would cut
+        them on the left without a word. As in an audit, they are left out.
+    """
+
+    def __init__(self, store: AnswerStore, tasks: Mapping[str, Any] | None = None) -> None:
         super().__init__(None)
-        self._kept = store
+        self._kept, self._tasks = store, tasks or {}
+        for task in self._tasks.values():
+            vars(task)[UNASKED] = Unasked()
 
     def stand_before(self, lm: Any) -> None:
         """Until `step_aside`, the model is asked only for answers that are not stored."""
         for method in METHODS:
-            vars(lm)[method] = self._with_stored(method, getattr(lm, method))
+            vars(lm)[method] = self._with_stored(lm, method, getattr(lm, method))
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
         """As backends report every answer."""
@@ -68,15 +91,39 @@ class ResumedRun(CacheHook):  # type: ignore[misc]
         self.close()
         atomic_remove(self._kept.folder)
 
-    def _with_stored(self, method: str, ask: Ask) -> Ask:
+    def _with_stored(self, lm: Any, method: str, ask: Ask) -> Ask:
         def answer(requests: Sequence[Any], *further: Any, **named: Any) -> list[Any]:
             keys = [request_key(method, request.args) for request in requests]
-            found = self._kept.find(keys)
+            found: dict[bytes, Any] = {
+                key: _as_returned(method, answer) for key, answer in self._kept.find(keys).items()
+            }
+            for key, request in zip(keys, requests, strict=True):
+                if key not in found and (reason := _too_long(lm, method, request.args)):
+                    found[key] = _unasked(method, reason)
+                    self._note(request, reason)
             left = [one for key, one in zip(keys, requests, strict=True) if key not in found]
             given = map(partial(_in_python, method), ask(left, *further, **named) if left else [])
-            return [_as_returned(method, found[key]) if key in found else next(given) for key in keys]
+            return [found[key] if key in found else next(given) for key in keys]
 
         return answer
+
+    def _note(self, request: Any, reason: str) -> None:
+        if (task := self._tasks.get(request.task_name)) is not None:
+            vars(task)[UNASKED].reasons.setdefault(row_hash(request.doc), reason)
+
+
+def _too_long(lm: Any, method: str, arguments: Sequence[Any]) -> str | None:
+    """Why a backend would cut the text of a request; None if it would not, or if the model does not tell."""
+    if method == "loglikelihood":
+        return longer_than_window(lm, [(arguments[0], arguments[1])])
+    if method == "generate_until" and len(arguments) == 2:
+        n_generated = arguments[1].get("max_gen_toks") or getattr(lm, "max_gen_toks", 0)
+        return longer_than_window(lm, [(arguments[0], "")], n_generated if isinstance(n_generated, int) else 0)
+    return None  # rolling log-likelihoods are computed in windows
+
+
+def _unasked(method: str, reason: str) -> Any:
+    return "" if method == "generate_until" else (NoAnswer(reason), False)
 
 
 def step_aside(lm: Any) -> None:
@@ -245,7 +292,7 @@ def run_saved(
     data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
     place = output / FOLDER / f"responses_{digest_of(identity)}"
-    resumed = None if of_audits else ResumedRun(AnswerStore(place, identity))
+    resumed = None if of_audits else ResumedRun(AnswerStore(place, identity), loaded.leaves)
     compile_templates_once()
     with closing(resumed) if resumed else nullcontext():
         lm = kept.loaded(who)
@@ -266,6 +313,8 @@ def run_saved(
     if results is None:
         return None
     draw = {} if seed is None else {DRAW: {"seed": seed}}
+    for name, task in loaded.leaves.items() if not of_audits else ():
+        _note_left_out(task, results["samples"].get(name, ()))
     _save(results | {IDENTITY: as_loaded(identity, who.identity), DATA: data} | draw, tracker, who)
     if resumed is not None:
         resumed.remove()
@@ -276,6 +325,18 @@ def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str
     """Only of tasks that are not asked as a whole: the harness takes long to pick most questions of a large task."""
     parts = {task: sorted(own) for task, own in samples.items() if len(own) < len(loaded.leaves[task].eval_docs)}
     return parts or None
+
+
+def _note_left_out(task: Any, samples: Sequence[dict[str, Any]]) -> None:
+    """Write into a task's samples why they have no metrics."""
+    for sample in samples:
+        if sample["metrics"]:
+            continue
+        is_text = task.OUTPUT_TYPE == "generate_until"
+        if reason := vars(task)[UNASKED].reasons.get(sample["doc_hash"]) or (
+            "" if is_text else fault_of_responses(sample["filtered_resps"])
+        ):
+            sample[LEFT_OUT] = reason
 
 
 def _save(results: dict[str, Any], tracker: NamingTracker, who: NamedModel) -> None:

@@ -26,12 +26,14 @@ from itertools import islice
 from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.preflight import parsed_args
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, name_among_runs
+from lm_eval_leakage.logs.audit_line import window_needed
 from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
 from lm_eval_leakage.results.annotate import annotate, named_as_benchmarks
 from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
@@ -39,10 +41,10 @@ from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.exports import exported
-from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, grouped, provenance_of_model
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
@@ -198,6 +200,8 @@ class CheckedTask:
     look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
     ratio, ratio_low: the order ratio and its bound
     n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts
+    n_left_out: how many of them the accuracy does not count: too long, or without a valid answer
+    n_too_long: questions that run or audits did not ask, since they are longer than the window
     n_tested: those that were tested one by one; flagged: how many of these are flagged; expected: how many would be by
         chance
     accuracy: of the run, with its standard error; accuracy_clean: an estimate without leakage, inflation: what that
@@ -235,6 +239,8 @@ class CheckedTask:
     inflation_low: float | None
     inflation_high: float | None
     n_copies: int = 0
+    n_left_out: int = 0
+    n_too_long: int = 0
     time: str = field(default="", compare=False)
     citation: str = ""
     revision: str = ""
@@ -366,6 +372,8 @@ def checked_task(row: Row) -> CheckedTask:
         inflation_low=_defined(added.low),
         inflation_high=_defined(added.high),
         n_copies=row.n_copies,
+        n_left_out=row.n_left_out,
+        n_too_long=row.n_too_long,
         time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         citation=short.citation,
         revision=row.provenance.revision,
@@ -571,16 +579,35 @@ def _with_all_checked(model: CheckedModel) -> CheckedModel:
     """With a verdict for everything that was checked: where no option orders could be asked, it cannot be told, with
     the reason."""
     name = name_among_runs(model.who)
-    found = model.with_rows(lambda rows: _judged(rows, model.unjudged)).annotations
+    skipped = {name: why for one in model.annotations for name, why in _skipped(one).items()}
+    unjudged = skipped | dict(model.unjudged)
+    found = model.with_rows(lambda rows: _judged(rows, unjudged)).annotations
     there = {row.task for one in found for row in one.rows}
     made = provenance_of_model(model.who.name, model.who.identity)
-    reasons = {task: model.unjudged.get(task) or NOT_MADE for task in model.tasks if task not in there}
+    reasons = {task: unjudged.get(task) or NOT_MADE for task in model.tasks if task not in there}
     rows = (
         Row(name, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=not_judged(why), provenance=made)
         for task, why in reasons.items()
     )
     *others, last = found or [Annotation(name, "", (), (), ())]
     return replace(model, annotations=(*others, replace(last, rows=(*last.rows, *rows))))
+
+
+def _skipped(annotation: Annotation) -> dict[str, str]:
+    """Return why none of a benchmark's questions has option orders, where its audits say so, by its name."""
+    found = {}
+    for name, questions in grouped(annotation.audited_questions, lambda one: one.benchmark).items():
+        reasons = [one.reason for one in questions if one.reason]
+        if not reasons or any(one.orders for one in questions):
+            continue
+        longest = max(reasons, key=window_needed)
+        why = (
+            f", the longest since {longest}"
+            if window_needed(longest)
+            else f": {Counter(reasons).most_common(1)[0][0]}"
+        )
+        found[name] = f"all {counted(len(questions))} were skipped{why}"
+    return found
 
 
 def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
@@ -602,12 +629,18 @@ def _with_remedies(model: CheckedModel, plan: Plan) -> CheckedModel:
 
 
 def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
-    options = changing_options(row.verdict, has_more=row.task not in model.whole)
+    options = changing_options(row, has_more=row.task not in model.whole)
     if options is None:
         return remedy_by(None)
     if not plan.has_command:  # the folder of an engine keeps its questions
         told = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
         return f"A plan with {told} and another output_path may change that."
+    if "model_args" in options:
+        changed = [
+            one.model_copy(update={"model_args": {**one.model_args, **parsed_args(options["model_args"])}})
+            for one in plan.models
+        ]
+        return remedy_by(as_command(plan.changed(models=tuple(changed))))
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
     given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
     if plan.budget is not None and options:  # none of which fits beside it

@@ -21,6 +21,7 @@ from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, S
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 Scalar = bool | int | float | str | None
+TOO_LONG = re.compile(r"its text has (\d+) tokens; the model's window holds (\d+)")
 
 LINE_VERSION = 3
 LARGEST_LOGLIKELIHOOD = 0.001  # nats; it is at most 0, up to rounding
@@ -47,6 +48,17 @@ OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
     *("doc_hash", "prompt_hash", "target_hash"),
 )
+
+
+def too_long(n_tokens: int, window: int) -> str:
+    """Return why a question was not asked whose text is longer than the model's window."""
+    return f"its text has {n_tokens} tokens; the model's window holds {window}, so raise max_length if possible"
+
+
+def window_needed(reason: str | None) -> int:
+    """Return how many tokens a window must hold for a question that was left out for this reason; 0 for any other."""
+    found = TOO_LONG.match(reason or "")
+    return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True)

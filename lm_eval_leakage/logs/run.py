@@ -74,6 +74,7 @@ OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish mode
 IDENTITY = "leakage_identity"  # what the model's answers depend on
 DATA = "leakage_data"  # a digest of all rows of each task
 DRAW = "leakage_draw"  # how its questions were drawn
+LEFT_OUT = "leakage_left_out"  # in a line of a samples log: why it has no metrics
 CHAT_TEMPLATE, SYSTEM_INSTRUCTION = "chat_template", "system_instruction"  # also with `_sha` at the end: a digest
 
 

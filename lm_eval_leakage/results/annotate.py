@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.logs.audit_line import benchmark_of
+from lm_eval_leakage.logs.audit_line import benchmark_of, window_needed
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.contents import RunPart, name_apart, told_apart_by_rows
 from lm_eval_leakage.logs.model_settings import told_apart
@@ -215,7 +215,18 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
         if n < one.n_questions:
             what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of all of them"
             problems.append(Problem(what, one.log, incomplete=True))
+    problems += _left_out(one, found)
     return with_checked_metrics(replace(one, questions=joining.join(one, found)), problems)
+
+
+def _left_out(one: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[Problem]:
+    """What a run says about questions that it left out of the accuracy."""
+    reasons = [question.left_out for question in questions if question.left_out]
+    if reasons:
+        longest = max(reasons, key=window_needed)
+        why = f"of the longest, {longest}" if window_needed(longest) else Counter(reasons).most_common(1)[0][0]
+        what = f"the accuracy of {one.task} leaves out {len(reasons)} of {len(questions)} questions: {why}"
+        yield Problem(what, one.log)
 
 
 # ---------------------------------------------------------------------- references

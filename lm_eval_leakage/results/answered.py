@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
-from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, n_told
+from lm_eval_leakage.logs.run import LEFT_OUT, NOT_AS_WRITTEN, Problem, Run, n_told
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
@@ -129,7 +129,8 @@ def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any]) -> Annota
     doc = sample["doc"]
     read, content = content_of(doc)
     length = sum(map(len, _texts(doc)))
-    one = AnnotatedQuestion("", doc_id, doc_hash, content, subject_of(doc), length, {})
+    left_out = str(sample.get(LEFT_OUT) or "")
+    one = AnnotatedQuestion("", doc_id, doc_hash, content, subject_of(doc), length, {}, left_out=left_out)
     return replace(one, key=question_key(read) if read else "", question=None if doc_hash else read)
 
 

@@ -65,11 +65,13 @@ METRIC = Kind("", lambda key: Cell(key.removesuffix(",none")))
 WORD = Kind("", lambda word: Cell(word, order=WORDS.index(word), badge=badge_of(word)))  # the most suspicious last
 
 
-def _of_row(key: str, heading: str, kind: Kind, meaning: str) -> Column[Row]:
+def _of_row(key: str, heading: str, kind: Kind, meaning: str, *, is_optional: bool = False) -> Column[Row]:
     """A field of the row."""
-    return Column(heading, kind, attrgetter(key), meaning, key)
+    return Column(heading, kind, attrgetter(key), meaning, key, is_optional=is_optional)
 
 
+UNCOUNTED = "too long, or without a valid answer; left out if there are none"
+TOO_LONG = "they are longer than the model's window; left out if there are none"
 OF_RUN: Sequence[Column[Row]] = (
     MODEL := _of_row("model", "model", TEXT, "with its revision where one was asked for"),
     TASK := _of_row("task", "task", TEXT, "a group, a task, or a subject of a task as task/subject"),
@@ -83,6 +85,8 @@ OF_RUN: Sequence[Column[Row]] = (
 OF_AUDITS: Sequence[Column[Row]] = (
     _of_row("n_joined", "", COUNT, "questions of the run that were matched to an audit, without copies"),
     _of_row("n_copies", "", COUNT, "copies of questions, which only `n` and the accuracy count"),
+    _of_row("n_left_out", "", COUNT, f"questions that the accuracy does not count: {UNCOUNTED}", is_optional=True),
+    _of_row("n_too_long", "", COUNT, f"questions that were not asked, since {TOO_LONG}", is_optional=True),
     N_TESTED := _of_row("n_tested", "tested", COUNT, "questions of the run that the main detector tested"),
 )
 

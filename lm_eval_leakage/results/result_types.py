@@ -262,6 +262,7 @@ class AnnotatedQuestion:
 
     scores: by "metric,filter", as the samples log has them (for accuracies 1.0 is correct, 0.0 is wrong)
     withheld: those that the log has, but that cannot be right
+    left_out: why the run has no scores for it, in words; empty if it has, or if the run does not say why
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
@@ -284,6 +285,7 @@ class AnnotatedQuestion:
     key: str = ""
     question: Question | None = None
     withheld: frozenset[str] = frozenset()
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,10 @@ class Row:
     verdict: on its questions together, adjusted for the number of verdicts that are shown
     provenance: of the run that the verdict is from
     n_copies: how many of the `n` are copies of others, which count in no other number but the accuracy
+    n_left_out: how many of the `n` the accuracy does not count: too long for the model's window, or without a valid
+        answer, as far as the run says
+    n_too_long: questions that were not asked, by the run or by an audit, since they are longer than the window
+    window_needed: tokens that a window must hold for all of these; 0 if there are none
     """
 
     model: str
@@ -321,6 +327,9 @@ class Row:
     verdict: DataVerdict = NO_VERDICT
     provenance: Provenance = NOT_TOLD
     n_copies: int = 0
+    n_left_out: int = 0
+    n_too_long: int = 0
+    window_needed: int = 0
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lm_eval_leakage.logs.audit_line import Scalar
+from lm_eval_leakage.logs.audit_line import Scalar, window_needed
 from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told, outer_first, outermost
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.answered import TaskRun, shown_metrics
@@ -91,16 +91,35 @@ def _by_subject(task: str, found: Sequence[AnnotatedQuestion]) -> Iterator[tuple
 
 
 def _of_metrics(begun: Begun, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
-    """A row per accuracy; for the first metric if there is no accuracy."""
-    row, told, questions = begun
-    for metric in shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores)):
+    """A row per accuracy; for the first metric if there is no accuracy, and without a metric if nothing was scored."""
+    begun_row, told, questions = begun
+    row = _with_left_out(begun_row, questions)
+    metrics = shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores))
+    for metric in metrics or ([""] if row.n_left_out else []):
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])
         accuracy = told.get(metric, pooled)
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
-        named = replace(row, metric=metric, n=row.n or len(questions), accuracy=accuracy)
+        n = row.n + row.n_left_out if row.n else len(questions)  # the harness counts those with a score
+        named = replace(row, metric=metric, n=n, accuracy=accuracy)
         yield _measured(named, columns.Measured(entries, unseen))
+
+
+def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:
+    """Count the questions that have no accuracy and those that are longer than the model's window."""
+    needed = [_window_needed(question) for question in questions]
+    return replace(
+        row,
+        n_left_out=sum(bool(question.left_out) for question in questions),
+        n_too_long=sum(map(bool, needed)),
+        window_needed=max(needed, default=0),
+    )
+
+
+def _window_needed(question: AnnotatedQuestion) -> int:
+    of_audit = None if question.audited is None else question.audited.reason
+    return max(window_needed(question.left_out), window_needed(of_audit))
 
 
 def _measured(row: Row, measured: columns.Measured) -> Row:

@@ -14,7 +14,15 @@ from lm_eval_leakage import __version__
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
-from lm_eval_leakage.results.formatting import counted, number, plus_minus, pvalue_equation, rounded_up, whole_percent
+from lm_eval_leakage.results.formatting import (
+    count,
+    counted,
+    number,
+    plus_minus,
+    pvalue_equation,
+    rounded_up,
+    whole_percent,
+)
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
@@ -77,7 +85,7 @@ def told_verdict(row: Row) -> ToldVerdict:
     else:
         sentence = "No audit of this model covers it, so there is no verdict."
     copies = left_out_in_words(row.n_copies)
-    figures = " ".join(filter(None, (_flags(row), copies and f"{copies}.", _accuracy(row))))
+    figures = " ".join(filter(None, (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row))))
     told = tuple(filter(None, reasons))
     return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, told, sentence_to_copy(row))
 
@@ -93,12 +101,15 @@ def has_enough_flagged(row: Row) -> bool:
 # ---------------------------------------------------------------------- the verdict
 
 
-def changing_options(verdict: DataVerdict, has_more: bool = True) -> Mapping[str, str] | None:
+def changing_options(row: Row, has_more: bool = True) -> Mapping[str, str] | None:
     """The options of `check` by which a verdict that is inconclusive, or cannot be told, may change; None if no
     command would change it.
 
     has_more: whether the benchmark may have questions that were not asked
     """
+    verdict = row.verdict
+    if row.window_needed and verdict.n + row.n_too_long >= FEWEST_JUDGED > verdict.n:
+        return {"model_args": f"max_length={row.window_needed}"}
     is_few = verdict.n < FEWEST_JUDGED
     if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
         return None
@@ -121,12 +132,14 @@ def remedy_by(command: str | None) -> str:
 
 
 def _usual_remedy(row: Row) -> str:
-    options = changing_options(row.verdict)
+    options = changing_options(row)
     if options is None:
         return remedy_by(None)
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    usual = ["lm-eval-leakage", "check", "--model_args", f"pretrained={row.model}", "--tasks", row.task]
-    return remedy_by(shlex.join([*usual, *words]))
+    given = {"model_args": f"pretrained={row.model}", "tasks": row.task}
+    if "model_args" in options:
+        options = {"model_args": f"{given['model_args']},{options['model_args']}"}
+    words = [word for name, value in (given | dict(options)).items() for word in (f"--{name}", value)]
+    return remedy_by(shlex.join(["lm-eval-leakage", "check", *words]))
 
 
 def _texts(verdict: DataVerdict) -> str:
@@ -158,7 +171,15 @@ def _accuracy(row: Row) -> str:
         return ""
     metric = row.metric.partition(",")[0]
     name = "Accuracy" if metric in {"acc", ""} else f"Accuracy ({metric})"
-    return "; ".join(filter(None, (f"{name} {plus_minus(row.accuracy)}", worth(row)))) + "."
+    counts = f" on {count(row.n - row.n_left_out)} of {counted(row.n)}" if row.n_left_out else ""
+    return "; ".join(filter(None, (f"{name} {plus_minus(row.accuracy)}{counts}", worth(row)))) + "."
+
+
+def _too_long(row: Row) -> str:
+    if not row.n_too_long:
+        return ""
+    n, are = counted(row.n_too_long), "is" if row.n_too_long == 1 else "are"
+    return f"{n} {are} longer than the model's window and left out; all would need max_length={row.window_needed}."
 
 
 def worth(row: Row) -> str:
@@ -173,7 +194,7 @@ def worth(row: Row) -> str:
         inflation = f"which adds {number(added.value, 2)}" if is_measured else "no measurable inflation"
         return f"about {number(clean.value, 2)} ({ends}) without leakage, {inflation}"
     share = _seen_at_most(row.verdict)
-    least = lowest(row.accuracy.value, row.n, share)
+    least = lowest(row.accuracy.value, row.n - row.n_left_out, share)
     if not round(least, 2) > 0:
         return ""
     seen = f"if no more than {whole_percent(share)} of the questions were seen"

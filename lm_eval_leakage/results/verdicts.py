@@ -109,6 +109,7 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen},
         orders=_orders(list(own.values())),
         is_shard=first.is_of_shard,
+        reason=first.reason if all(line.reason for line in own.values()) else None,
     )
     main, outlier, arms = (own.get(one) if one else None for one in chosen)
     if main is not None:

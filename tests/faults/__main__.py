@@ -25,6 +25,7 @@ from tests.faults import (  # noqa: F401
     audits,
     changes,
     commands,
+    common,
     copies,
     pairing,
     positions,

@@ -116,14 +116,36 @@ def test_what_cannot_be_told_says_why_once_and_what_may_change_it(found, told, o
     assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
 
 
+def options(found: DataVerdict, has_more: bool = True, **numbers: int):
+    return changing_options(replace(row(verdict=found), **numbers), has_more)
+
+
 def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
     few, weak = DataVerdict(BY_CONTROL, n=12, n_asked=40), DataVerdict(BY_CONTROL, n=30, n_asked=40, doubt="few")
-    assert changing_options(few) == changing_options(weak) == {"questions": "all"}
-    assert changing_options(few, has_more=False) is None
+    assert options(few) == options(weak) == {"questions": "all"}
+    assert options(few, has_more=False) is None
     guarded = DataVerdict(BY_CONTROL, n_asked=40, ratio=OrderRatio(0))
-    assert changing_options(guarded) is changing_options(replace(few, doubt=PATTERN_ALONE)) is None
-    assert changing_options(weak, has_more=False) == {"reference": "pretrained=OTHER_MODEL"}
-    assert changing_options(replace(weak, basis=BY_ORDERS), has_more=False) is None
+    assert options(guarded) is options(replace(few, doubt=PATTERN_ALONE)) is None
+    assert options(weak, has_more=False) == {"reference": "pretrained=OTHER_MODEL"}
+    assert options(replace(weak, basis=BY_ORDERS), has_more=False) is None
+
+
+def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() -> None:
+    few, none = DataVerdict(BY_CONTROL, n=12, n_asked=12), not_judged("all were skipped")
+    larger = {"model_args": "max_length=300"}
+    assert options(few, n_too_long=8, window_needed=300) == options(none, n_too_long=20, window_needed=300) == larger
+    assert options(few, has_more=False, n_too_long=7, window_needed=300) is None
+    shown = told_verdict(replace(row(verdict=none, accuracy=UNKNOWN), n_too_long=20, window_needed=300))
+    assert "`lm-eval-leakage check --model_args pretrained=M,max_length=300 --tasks mmlu` may" in shown.sentence
+
+
+def test_the_accuracy_says_how_many_questions_it_counts() -> None:
+    shown = told_verdict(replace(row(), n=100, n_left_out=30, n_too_long=20, window_needed=300))
+    assert " on 70 of 100 questions" in shown.figures
+    assert "20 questions are longer than the model's window and left out; all would need max_length=300." in (
+        shown.figures
+    )
+    assert "Accuracy 0.50 ± 0.05;" in told_verdict(row()).figures
 
 
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:

@@ -34,7 +34,7 @@ def full() -> Row:
     judged = verdict(0.003, adjusted=0.006, n_together=2, ratio=OrderRatio(60, 1.5, 1.25))
     judged = replace(judged, tested=replace(judged.tested, log_evalue=2.5), at_most=((1, 0.3), (2, 0.2), (3, 0.1)))
     known = Row("m", "bench", "task", "acc,none", "5", 9, Estimate(0.5, 0.1, 0.4, 0.6), 8, 7, values)
-    return replace(known, verdict=judged, n_copies=2)
+    return replace(known, verdict=judged, n_copies=2, n_left_out=3, n_too_long=1)
 
 
 def ids(column: Column) -> str:

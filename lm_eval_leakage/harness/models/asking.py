@@ -53,6 +53,7 @@ from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
+from lm_eval_leakage.logs.audit_line import too_long
 from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
 from lm_eval_leakage.texts import brief
@@ -75,11 +76,13 @@ class LongerThanWindow(UntestableQuestion):
     """A question that does not fit into the window of the run's model."""
 
 
-def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> str | None:
+def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]], n_generated: int = 0) -> str | None:
     """Why the texts (context, continuation) do not all fit into the model's window, or None.
 
     Only texts with more bytes than the window has tokens are tokenised, since a token is at least one byte.
     If a model does not reveal its window or its tokenizer (chat APIs, fakes), texts are assumed to fit.
+
+    n_generated: tokens that are generated after each text, at most
     """
     window = getattr(lm, "max_length", None)
     encode = getattr(lm, "tok_encode", None)
@@ -87,11 +90,9 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
         return None
     # a chat model behind an API takes turns instead of a text, and truncates them itself
     texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
-    long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS > window]
+    long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS + n_generated > window]
     n_tokens = max((len(encode(text)) for text in long), default=0)
-    if n_tokens <= window:
-        return None
-    return f"its text has {n_tokens} tokens; the model's window holds {window}, so raise max_length if possible"
+    return None if n_tokens + n_generated <= window else too_long(n_tokens + n_generated, window)
 
 
 def n_tokens_of(lm: Any, text: str) -> int:
@@ -373,8 +374,9 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
             return Broken(fault)
         if is_greedy is not None:
             number = as_number(loglikelihood)
-            is_same = type(response) is tuple and number is loglikelihood and is_greedy is response[1]
-            return response if is_same else (number, is_greedy)  # not in memory twice
+            if type(response) is tuple and number is loglikelihood and is_greedy is response[1]:
+                return response  # not in memory twice
+            return number, is_greedy
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )

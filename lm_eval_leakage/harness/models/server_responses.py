@@ -86,13 +86,22 @@ def fault_among(values: Iterable[Any], answered: str = "the backend answered a r
     return next(filter(None, (fault_of(value, answered) for value in values)), "")
 
 
-def without_answer(task: Any, results: Sequence[Any]) -> bool:
+UNASKED = "_unasked_by_lm_eval_leakage"  # of a task: a function that says why a row was not asked
+
+
+def fault_of_responses(responses: Iterable[Any]) -> str:
+    """What is wrong with log-likelihoods, each alone or before whether it is greedy; empty if nothing."""
+    return fault_among(one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in responses)
+
+
+def without_answer(task: Any, doc: Any, results: Sequence[Any]) -> bool:
     """Whether a question of an ordinary task has to be left out, which is said for each."""
+    why_unasked = vars(task).get(UNASKED)
+    if why_unasked is not None and why_unasked(doc):
+        return True
     if task.OUTPUT_TYPE == "generate_until":
         return False
-    # log-likelihoods, each alone or before whether it is greedy
-    values = (one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in results)
-    fault = fault_among(values)
+    fault = fault_of_responses(results)
     if fault:
         logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
     return bool(fault)

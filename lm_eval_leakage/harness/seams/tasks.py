@@ -50,13 +50,13 @@ def compile_templates_once() -> None:
 SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
 
 
-def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
-    """A question for which `unscored(task, results)` holds has no metrics, so that none of lm_eval's averages counts
-    it; its line in the samples log names none."""
+def leave_out(unscored: Callable[[Any, Any, Sequence[Any]], bool]) -> None:
+    """A question for which `unscored(task, doc, results)` holds has no metrics, so that none of lm_eval's averages
+    counts it; its line in the samples log names none."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def process_results(self: Any, doc: Any, results: Any) -> Any:
-            return {} if unscored(self, results) else original(self, doc, results)
+            return {} if unscored(self, doc, results) else original(self, doc, results)
 
         return process_results
 
