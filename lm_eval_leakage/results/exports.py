@@ -158,7 +158,7 @@ def _result(row: Row) -> dict[str, Any]:
         "score_details": {
             "score": row.accuracy.value,
             "details": _details(row),
-            "uncertainty": {**errors, "num_samples": row.n},
+            "uncertainty": {**errors, "num_samples": row.n - row.n_left_out},
         },
         "generation_config": {"additional_details": _told(num_fewshot=row.n_shot, seed_of_draw=made.seed)},
     }

@@ -171,15 +171,19 @@ def _accuracy(row: Row) -> str:
         return ""
     metric = row.metric.partition(",")[0]
     name = "Accuracy" if metric in {"acc", ""} else f"Accuracy ({metric})"
-    counts = f" on {count(row.n - row.n_left_out)} of {counted(row.n)}" if row.n_left_out else ""
-    return "; ".join(filter(None, (f"{name} {plus_minus(row.accuracy)}{counts}", worth(row)))) + "."
+    return "; ".join(filter(None, (f"{name} {plus_minus(row.accuracy)}{_counting(row)}", worth(row)))) + "."
+
+
+def _counting(row: Row) -> str:
+    """How many questions the accuracy counts, if it leaves some out."""
+    return f" on {count(row.n - row.n_left_out)} of {counted(row.n)}" if row.n_left_out else ""
 
 
 def _too_long(row: Row) -> str:
     if not row.n_too_long:
         return ""
-    n, are = counted(row.n_too_long), "is" if row.n_too_long == 1 else "are"
-    return f"{n} {are} longer than the model's window and left out; all would need max_length={row.window_needed}."
+    texts = f"Texts of {counted(row.n_too_long)} are longer than the model's window and were not asked"
+    return f"{texts}; all would need max_length={row.window_needed}."
 
 
 def worth(row: Row) -> str:
@@ -253,4 +257,4 @@ def _scored(row: Row) -> str:
         return ""
     told, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
     ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
-    return f" Its accuracy is {plus_minus(row.accuracy)}; {told}{ends}."
+    return f" Its accuracy is {plus_minus(row.accuracy)}{_counting(row)}; {told}{ends}."

@@ -35,7 +35,7 @@ def test_they_are_not_sent_and_count_in_neither(docs: Any, fakes: type[NamedFake
     assert not [context for context, _ in fakes.asked if context.startswith(LONG)]
     assert (verdict.n, verdict.n_tested, verdict.n_left_out, verdict.n_too_long) == (N, N - N_LONG, N_LONG, N_LONG)
     assert f"on {N - N_LONG} of {N} questions" in verdict.figures
-    assert f"{N_LONG} questions are longer than the model's window and left out" in verdict.figures
+    assert f"Texts of {N_LONG} questions are longer than the model's window and were not asked" in verdict.figures
     written(tmp_path, docs[N_LONG:], "fitting.jsonl")
     (fitting,) = checked(tmp_path, tmp_path / "fitting.jsonl", out="fitting", questions="all").verdicts
     assert (verdict.accuracy, verdict.accuracy_stderr) == (fitting.accuracy, fitting.accuracy_stderr)
@@ -47,7 +47,8 @@ def test_the_count_is_in_every_file(docs: Any, tmp_path: Path) -> None:
     (record,) = json.loads((tmp_path / "out" / "verdicts.json").read_text())["verdicts"]
     assert (record["n_left_out"], record["n_too_long"]) == (N_LONG, N_LONG)
     assert (
-        f"left out; all would need max_length={record['figures'].rpartition('=')[2][:-1]}" in outcome.page.read_text()
+        f"were not asked; all would need max_length={record['figures'].rpartition('=')[2][:-1]}"
+        in outcome.page.read_text()
     )
     (log,) = (tmp_path / "out" / "runs").rglob("samples_quiz_2*.jsonl")
     problem = next(one for one in outcome.problems if "the accuracy of quiz leaves out" in one)

@@ -140,11 +140,11 @@ def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() ->
 
 
 def test_the_accuracy_says_how_many_questions_it_counts() -> None:
-    shown = told_verdict(replace(row(), n=100, n_left_out=30, n_too_long=20, window_needed=300))
+    shown = told_verdict(replace(row(verdict=verdict(0.2)), n=100, n_left_out=30, n_too_long=20, window_needed=300))
     assert " on 70 of 100 questions" in shown.figures
-    assert "20 questions are longer than the model's window and left out; all would need max_length=300." in (
-        shown.figures
-    )
+    assert " on 70 of 100 questions" in shown.citation
+    texts = "Texts of 20 questions are longer than the model's window and were not asked"
+    assert f"{texts}; all would need max_length=300." in shown.figures
     assert "Accuracy 0.50 ± 0.05;" in told_verdict(row()).figures
 
 
