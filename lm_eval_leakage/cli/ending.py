@@ -111,10 +111,9 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
 
     refusals: errors whose text is meant for the user, in addition to OSError
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started the command (`>&-`)
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        getattr(sys, name).reconfigure(errors="replace")
+    sys.stdout, sys.stderr = _open(sys.stdout), _open(sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
     try:
         try:
             command()
@@ -136,6 +135,11 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         refuse(str(error) or repr(error))
     except Exception as error:  # a backend, a server or a task may raise anything
         refuse(unforeseen(error))
+
+
+def _open(stream: TextIO | None) -> TextIO:
+    """Return the stream, or one to nowhere if whoever started the command has closed it (`>&-`)."""
+    return Path(os.devnull).open("w", encoding="utf-8") if stream is None else stream
 
 
 def in_words(error: OSError) -> str:
