@@ -115,8 +115,10 @@ class TaskShelf:
         if name in index:
             is_tag = kind_of(index[name]) == "TAG"
             return sorted(one for one in index[name].tags if one in index) if is_tag else [name]
-        if set("*?[") & set(name) and (found := self._manager.match_tasks([name])):
-            return [one for one in found if (split_name(one) is None) == (split_name(name) is None)]
+        if set("*?[") & set(name):
+            matching = self._manager.match_tasks([name])
+            if found := [one for one in matching if (split_name(one) is None) == (split_name(name) is None)]:
+                return found
         raise ValueError(
             f"tasks has {name!r}, which is not a task, group, tag or file; `lm-eval-leakage ls tasks` lists them all"
         )

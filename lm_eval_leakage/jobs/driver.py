@@ -48,7 +48,7 @@ from lm_eval_leakage.jobs.manifest import (
     with_changed_files,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
-from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, read_looks
+from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, judged, read_looks
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
@@ -309,9 +309,8 @@ class _Session:
             aim = f"the exclusion of {whole_percent(prepared.plan.detect)} seen {DETECT_TIMES} times"
             self.say(f"\nfirst stage, {_sizes(early, staged)}: clear evidence ends it, or {aim}")
             self.carry_out(self.inline(early, left), left, Progress(units, left))
-        found = conclude(prepared.plan, prepared, folder, {}, keep=False)
-        rows = [row for annotation in found.annotations for row in annotation.rows]
-        decided = {row.task for row in rows if ends_first_stage(row.verdict)}
+        found = judged(prepared.plan, prepared, folder, {}, keep=False)
+        decided = {one.task for one in found if any(ends_first_stage(row.verdict) for row in one.own_rows)}
         undecided = {unit: EDITED for unit in units if unit.task not in decided and unit.room != UNSEEN}
         set_apart(folder, prepared.plan, undecided, undecided)
         return frozenset(staged & decided)

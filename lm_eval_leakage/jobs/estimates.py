@@ -25,6 +25,7 @@ from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
+from lm_eval_leakage.logs.run import same_weights
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
@@ -121,8 +122,22 @@ def check_early(plan: Plan) -> None:
     )
     if plan.unseen is not None:
         preflight(plan.tasks, audits=plan.audits, include_path=plan.include_path, data_files=plan.unseen)
+    _refuse_own_reference(plan)
     if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=not plan.accuracy)):
         raise ValueError(f"metadata: {refusal}")
+
+
+def _refuse_own_reference(plan: Plan) -> None:
+    """Raises ValueError if the model of `reference` is one of the models: compared with itself, no model has seen
+    anything."""
+    for reference in plan.reference_models:
+        for model in plan.models:
+            if same_weights(model.who.identity, reference.who.identity):
+                told = ",".join(f"{name}={value}" for name, value in reference.model_args.items())
+                raise ValueError(
+                    f"reference is {told!r}, which is the model{f' {model.name!r}' if model.name else ''} itself, "
+                    "however it is asked; name another model, or a folder with its audits"
+                )
 
 
 def _import(module: str) -> None:

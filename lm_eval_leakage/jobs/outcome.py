@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from hashlib import blake2b
@@ -32,10 +32,12 @@ from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, name_among_runs
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
 from lm_eval_leakage.logs.audit_line import window_needed
-from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets
-from lm_eval_leakage.results.annotate import annotate, named_as_benchmarks
+from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets, same_model
+from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.results.annotate import Reference, references_of
+from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
 from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
@@ -44,7 +46,7 @@ from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, grouped, provenance_of_model
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
@@ -86,72 +88,68 @@ def read_looks(folder: Path) -> list[Look]:
 
 
 @dataclass(frozen=True)
-class CheckedModel:
-    """What was found of one model.
+class TaskFindings:
+    """What the units of one model and one task of the plan hold, and nothing else does.
 
-    unjudged: why there is no audit of option orders, by task
-    whole: tasks of which all questions are asked; staged: that fewer might have ended
-    benchmarks: of each task, the benchmarks in it with digests of their rows
+    task: a task or group; empty for other benchmarks in runs that the user names, which are shown and adjusted for
+    annotation: its rows, those of its members and of its subjects
+    whole: whether all questions are asked; staged: whether fewer might have ended it
+    benchmarks: the tasks in it with digests of their rows, see `PlannedStep`
     problems: what is to be said of its runs
     """
 
     who: NamedModel
-    tasks: tuple[str, ...]
-    benchmarks: Mapping[str, Mapping[str, str]]
-    annotations: tuple[Annotation, ...] = ()
-    unjudged: Mapping[str, str] = field(default_factory=dict)
-    whole: frozenset[str] = frozenset()
-    staged: frozenset[str] = frozenset()
+    task: str
+    annotation: Annotation
+    benchmarks: Mapping[str, str]
+    whole: bool = False
+    staged: bool = False
     problems: tuple[str, ...] = ()
 
-    def covers(self, task: str, row: Row) -> bool:
-        """Whether a row is of this task, of one of its members or of a subject of these."""
-        own = row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
-        return task in (own, row.group) or own in self.benchmarks.get(task, ())
+    @property
+    def own_rows(self) -> list[Row]:
+        """The rows of the task or group itself, one for each number of examples."""
+        return benchmarks(self.annotation.rows)
 
-    def with_rows(self, changed: Callable[[tuple[Row, ...]], Iterable[Row]]) -> CheckedModel:
-        found = (replace(one, rows=tuple(changed(one.rows))) for one in self.annotations)
-        return replace(self, annotations=tuple(found))
+    def with_rows(self, rows: Iterable[Row]) -> TaskFindings:
+        return replace(self, annotation=replace(self.annotation, rows=tuple(rows)))
 
 
-def at_their_looks(models: Sequence[CheckedModel], folder: Path, *, keep: bool = True) -> list[CheckedModel]:
-    """The models with every verdict at the level of its look. New looks are in the folder when this returns.
+def at_their_looks(tasks: Sequence[TaskFindings], folder: Path, *, keep: bool = True) -> list[TaskFindings]:
+    """The findings with every verdict at the level of its look. New looks are in the folder when this returns.
 
     The folder is locked by whoever calls this.
 
     keep: whether new looks are written
     """
     earlier = read_looks(folder)
-    known, found = list(earlier), [dict[str, Look]() for _ in models]
-    for model, own in zip(models, found, strict=True):
-        for task, look in _asked(model):
-            own[task], is_new = numbered_alone(known, look)
-            known += [own[task]] if is_new else []
+    known, rows = list(earlier), list[Row]()
+    for one in tasks:
+        look = _look_at(one)
+        if look is not None:
+            look, is_new = numbered_alone(known, look)
+            known += [look] if is_new else []
+        rows += one.annotation.rows if look is None else [_at_look(row, look, one) for row in one.annotation.rows]
     if keep and len(known) > len(earlier):
         atomic_write(folder / LOOKS, "".join(f"{json.dumps(as_record(look))}\n" for look in known))
-    looked = [
-        _at_look(row, model, own)
-        for model, own in zip(models, found, strict=True)
-        for one in model.annotations
-        for row in one.rows
-    ]
-    rows = iter([replace(row, verdict=at_its_level(row.verdict)) for row in adjusted_rows(looked)])
-    return [model.with_rows(lambda own: islice(rows, len(own))) for model in models]
+    adjusted = iter([replace(row, verdict=at_its_level(row.verdict)) for row in adjusted_rows(rows)])
+    return [one.with_rows(islice(adjusted, len(one.annotation.rows))) for one in tasks]
 
 
-def _asked(planned: CheckedModel) -> Iterator[tuple[str, Look]]:
-    """The looks at the tasks that have a p-value, which is all that could alarm; not numbered yet."""
+def _look_at(one: TaskFindings) -> Look | None:
+    """The look at a task that has a p-value, which is all that could alarm; not numbered yet."""
+    if not one.task:
+        return None
+    tested = [row for row in one.own_rows if row.verdict.tested.n or row.verdict.has_texts]
+    if not tested:
+        return None
+    row, asked = tested[-1], {name: digest for name, digest in one.benchmarks.items() if digest}
+    model = in_brackets(one.who.identity) if row.provenance.asked_as else UNKNOWN_MODEL
+    benchmark = f"{one.task} [{digest_of(asked or one.benchmarks)}]"
+    digest = _digest_of(one.annotation.audited_questions, row.verdict)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for one in planned.annotations:
-        own_rows = [row for row in one.rows if row.task in planned.benchmarks]
-        tested = {row.task: row for row in own_rows if row.verdict.tested.n or row.verdict.has_texts}
-        for task, row in tested.items():
-            model = in_brackets(planned.who.identity) if row.provenance.asked_as else UNKNOWN_MODEL
-            benchmark = f"{task} [{digest_of(planned.benchmarks[task])}]"
-            own = [found for found in one.audited_questions if found.benchmark in planned.benchmarks[task]]
-            digest = _digest_of(own or one.audited_questions, row.verdict)  # given runs may name it otherwise
-            of, verdict = f"{one.model}{model} on {benchmark}", row.verdict
-            yield task, Look(0, of, digest, EVIDENCE_LEVEL, verdict.pvalue, verdict.tested.log_evalue, "", now)
+    of, verdict = f"{one.annotation.model}{model} on {benchmark}", row.verdict
+    return Look(0, of, digest, EVIDENCE_LEVEL, verdict.pvalue, verdict.tested.log_evalue, "", now)
 
 
 def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> str:
@@ -167,16 +165,10 @@ def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> st
     return digest.hexdigest()
 
 
-def _at_look(row: Row, planned: CheckedModel, looks: dict[str, Look]) -> Row:
-    """Also a row of a task in a group that was looked at, and of a subject; where several were, by the latest look."""
-    own = [look for name, look in looks.items() if planned.covers(name, row)]
-    if not own:
-        return row
-    last = max(own, key=lambda look: look.number)
-    spent = last.share / last.alpha
-    if any(planned.covers(task, row) for task in planned.staged):
-        spent *= 1 - FIRST_STAGE
-    return replace(row, verdict=replace(row.verdict, look=last.number, spent=spent))
+def _at_look(row: Row, look: Look, one: TaskFindings) -> Row:
+    """Also a row of a member of a group that was looked at, and of a subject."""
+    spent = look.share / look.alpha * (1 - FIRST_STAGE if one.staged else 1)
+    return replace(row, verdict=replace(row.verdict, look=look.number, spent=spent))
 
 
 def ends_first_stage(verdict: DataVerdict) -> bool:
@@ -418,32 +410,25 @@ def conclude(
     folder: CampaignFolder,
     lost: Mapping[Unit, Attempt],
     remarks: Sequence[str] = (),
-    *,
-    keep: bool = True,
 ) -> CheckOutcome:
-    """Judges what the plan's units hold and nothing else, at the level of this look, and writes what it finds.
+    """Judges what the plan's units hold and nothing else, at the level of this look, and writes what it finds: for
+    each model, a verdict on each task, or why there is none.
 
     plan: as it was asked for; prepared: as it was carried out
     lost: the last attempts at units that are not done
-    keep: whether anything is written
     """
     units = prepared.units()
-    found = [_checked_model(one, prepared, folder, lost) for one in plan.models]
-    models = [_with_remedies(_with_all_checked(one), plan) for one in at_their_looks(found, folder.path, keep=keep)]
-    annotations = tuple(annotation for model in models for annotation in model.annotations)
-    verdicts, own_rows = list[CheckedTask](), list[Row]()
-    for model in models:
-        rows = benchmarks([row for annotation in model.annotations for row in annotation.rows])
-        asked = sorted((row for row in rows if row.task in model.tasks), key=lambda row: model.tasks.index(row.task))
-        own_rows += asked
-        verdicts += map(checked_task, asked)
-    exports, left_out = exported(own_rows, plan.export if keep else (), datetime.now(timezone.utc))
+    tasks = [_with_remedies(one, plan) for one in judged(plan, prepared, folder, lost)]
+    annotations = tuple(one.annotation for one in tasks)
+    rows = [row for one in tasks if one.task for row in one.own_rows]
+    verdicts = [*map(checked_task, rows)]
+    exports, left_out = exported(rows, plan.export, datetime.now(timezone.utc))
     problems = dict.fromkeys(
         [
             *left_out,
             *remarks,
-            *(problem for model in models for problem in model.problems),
-            *(str(_within(folder, found)) for one in annotations for found in one.problems),
+            *(problem for one in tasks for problem in one.problems),
+            *(str(_within(folder, problem)) for one in annotations for problem in one.problems),
         ]
     )
     outcome = CheckOutcome(
@@ -458,11 +443,54 @@ def conclude(
         problems=tuple(problems),
         annotations=annotations,
     )
-    if keep:
-        for name, text in {**texts_of(outcome), **exports}.items():
-            atomic_write(folder.path / name, text)
-    failed, unjudged = gate(plan, own_rows)
+    for name, text in {**texts_of(outcome), **exports}.items():
+        atomic_write(folder.path / name, text)
+    failed, unjudged = gate(plan, rows)
     return replace(outcome, failed=failed, unjudged=unjudged)
+
+
+def judged(
+    plan: Plan, prepared: CheckedPlan, folder: CampaignFolder, lost: Mapping[Unit, Attempt], *, keep: bool = True
+) -> list[TaskFindings]:
+    """Return the verdicts on every task of the plan by every model, each from its own units alone.
+
+    Other benchmarks in runs that the user names follow, without a task.
+
+    keep: whether new looks are written
+
+    Raises RuntimeError if a model or a task has neither a verdict nor a reason: a check that leaves one out would
+    pass.
+    """
+    found = []
+    for model in plan.models:
+        others = _references_in(plan.reference, model.who) if isinstance(plan.reference, Path) else ([], [])
+        found += [_findings(model, task, prepared, folder, lost, *others) for task in prepared.plan.tasks]
+        found += _others_given(model, prepared, folder)
+    tasks = at_their_looks(found, folder.path, keep=keep)
+    for one in tasks:
+        rows = one.own_rows
+        if one.task and (not rows or any(row.task != one.task or not row.verdict.word for row in rows)):
+            raise RuntimeError(f"{one.annotation.model} on {one.task} has no verdict, and no reason for that")
+    return tasks
+
+
+def _others_given(model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder) -> list[TaskFindings]:
+    """The other benchmarks that the given runs of a model have audits of."""
+    units = [unit for unit in prepared.units() if unit.model == model.key and unit.room == RUNS]
+    steps = [step for unit in units if prepared.plan.runs and (step := folder.step_of(unit)) is not None]
+    files = list(dict.fromkeys(Path(file) for step in steps for file in step.files))
+    if not files:
+        return []
+    asked = {*prepared.plan.tasks, *(name for step in steps for name in step.benchmarks)}
+    found = annotate_others(name_among_runs(model.who), asked, files)
+    return [TaskFindings(model.who, "", found, {})] if found.rows else []
+
+
+def _references_in(folder: Path, who: NamedModel) -> tuple[list[Reference], list[Problem]]:
+    """What other models' runs in a folder say, and what could not be read of them."""
+    own, problems = run_of(who), list[Problem]()
+    others = [run for run in find_runs([folder], problems) if not same_model(run, own)]
+    return references_of(others, problems), problems
 
 
 def _pages(plan: Plan) -> Iterator[str]:
@@ -513,123 +541,116 @@ def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
     return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(untold)}" if untold else ""
 
 
-def _checked_model(
-    model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder, lost: Mapping[Unit, Attempt]
-) -> CheckedModel:
-    """What the units of a model hold; not at the level of its looks yet."""
-    plan = prepared.plan
-    others = {one.key for one in plan.reference_models}
-    rooms = {
-        unit: REFERENCE if unit.room == REFERENCE or unit.model in others else unit.room
-        for unit in prepared.units()
-        if unit.model in (model.key, *others) or unit.room == REFERENCE
-    }
-    steps = {unit: step for unit in rooms if (step := folder.step_of(unit)) is not None}
+def _findings(
+    model: PlanModel,
+    task: str,
+    prepared: CheckedPlan,
+    folder: CampaignFolder,
+    lost: Mapping[Unit, Attempt],
+    references: Sequence[Reference],
+    problems: Sequence[Problem],
+) -> TaskFindings:
+    """What the units of one model and one task hold; not at the level of its look yet.
+
+    references: what other models say, besides the plan's own reference; problems: what could not be read of them
+    """
+    plan, others = prepared.plan, {one.key for one in prepared.plan.reference_models}
+    units = [unit for unit in prepared.units() if unit.task == task and unit.model in (model.key, *others)]
+    steps = {unit: step for unit in units if (step := folder.step_of(unit)) is not None}
     files: dict[str, list[Path]] = defaultdict(list)
     for unit, step in steps.items():  # given ones, or its own
-        files[rooms[unit]] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
-    if isinstance(plan.reference, Path):
-        files[REFERENCE].append(plan.reference)
-    unseen, problems = _unseen_questions(files[RUNS], files[UNSEEN], files[REFERENCE])
-    found = annotate(files[RUNS], unseen=unseen, references=files[REFERENCE]) if files[RUNS] else []
-    own = {unit: step for unit, step in steps.items() if rooms[unit] != REFERENCE}
-    audits = {unit: step for unit, step in own.items() if unit.kind == FIRST_AUDIT}
-    failed = {unit: one.error for unit, one in lost.items() if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
-    reasons = {unit.task: f"its audit failed: {error}" for unit, error in failed.items()}
-    left_out = prepared.impossible.items()
-    reasons |= {unit.task: why for unit, why in left_out if (unit.model, unit.kind) == (model.key, FIRST_AUDIT)}
-    reasons |= {unit.task: step.note for unit, step in audits.items() if step.status == NOT_POSSIBLE}
-    damaged = [one for annotation in found for one in annotation.problems if one.incomplete]
-    lacking = {unit.task: one.what for unit in audits for one in damaged if _is_in(one, folder.run_of(unit))}
-    checked = CheckedModel(
-        model.who,
-        plan.tasks,
-        {step.task: step.benchmarks for step in own.values()},
-        tuple(map(named_as_benchmarks, found)),
-        reasons,
-        frozenset(step.task for step in own.values() if step.whole),
-        frozenset(step.task for step in own.values() if step.staged),
-        (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *problems),
+        room = REFERENCE if unit.model in others else unit.room
+        files[room] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
+    problems = [*problems]
+    if files[REFERENCE]:
+        references = [*references, *references_of(find_runs(files[REFERENCE], problems), problems)]
+    own = {unit: step for unit, step in steps.items() if unit.model == model.key and unit.room != REFERENCE}
+    tasks = next((step.benchmarks for step in own.values()), {task: ""})
+    name = name_among_runs(model.who)
+    annotation = Annotation(name, "", (), (), ())
+    unseen, unused = _unseen_questions(files[RUNS], files[UNSEEN], references)
+    if files[RUNS]:
+        annotation = annotate_task(name, task, {*tasks}, files[RUNS], references=references, unseen=unseen)
+    audit = Unit(model.key, task, FIRST_AUDIT)
+    why = _why_not_judged(audit, prepared, own, lost) or _skipped(annotation) or NOT_MADE
+    lacking = next(
+        (one.what for one in annotation.problems if one.incomplete and _is_in(one, folder.run_of(audit))), ""
     )
-    return checked.with_rows(lambda rows: [_withheld(row, checked, lacking, plan.detect) for row in rows])
+    rows = [_judged(row, why, lacking, plan.detect) for row in annotation.rows]
+    if not any(row.task == task and not row.group for row in rows):
+        made = provenance_of_model(model.who.name, model.who.identity)
+        verdict = not_judged(why)
+        rows.append(Row(name, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=verdict, provenance=made))
+    return TaskFindings(
+        model.who,
+        task,
+        replace(annotation, rows=tuple(rows), problems=(*problems, *annotation.problems)),
+        tasks,
+        any(step.whole for step in own.values()),
+        any(step.staged for step in own.values()),
+        (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *unused),
+    )
 
 
-def _withheld(row: Row, model: CheckedModel, lacking: Mapping[str, str], detect: float) -> Row:
-    """Without a verdict on an audit whose log has lost questions: what is left may be any part. Any other verdict
-    knows what it should be able to find."""
-    reason = next((why for task, why in lacking.items() if model.covers(task, row)), "")
-    if reason and row.verdict != NO_VERDICT:
-        return replace(row, verdict=not_judged(reason))
+def _why_not_judged(
+    audit: Unit, prepared: CheckedPlan, steps: Mapping[Unit, PlannedStep], lost: Mapping[Unit, Attempt]
+) -> str:
+    """Why an audit of option orders was not made; empty if nothing is known to have prevented it."""
+    step = steps.get(audit)
+    if step is not None and step.status == NOT_POSSIBLE:
+        return step.note
+    if audit in lost:
+        return f"its audit failed: {lost[audit].error}"
+    return prepared.impossible.get(audit, "")
+
+
+def _judged(row: Row, why: str, lacking: str, detect: float) -> Row:
+    """With the reason where there is no verdict, and without a verdict on an audit whose log has lost questions: what
+    is left may be any part. Any other verdict knows what it should be able to find."""
+    if row.verdict == NO_VERDICT:
+        is_part = row.level == SUBJECT_LEVEL or row.group
+        return row if is_part else replace(row, verdict=not_judged(why))
+    if lacking:
+        return replace(row, verdict=not_judged(lacking))
     return replace(row, verdict=replace(row.verdict, detect=detect)) if row.verdict.basis else row
 
 
 def _unseen_questions(
-    asked: Sequence[Path], unseen: Sequence[Path], references: Sequence[Path]
+    asked: Sequence[Path], unseen: Sequence[Path], references: Sequence[Reference]
 ) -> tuple[UnseenQuestions | None, list[str]]:
     """Return what the audits of unseen questions say, if some were asked, or why they are not used."""
     if not unseen:
         return None, []
     try:
-        return unseen_questions(asked, unseen, [], text_references=references), []
+        runs = [run for one in references for run in one.runs]
+        return unseen_questions(asked, unseen, [], text_references=runs), []
     except ValueError as error:
         return None, [f"the unseen questions are not used: {error}"]
 
 
-def _with_all_checked(model: CheckedModel) -> CheckedModel:
-    """With a verdict for everything that was checked: where no option orders could be asked, it cannot be told, with
-    the reason."""
-    name = name_among_runs(model.who)
-    skipped = {name: why for one in model.annotations for name, why in _skipped(one).items()}
-    unjudged = skipped | dict(model.unjudged)
-    found = model.with_rows(lambda rows: _judged(rows, unjudged)).annotations
-    there = {row.task for one in found for row in one.rows}
-    made = provenance_of_model(model.who.name, model.who.identity)
-    reasons = {task: unjudged.get(task) or NOT_MADE for task in model.tasks if task not in there}
-    rows = (
-        Row(name, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=not_judged(why), provenance=made)
-        for task, why in reasons.items()
-    )
-    *others, last = found or [Annotation(name, "", (), (), ())]
-    return replace(model, annotations=(*others, replace(last, rows=(*last.rows, *rows))))
+def _skipped(annotation: Annotation) -> str:
+    """Return why no question has option orders, where the audits say so; empty if one has."""
+    questions = annotation.audited_questions
+    reasons = [one.reason for one in questions if one.reason]
+    if not reasons or any(one.orders for one in questions):
+        return ""
+    longest = max(reasons, key=window_needed)
+    of_longest = f", the longest since {longest}"
+    why = of_longest if window_needed(longest) else f": {Counter(reasons).most_common(1)[0][0]}"
+    return f"all {counted(len(questions))} were skipped{why}"
 
 
-def _skipped(annotation: Annotation) -> dict[str, str]:
-    """Return why none of a benchmark's questions has option orders, where its audits say so, by its name."""
-    found = {}
-    for name, questions in grouped(annotation.audited_questions, lambda one: one.benchmark).items():
-        reasons = [one.reason for one in questions if one.reason]
-        if not reasons or any(one.orders for one in questions):
-            continue
-        longest = max(reasons, key=window_needed)
-        why = (
-            f", the longest since {longest}"
-            if window_needed(longest)
-            else f": {Counter(reasons).most_common(1)[0][0]}"
-        )
-        found[name] = f"all {counted(len(questions))} were skipped{why}"
-    return found
-
-
-def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
-    return tuple(
-        replace(row, verdict=not_judged(reasons.get(row.task) or NOT_MADE))
-        if row.verdict == NO_VERDICT and row.level != SUBJECT_LEVEL and not row.group
-        else row
-        for row in rows
-    )
-
-
-def _with_remedies(model: CheckedModel, plan: Plan) -> CheckedModel:
+def _with_remedies(one: TaskFindings, plan: Plan) -> TaskFindings:
     def remedied(row: Row) -> Row:
         if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE):
             return row
-        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, model)))
+        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one.whole)))
 
-    return model.with_rows(lambda rows: map(remedied, rows))
+    return one.with_rows(map(remedied, one.annotation.rows))
 
 
-def _remedy(row: Row, plan: Plan, model: CheckedModel) -> str:
-    options = changing_options(row, has_more=row.task not in model.whole)
+def _remedy(row: Row, plan: Plan, is_whole: bool) -> str:
+    options = changing_options(row, has_more=not is_whole)
     if options is None:
         return remedy_by(None)
     if not plan.has_command:  # the folder of an engine keeps its questions

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -32,6 +32,7 @@ from pydantic import (
 )
 
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
+from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_power import DETECT
@@ -203,6 +204,7 @@ class PlanModel(BaseModel):
     system_instruction: str | None = None
     workers: Annotated[PositiveInt | None, FROM_ONE] = None
     _in_memory: Any = PrivateAttr(default=None)
+    _own_key: str = PrivateAttr(default="")
 
     @property
     def loaded(self) -> Any:
@@ -215,11 +217,20 @@ class PlanModel(BaseModel):
         found._in_memory = lm
         return found
 
+    def another(self, model_args: Mapping[str, Any], others: Collection[PlanModel]) -> PlanModel:
+        """Return a model without a name that is run as this one is, and has a key that none of the others has."""
+        found = self.model_copy(update={"name": "", "model_args": model_args})
+        found._in_memory, found._own_key = None, ""
+        if found.key.casefold() in {one.key.casefold() for one in others}:
+            # no name has an @
+            found._own_key = f"{found.key}@{digest_of({name: str(own) for name, own in model_args.items()})}"
+        return found
+
     @property
     def key(self) -> str:
-        """The name of its folder: its own, or made from the arguments that name the model."""
-        if self.name:
-            return self.name
+        """The name of its folder, unique in a plan: its own, or made from the arguments that name the model."""
+        if self._own_key or self.name:
+            return self._own_key or self.name
         called = re.sub(r"[^A-Za-z0-9._+-]", "_", self.who.name)
         return called[-LONGEST_KEY:].lstrip("._+-") or self.model
 
@@ -313,8 +324,10 @@ class Plan(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Plan:
         names = [one.name for one in self.models]
-        if twice := [name for name in names if name and names.count(name) > 1]:
-            raise ValueError(f"models has two that are named {twice[0]!r}; give each a name of its own")
+        folders = [name.casefold() for name in names]  # which some file systems cannot tell apart
+        if twice := [name for name in names if name and folders.count(name.casefold()) > 1]:
+            alike = " and ".join(map(repr, dict.fromkeys(twice[:2])))
+            raise ValueError(f"models has two that are named {alike}; give each a name of its own")
         if not all(names) and len(names) > 1:
             raise ValueError(f"models[{names.index('')}] has no name; give one that the tables show, as name: smol")
         if not self.tasks:
@@ -388,8 +401,7 @@ class Plan(BaseModel):
         first, args = self.models[0], self.reference
         if not isinstance(args, Mapping):
             return self.models
-        reference = first.model_copy(update={"name": "", "model_args": args})
-        return (*self.models, reference.holding(None))  # it is another model than one that is in memory
+        return (*self.models, first.another(args, self.models))
 
     def model(self, key: str) -> PlanModel:
         return next(one for one in self.asked_models if one.key == key)

@@ -33,7 +33,7 @@ from lm_eval_leakage.jobs.plan import CONFUSION, ENOUGH, REFERENCE, ROOMS, RUN, 
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.model_settings import contradiction
-from lm_eval_leakage.logs.run import IDENTITY, Problem, Run, identity_differences, model_named, sanitized
+from lm_eval_leakage.logs.run import IDENTITY, Problem, Run, identity_differences, model_named, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
 from lm_eval_leakage.questions.rendering import AUDITED, whole_text
@@ -184,8 +184,7 @@ def present_runs(
     if not found:
         return PresentRuns()
     identity, key = who.identity, sanitized(name_among_runs(who))
-    sections = {IDENTITY: identity, "config": {"model": who.model, "model_args": dict(who.model_args)}}
-    own = Run(name_among_runs(who), "", sections)
+    own = run_of(who)
     plain = {run.results_file: contradiction(run, own) for run in found if not run.identity and run.key == key}
     unknown = [run for run in found if plain.get(run.results_file) == ""]
     others = [run for run in found if run.identity and run.identity != identity and sanitized(run.named) == key]
@@ -197,9 +196,16 @@ def present_runs(
 
 def present_references(folder: Path, who: NamedModel) -> PresentRuns:
     """The audits of all models in a folder but this one."""
-    problems: list[Problem] = []
-    key = sanitized(name_among_runs(who))
-    return PresentRuns(_present([run for run in _runs([folder], problems) if run.key != key], problems, False))
+    problems, own = list[Problem](), run_of(who)
+    return PresentRuns(
+        _present([run for run in _runs([folder], problems) if not same_model(run, own)], problems, False)
+    )
+
+
+def run_of(who: NamedModel) -> Run:
+    """Return a run of the model that has asked nothing, to compare others with."""
+    config = {"model": who.model, "model_args": dict(who.model_args)}
+    return Run(name_among_runs(who), "", {IDENTITY: who.identity, "config": config})
 
 
 def _runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
@@ -300,7 +306,7 @@ class PlannedStep:
     status: one of the four above; note: where it is, or why not
     files: results files of given runs that are there already
     remarks: what is to be said of them
-    benchmarks: that the task is made of, with digests of their rows
+    benchmarks: the tasks in it, with digests of the rows of those whose option orders can be audited
     whole: whether all questions are asked
     staged: whether fewer questions might have been the end
     job: None where the model is not asked
@@ -536,10 +542,11 @@ class _PlannedTask:
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
-        """What the audit of option orders is about; the task itself where there is none."""
-        if isinstance(self.orders, str):
-            return {self.name: ""}
-        return {task.audited: digest_of_rows(task, documented=False) for task in self.orders.leaves.values()}
+        """The tasks in it, with digests of the rows of those that have an audit of option orders; else empty ones."""
+        audited = {} if isinstance(self.orders, str) else self.orders.leaves
+        every = {} if isinstance(self.base, str) else self.base.leaves
+        digests = {task.audited: digest_of_rows(task, documented=False) for task in audited.values()}
+        return {**dict.fromkeys(every, ""), **digests} or {self.name: ""}
 
     # ------------------------------------------------------------------ the steps
 

@@ -171,6 +171,43 @@ def identity_differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> 
     return "; ".join(f"{name} {earlier.get(name, 'not given')}, now {now.get(name, 'not given')}" for name in names)
 
 
+OF_COMPUTATION = frozenset(  # keys of an identity that say how a model is asked or computed, not what its weights are
+    (
+        *("backend", "dtype", "softmax_dtype", "mixed_precision_dtype", "attn_implementation"),
+        *("load_in_8bit", "load_in_4bit", "quantization", "kv_cache_dtype"),
+        *("tokenizer", "add_bos_token", "prefix_token_id", "max_length", "max_model_len", "truncation"),
+        *("apply_chat_template", "system_instruction", "chat_template_args", "enable_thinking"),
+        *("tokenizer_backend", "tokenized_requests", "logits_cache", "low_cpu_mem_usage", "max_gen_toks", "seed"),
+    )
+)
+WEIGHTS = "weights"  # key of an identity: a digest of the weights of a model in memory
+CONTENT = re.compile(r".+ \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)  # of a named folder, file or commit
+
+
+def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Return whether two identities are of one model, whatever its folder is called and however it is asked."""
+    first, second = _of_weights(one), _of_weights(other)
+    if WEIGHTS not in first or WEIGHTS not in second:
+        first.pop(WEIGHTS, None)
+        second.pop(WEIGHTS, None)
+    return first == second
+
+
+def _of_weights(identity: Mapping[str, str]) -> dict[str, str]:
+    told = {name: own for name, own in identity.items() if name not in OF_COMPUTATION}
+    contents = {name: match["digest"] for name, own in told.items() if (match := CONTENT.fullmatch(own))}
+    if contents or told.get("revision") == "main":  # a commit says more
+        told.pop("revision", None)
+    return told | contents
+
+
+def same_model(run: Run, other: Run) -> bool:
+    """Return whether two runs are of one model: by what they record of it, by its name where one records nothing."""
+    if run.identity and other.identity:
+        return same_weights(run.identity, other.identity)
+    return sanitized(run.named) == sanitized(other.named)
+
+
 def sanitized(model: str) -> str:
     """A model's name as the harness turns it into a folder name."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)

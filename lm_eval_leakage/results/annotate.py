@@ -16,7 +16,7 @@ from lm_eval_leakage.logs.audit_line import benchmark_of, window_needed
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.contents import RunPart, name_apart, told_apart_by_rows
 from lm_eval_leakage.logs.model_settings import told_apart
-from lm_eval_leakage.logs.run import Problem, Run, groups_above, sanitized
+from lm_eval_leakage.logs.run import Problem, Run, digest_of, groups_above, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
@@ -31,7 +31,7 @@ from lm_eval_leakage.results.result_types import (
     merged,
     provenances,
 )
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of, task_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdicts import audited_questions
 
@@ -45,7 +45,6 @@ def annotate(
     audits: Sequence[Path] = (),
     *,
     detector: str | None = None,
-    unseen: UnseenQuestions | None = None,
     references: Sequence[Path] = (),
     aliases: Mapping[str, str] | None = None,
     audit_command: AuditCommand | None = None,
@@ -54,9 +53,8 @@ def annotate(
 
     audits: folders of audits, unless they are among those of the runs
     detector: id of the one whose flags the columns show; by default max_order where it was run
-    unseen: what audits of unseen questions say, used for their own model
     references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
-        of option orders how natural the published one is
+        of option orders how natural the published one is; a model is no reference for itself
     aliases: other names of models and the name to use, if a model was run and audited under two names
     audit_command: returns the command that audits the questions of a task in a results file with a number of examples;
         empty if it is not known
@@ -65,14 +63,17 @@ def annotate(
     """
     problems: list[Problem] = []
     names = {sanitized(name): model for name, model in (aliases or {}).items()}
-    known = [replace(run, model=names.get(run.key, run.model)) for run in find_runs([*runs, *audits], problems)]
-    known = [replace(run, model=names.get(run.key, run.model)) for run in told_apart(known, problems)]
-    by_model = grouped(told_apart_by_rows(known, problems), lambda part: part.run.key)
-    known_of = _references(references, names, problems)
+
+    def named(found: Iterable[Run]) -> list[Run]:
+        return [replace(run, model=names.get(run.key, run.model)) for run in found]
+
+    own_runs = named(told_apart(named(find_runs([*runs, *audits], problems)), problems))
+    by_model = grouped(told_apart_by_rows(own_runs, problems), lambda part: part.run.key)
+    known = references_of(named(find_runs(references, problems)), problems) if references else []
     found = []
-    for model, own in by_model.items():
-        others = [one for name, one in known_of.items() if name != model]  # a model is no reference for itself
-        found.append(_of_model(own, others, detector, unseen, audit_command))
+    for own in by_model.values():
+        others = [one for one in known if not any(same_model(one.runs[0], part.run) for part in own)]
+        found.append(annotation_of_model(own, others, detector, audit_command))
     if detector and not any(one.detector for one in found):
         told = "; ".join(str(problem) for one in found for problem in one.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
@@ -81,20 +82,19 @@ def annotate(
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 
 
-def _of_model(
+def annotation_of_model(
     parts: Sequence[RunPart],
-    references: Sequence[_Reference],
-    detector: str | None,
-    unseen: UnseenQuestions | None,
-    audit_command: AuditCommand | None,
+    references: Sequence[Reference] = (),
+    detector: str | None = None,
+    audit_command: AuditCommand | None = None,
 ) -> Annotation:
-    """Benchmarks of one name with other rows are joined with their own audits alone."""
+    """Join one model's runs and audits; benchmarks of one name with other rows with their own audits alone."""
     model = next((part.run.model for part in reversed(parts) if part.run.results_file), parts[-1].run.model)
     by_label = grouped(parts, lambda part: part.label)
     found = []
     for label, own in by_label.items():
         runs = [replace(part.run, model=model) for part in own]
-        found.append(_named_apart(_annotation(runs, references, detector, unseen, audit_command), label))
+        found.append(_named_apart(annotation_of(runs, references, detector, audit_command=audit_command), label))
     return merged(found)
 
 
@@ -134,16 +134,16 @@ def _named_apart(annotation: Annotation, label: str) -> Annotation:
     )
 
 
-def _annotation(
+def annotation_of(
     runs: Sequence[Run],
-    references: Sequence[_Reference],
-    detector: str | None,
-    unseen: UnseenQuestions | None,
-    audit_command: AuditCommand | None,
+    references: Sequence[Reference] = (),
+    detector: str | None = None,
+    unseen: UnseenQuestions | None = None,
+    audit_command: AuditCommand | None = None,
 ) -> Annotation:
+    """Join runs and audits of one model, in which a name stands for one benchmark."""
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
-    unseen = unseen if unseen is not None and unseen.is_of(model) else None
     audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
     found = tuple(_with_orders(one, references) for one in audited.found)
     joining = Joining(found)
@@ -190,7 +190,12 @@ def named_as_benchmarks(annotation: Annotation) -> Annotation:
         if benchmark not in known:
             names[task] = benchmark
             known.add(benchmark)
-    rows = tuple(replace(row, task=names.get(row.task, row.task)) for row in annotation.rows)
+
+    def renamed(row: Row) -> Row:
+        task = task_of(row)
+        return replace(row, task=names.get(task, task) + row.task.removeprefix(task))
+
+    rows = tuple(map(renamed, annotation.rows))
     questions = tuple(replace(one, task=names.get(one.task, one.task)) for one in annotation.questions)
     return replace(annotation, rows=rows, questions=questions) if names else annotation
 
@@ -233,20 +238,25 @@ def _left_out(one: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[
 
 
 @dataclass(frozen=True)
-class _Reference:
-    """What another model's runs say. right: scores of its answers to a question, by the hash of the row and of its
-    text; orders: log-likelihoods of the orders of each question, by the hash of the row and the layouts asked."""
+class Reference:
+    """What another model's runs say.
 
+    runs: those runs
+    right: scores of its answers to a question, by the hash of the row and of its text
+    orders: log-likelihoods of the orders of each question, by the hash of the row and the layouts asked
+    """
+
+    runs: list[Run]
     right: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     orders: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = field(default_factory=dict)
 
 
-def _references(
-    folders: Sequence[Path], aliases: Mapping[str, str], problems: list[Problem]
-) -> Mapping[str, _Reference]:
-    found: dict[str, _Reference] = defaultdict(_Reference)
-    for run in find_runs(folders, problems) if folders else ():
-        own = found[sanitized(aliases.get(run.key, run.model))]
+def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Reference]:
+    """Return what each model among these runs says."""
+    found: dict[tuple[str, str], Reference] = {}
+    for run in runs:
+        own = found.setdefault((run.key, digest_of(run.identity)), Reference([]))
+        own.runs.append(run)
         for answer in (answer for one in chosen_runs([run], problems) for answer in one.answers(problems)):
             if metric := accuracy_of(answer.scores):
                 for name in filter(None, (answer.doc_hash, answer.content)):
@@ -254,10 +264,10 @@ def _references(
         for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
             if line.orders is not None:
                 own.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
-    return found
+    return [*found.values()]
 
 
-def _ease(references: Sequence[_Reference]) -> dict[str, float]:
+def _ease(references: Sequence[Reference]) -> dict[str, float]:
     """Share of the reference models' answers to a question that are correct."""
     found: dict[str, list[float]] = defaultdict(list)
     for reference in references:
@@ -266,7 +276,7 @@ def _ease(references: Sequence[_Reference]) -> dict[str, float]:
     return {name: sum(scores) / len(scores) for name, scores in found.items()}
 
 
-def _with_orders(one: AuditedQuestion, references: Sequence[_Reference]) -> AuditedQuestion:
+def _with_orders(one: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
     """With the mean log-likelihoods of the references that were asked the same orders."""
     if one.orders is None or one.orders.reference:
         return one

@@ -124,7 +124,7 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
     boards = sorted(map(_board, filter(None, tested.values())), key=lambda board: _place(board[0])[0])
     confused = [row for own in rows.values() for row in own.values() if columns.CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
-    problems = [problem for annotation in annotations for problem in annotation.problems]
+    problems = dict.fromkeys(problem for annotation in annotations for problem in annotation.problems)
     return Leaderboard(tuple(boards), tuple(confused), tuple(detectors), tuple(problems))
 
 

@@ -39,7 +39,7 @@ from lm_eval_leakage.results.formatting import (
     whole_percent,
 )
 from lm_eval_leakage.results.html import render as render_template
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue, Row
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue, Row, grouped, merged
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, flat_question, same_columns
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
 from lm_eval_leakage.results.told_verdicts import (
@@ -218,13 +218,15 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
     """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
     below 5 MB.
 
+    annotations: one per model, or one for each of its benchmarks
     earlier: verdicts of earlier checks, with the attributes of EARLIER, which are shown apart
     """
-    annotations = sorted(annotations, key=_suspicion)
+    models = sorted(grouped(annotations, lambda one: one.model).values(), key=lambda own: min(map(_suspicion, own)))
+    annotations = [*map(merged, models)]
     rows = [row for annotation in annotations for row in annotation.rows]
     first = benchmarks(rows)
     told = [*map(told_verdict, first)]
-    sections = [_section(annotation) for annotation in annotations]
+    sections = [_section(whole, own) for whole, own in zip(annotations, models, strict=True)]
     further = Counter(one.word or "without a verdict" for one in told[N_TOLD:])
 
     def page(budget: int) -> str:
@@ -261,11 +263,15 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     return [lists[place] for place in range(len(annotations))]
 
 
-def _section(annotation: Annotation) -> dict[str, Any]:
+def _section(annotation: Annotation, parts: Sequence[Annotation]) -> dict[str, Any]:
     """What the page shows about the audits of one model, except its flagged questions: the charts of each benchmark,
-    since questions of several are never counted together, the most suspicious first."""
+    since questions of several are never counted together, the most suspicious first.
+
+    parts: that the annotation is merged from; a question may be in several
+    """
     audited = annotation.audited_questions
-    charts = [_charts(name, own) for name, own in _by_benchmark(annotation).items()]
+    by_benchmark = [(name, own) for part in sorted(parts, key=_suspicion) for name, own in _by_benchmark(part).items()]
+    charts = [_charts(name, own) for name, own in by_benchmark]
     charts = [one for one in charts if one["ranks"] or one["margins"]]
     drawn = charts[:N_DRAWN]
     ranks = [chart for one in drawn for chart in one["ranks"]]
@@ -321,8 +327,13 @@ def rows_table(rows: Sequence[Row]) -> Table:
         for column in columns.displayed()
         if column not in (columns.TASK, columns.MODEL, *first)
     ]
-    task = replace(columns.TASK, of=lambda row: Cell(row.task, row.level))
+    task = replace(columns.TASK, of=lambda row: Cell(row.task, f"{row.level} {_place(row)}".rstrip()))
     return tabulate(rows, [task, *first, *others], lambda row: row.level)
+
+
+def _place(row: Row) -> str:
+    """The group that a row is part of, since its task may also stand there by itself."""
+    return f"in {row.group}" if row.group else ""
 
 
 def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
@@ -346,15 +357,17 @@ def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
     dots = [Dots(row.task, {name: arm.of(row) for name, arm in arms.items()}) for row in first]
     by_arm = [replace(arm, heading=name, meaning="") for name, arm in arms.items()]
     chart = DotChart("Accuracy by arm", "accuracy, 95 % interval", dots, round_ticks(0.0, 1.0))
-    return {"chart": chart, "table": tabulate(asked, [replace(columns.TASK, meaning=""), *by_arm])}
+    task = replace(columns.TASK, of=lambda row: Cell(row.task, _place(row)), meaning="")
+    return {"chart": chart, "table": tabulate(asked, [task, *by_arm])}
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:
     """Values of detectors that have no column of their own: a line per group or task, detector and value."""
-    once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
-    found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
-    shown: list[Column[tuple[str, DetectorValue]]] = [
-        Column(columns.TASK.heading, TEXT, lambda line: line[0]),
+    # not for each metric of the run
+    once = {(row.group, row.name): row for row in reversed(rows) if row.level != SUBJECT_LEVEL}
+    found = [(row, value) for row in reversed(once.values()) for value in row.others]
+    shown: list[Column[tuple[Row, DetectorValue]]] = [
+        Column(columns.TASK.heading, TEXT, lambda line: Cell(line[0].name, _place(line[0]))),
         Column("detector", TEXT, lambda line: line[1].detector),
         Column("value", TEXT, lambda line: line[1].name),
         Column("questions", COUNT, lambda line: line[1].n),

@@ -63,9 +63,11 @@ def _groups(model: str, parts: Sequence[TaskRun], problems: list[Problem]) -> It
                 continue
             shown.add((group, n_shot))
             pooled = [question for task in tasks if task in same for question in same[task].questions]
-            n = sum(n_told(run, task) or 0 for task in tasks)
-            above = outermost(group, members)
             metrics = group_metrics(run, group, same, problems)
+            n = sum(n_told(run, task) or 0 for task in tasks)
+            if not metrics:  # its members were run one by one
+                n = sum(same[task].n_questions for task in tasks if task in same)
+            above = outermost(group, members)
             yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), metrics, pooled
 
 
@@ -201,10 +203,16 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _family(row: Row) -> tuple[str, ...]:
-    """The rows that are read side by side."""
+    """The rows that are read side by side. A task that was asked for and is in a group that was asked for, too, is in
+    two families, and its subjects are so."""
     if row.level == SUBJECT_LEVEL:
-        return row.model, row.task.partition("/")[0]
+        return row.model, row.group, task_of(row)
     return (row.model, row.group) if row.group else ()
+
+
+def task_of(row: Row) -> str:
+    """Return the task that a row is of: its own, or that of its subject."""
+    return row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
 
 
 def strata_of(

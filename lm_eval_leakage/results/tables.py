@@ -14,7 +14,7 @@ from lm_eval_leakage.logs.run import ANNOTATED, RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import Annotation, Row, grouped
-from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
+from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns, task_of
 from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
 from lm_eval_leakage.texts import as_json, visible
 
@@ -49,23 +49,19 @@ def benchmarks(rows: Iterable[Row]) -> list[Row]:
 def by_suspicion(rows: Sequence[Row]) -> list[Row]:
     """Benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each followed by
     its subjects by theirs."""
-    of_task = {(row.model, row.task): suspicion(row.verdict) for row in rows}
-    first: dict[tuple[str, str], int] = {}
+    of_task = {(row.model, row.group, row.task): suspicion(row.verdict) for row in rows}
+    first: dict[tuple[str, str, str], int] = {}
     for place, row in enumerate(rows):
-        first.setdefault((row.model, row.group or _task(row)), place)
+        first.setdefault((row.model, "", row.group or task_of(row)), place)
 
     def key(row: Row) -> Any:
-        whole, task = (row.model, row.group or _task(row)), (row.model, _task(row))
+        whole, task = (row.model, "", row.group or task_of(row)), (row.model, row.group, task_of(row))
         is_group, is_subject = row.level == GROUP_LEVEL, row.level == SUBJECT_LEVEL
-        own = (LEAST, "") if is_group else (of_task.get(task, LEAST), task[1])
+        own = (LEAST, "") if is_group else (of_task.get(task, LEAST), task_of(row))
         of_subject = (suspicion(row.verdict), row.task) if is_subject else (LEAST, "")
         return of_task.get(whole, LEAST), first[whole], not is_group, own, is_subject, of_subject
 
     return sorted(rows, key=key)
-
-
-def _task(row: Row) -> str:
-    return row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:

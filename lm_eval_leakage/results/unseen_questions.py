@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 
 from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
-from lm_eval_leakage.logs.run import Problem, sanitized
-from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.questions.families import described, families, shared_texts
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.data_verdict import natural_part
@@ -32,16 +30,11 @@ class UnseenQuestions:
     texts: how predictable the benchmark's texts are beside theirs; None without another model's scores
     """
 
-    model: str
     benchmark: str
     natural: NaturalPart | None = None
     answered: tuple[int, int] = (0, 0)
     by_letters: bool = False
     texts: TextTest | None = None
-
-    def is_of(self, model: str) -> bool:
-        """Whether they were asked of this model; its revision is not compared."""
-        return sanitized(self.model) in (sanitized(model), sanitized(model.partition(" revision=")[0]))
 
     def compares(self, questions: Iterable[AuditedQuestion]) -> bool:
         """Whether all of these are of the benchmark or, by its name, of one of its tasks."""
@@ -51,12 +44,12 @@ class UnseenQuestions:
 
 
 def unseen_questions(
-    folder: Places, unseen_folder: Places, problems: list[Problem], *, text_references: Sequence[Path] = ()
+    folder: Places, unseen_folder: Places, problems: list[Problem], *, text_references: Sequence[Run] = ()
 ) -> UnseenQuestions:
     """Return what the audits of unseen questions say about those of a benchmark.
 
     folder, unseen_folder: output folders of both, with the samples logs, or results files in them
-    text_references: where other models' scores of the texts may be; without, texts are not tested
+    text_references: runs of other models, which may have scores of the texts; without, texts are not tested
 
     Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
     """
@@ -74,14 +67,13 @@ def unseen_questions(
     arms = [own for one in unseen for line in one.lines.values() if (own := line.arms) is not None]
     texts = None
     if text_references:
-        known = _known_texts(text_references, model, problems)
+        known = _known_texts(text_references, problems)
         texts = text_test(_by_family(asked, known), _by_family(unseen, known))
         if lost := next(
             (problem.what for problem in problems if problem.incomplete), ""
         ):  # what is left may be any part
             texts = replace(texts, pvalue=NAN, withheld=f"a log is not complete: {lost}")
     return UnseenQuestions(
-        model,
         benchmarks[0],
         natural_part(line.orders for one in unseen for line in one.lines.values() if line.orders is not None),
         (sum(own.original for own in arms), len(arms)),
@@ -111,14 +103,13 @@ def _described(asked: Iterable[AskedOnce]) -> Described:
     return described((one.first.read, one.first.guarded) for one in asked if one.first.read is not None)
 
 
-def _known_texts(references: Sequence[Path], model: str, problems: list[Problem]) -> dict[str, tuple[float, ...]]:
+def _known_texts(references: Sequence[Run], problems: list[Problem]) -> dict[str, tuple[float, ...]]:
     """By the hash of the row, the mean of other models' scores."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for run in find_runs(references, problems):
-        if sanitized(run.model.partition(" revision=")[0]) != sanitized(model):
-            for _, line in lines_of_audits([run], problems):
-                if (scores := line.text_scores) is not None:
-                    found[line.question].append(scores)
+    for run in references:
+        for _, line in lines_of_audits([run], problems):
+            if (scores := line.text_scores) is not None:
+                found[line.question].append(scores)
     return {name: _means(own) for name, own in found.items()}
 
 

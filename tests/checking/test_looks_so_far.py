@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.jobs.outcome import LOOKS, CheckedModel, CheckedTask, at_their_looks, ends_first_stage, read_looks
+from lm_eval_leakage.jobs.outcome import LOOKS, CheckedTask, TaskFindings, at_their_looks, ends_first_stage, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.verdict_words import EVIDENCE, INCONCLUSIVE, STRONG_EVIDENCE
@@ -99,26 +100,33 @@ def test_a_file_of_looks_that_was_changed_is_refused_before_a_model_is_loaded(
 # ---------------------------------------------------------------------- verdicts
 
 
-def planned(*tasks: str, model: str = "m", **benchmarks: dict[str, str]) -> CheckedModel:
-    who = NamedModel("hf", {"pretrained": model})
-    return CheckedModel(who, tasks, {t: {t: "d"} for t in tasks} | benchmarks)
-
-
 def asked(n: int, benchmark: str = "mmlu") -> list[Any]:
     return [audited(number, benchmark=benchmark, orders=OrderAnswers((-1.0, -2.0))) for number in range(n)]
 
 
-def looked(folder: Path, plan: CheckedModel, *rows: Any, n: int = 30) -> list[Any]:
-    own = [one for task in plan.tasks for name in plan.benchmarks[task] for one in asked(n, name)]
-    asked_so = replace(plan, annotations=(annotation(*own, rows=tuple(rows), model=plan.who.name),))
-    (found,) = at_their_looks([asked_so], folder)
-    return [one.verdict for one in found.annotations[0].rows]
+def findings(
+    task: str = "mmlu",
+    *rows: Any,
+    n: int = 30,
+    model: str = "m",
+    benchmarks: Mapping[str, str] | None = None,
+    asked_as: str = "",
+) -> TaskFindings:
+    """asked_as: the benchmark of the questions, if another"""
+    tasks = {task: "d"} if benchmarks is None else benchmarks
+    own = [one for name in tasks for one in asked(n, asked_as or name)]
+    found = annotation(*own, rows=rows or (row(task, verdict=verdict(0.5), provenance=TOLD),), model=model)
+    return TaskFindings(NamedModel("hf", {"pretrained": model}), task, found, tasks)
+
+
+def looked(folder: Path, *tasks: TaskFindings) -> list[Any]:
+    return [one.verdict for found in at_their_looks(tasks, folder) for one in found.annotation.rows]
 
 
 def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
     words = []
     for n in (20, 30, 40):
-        (one,) = looked(tmp_path, planned("mmlu"), row(verdict=verdict(0.001), provenance=TOLD), n=n)
+        (one,) = looked(tmp_path, findings("mmlu", row(verdict=verdict(0.001), provenance=TOLD), n=n))
         assert one.level == pytest.approx(0.01 * SPENT[one.look])
         assert one.pvalue == 0.001
         words.append((one.look, one.word))
@@ -127,22 +135,25 @@ def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
 
 def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path: Path) -> None:
     """Bonferroni: evidence at a tenth of the level by the first stage, or evidence by all questions."""
-    plan = replace(planned("mmlu"), staged=frozenset({"mmlu"}))
-    (one,) = looked(tmp_path, plan, row(verdict=verdict(0.2), provenance=TOLD))
+
+    def staged(pvalue: float) -> Any:
+        found = findings("mmlu", row(verdict=verdict(pvalue), provenance=TOLD))
+        return looked(tmp_path, replace(found, staged=True))[0]
+
+    one = staged(0.2)
     assert not ends_first_stage(one)
     first_stage = 0.01 * SPENT[1] - one.level
     assert first_stage == pytest.approx(0.1 * 0.01 * SPENT[1])
     for share, word in ((0.99, EVIDENCE), (1.01, EVIDENCE), (0.01, STRONG_EVIDENCE)):
-        (found,) = looked(tmp_path, plan, row(verdict=verdict(share * first_stage), provenance=TOLD))
+        found = staged(share * first_stage)
         assert (found.word, ends_first_stage(found)) == (word, share < 1)
     assert not ends_first_stage(replace(one, tested=replace(one.tested, pvalue=math.nan)))
 
 
 def test_looks_and_verdicts_that_are_shown_together_are_both_adjusted_for(tmp_path: Path) -> None:
     """At look 2 of one benchmark and look 1 of another."""
-    looked(tmp_path, planned("a"), row("a", verdict=verdict(0.5), provenance=TOLD), n=20)
-    rows = [row(name, verdict=verdict(pvalue), provenance=TOLD) for name, pvalue in (("a", 0.0005), ("b", 0.5))]
-    a, b = looked(tmp_path, planned("a", "b"), *rows)
+    looked(tmp_path, findings("a", n=20))
+    a, b = looked(tmp_path, findings("a", row("a", verdict=verdict(0.0005), provenance=TOLD)), findings("b"))
     assert (a.look, b.look) == (2, 1)
     assert (a.adjusted, b.adjusted) == pytest.approx((2 * 0.0005 / SPENT[2], 0.5 / SPENT[1]))
     assert "0.0072 after adjustment for 2 verdicts and look 2 at this benchmark in this folder" in a.sentence
@@ -151,30 +162,49 @@ def test_looks_and_verdicts_that_are_shown_together_are_both_adjusted_for(tmp_pa
 
 
 def test_members_and_subjects_are_at_the_look_of_the_group_that_was_asked_for(tmp_path: Path) -> None:
-    plan = planned("mmlu", mmlu={"mmlu_a": "d", "mmlu_b": "e"})
     rows = [
         row("mmlu", "group", verdict=verdict(0.5), provenance=TOLD),
         row("mmlu_a", group="mmlu", verdict=verdict(0.5)),
-        row("mmlu_a/algebra", "subject", verdict=verdict(0.5)),
-        row("other", verdict=verdict(0.5)),
+        row("mmlu_a/algebra", "subject", group="mmlu", verdict=verdict(0.5)),
     ]
-    assert [one.look for one in looked(tmp_path, plan, *rows, n=20)] == [1, 1, 1, 0]
-    assert [one.look for one in looked(tmp_path, plan, *rows, n=21)] == [2, 2, 2, 0]
-    assert len(read_looks(tmp_path)) == 2
+    tasks = {"mmlu_a": "d", "mmlu_b": "e", "mmlu_without_audit": ""}
+    alone = findings("mmlu_a", n=20, benchmarks={"mmlu_a": "d"})
+    for n, look in ((20, 1), (21, 2)):
+        found = looked(tmp_path, findings("mmlu", *rows, n=n, benchmarks=tasks), alone)
+        assert [one.look for one in found] == [look, look, look, 1]
+    assert [look.model.partition(" on ")[2].partition(" ")[0] for look in read_looks(tmp_path)] == [
+        "mmlu",
+        "mmlu_a",
+        "mmlu",
+    ]
+
+
+def test_subjects_of_a_task_that_is_asked_for_alone_and_in_a_group_are_adjusted_apart(tmp_path: Path) -> None:
+    of_group = [
+        row("grp", "group", verdict=verdict(0.5), provenance=TOLD),
+        row("quiz", group="grp", verdict=verdict(0.3)),
+        *(row(f"quiz/{name}", "subject", group="grp", verdict=verdict(p)) for name, p in (("a", 0.2), ("b", 0.5))),
+    ]
+    alone = [
+        row("quiz", verdict=verdict(0.004), provenance=TOLD),
+        *(row(f"quiz/{name}", "subject", verdict=verdict(p)) for name, p in (("a", 0.01), ("b", 0.4), ("c", 0.5))),
+    ]
+    found = looked(tmp_path, findings("grp", *of_group, benchmarks={"quiz": "d"}), findings("quiz", *alone))
+    assert [one.n_together for one in found] == [2, 1, 2, 2, 2, 3, 3, 3]
+    assert [one.adjusted for one in found[1:5]] == pytest.approx(
+        [0.4, 0.4 / SPENT[1], 0.5 / SPENT[1], 0.008 / SPENT[1]]
+    )
 
 
 def test_questions_of_given_runs_under_another_name_are_told_apart_too(tmp_path: Path) -> None:
     """Else all of their looks would be the first one."""
-    one = row(verdict=verdict(0.5), provenance=TOLD)
     for n in (20, 21):
-        found = annotation(*asked(n, "other name"), rows=(one,), model="m")
-        at_their_looks([replace(planned("mmlu"), annotations=(found,))], tmp_path)
+        at_their_looks([findings(n=n, asked_as="other name")], tmp_path)
     assert [look.number for look in read_looks(tmp_path)] == [1, 2]
 
 
 def test_another_model_or_benchmark_has_looks_of_its_own(tmp_path: Path) -> None:
-    one = row(verdict=verdict(0.5), provenance=TOLD)
-    assert looked(tmp_path, planned("mmlu"), one, n=20)[0].look == 1
-    assert looked(tmp_path, planned("mmlu", model="n"), one, n=21)[0].look == 1
-    assert looked(tmp_path, planned("mmlu", mmlu={"mmlu": "of other rows"}), one, n=21)[0].look == 1
-    assert looked(tmp_path, planned("mmlu"), one, n=21)[0].look == 2
+    assert looked(tmp_path, findings(n=20))[0].look == 1
+    assert looked(tmp_path, findings(model="n", n=21))[0].look == 1
+    assert looked(tmp_path, findings(benchmarks={"mmlu": "of other rows"}, n=21))[0].look == 1
+    assert looked(tmp_path, findings(n=21))[0].look == 2

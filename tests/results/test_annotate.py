@@ -11,6 +11,7 @@ from scipy.stats import binom, binomtest
 from lm_eval_leakage.logs.run import Run
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import Joining, annotate
+from lm_eval_leakage.results.annotate_task import annotate_task
 from lm_eval_leakage.results.answered import TaskRun
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
 from lm_eval_leakage.results.tables import as_text, verdicts_in_words
@@ -140,23 +141,15 @@ def test_filters_of_one_question_come_together_and_each_accuracy_has_its_row(tmp
     assert len(found.questions) == 8
 
 
-UNSEEN = UnseenQuestions("m", "bench", texts=TextTest(40, 50, 1e-9, 3.0, 0.1))
+UNSEEN = UnseenQuestions("bench", texts=TextTest(40, 50, 1e-9, 3.0, 0.1))
 
 
-@pytest.mark.parametrize(
-    ("unseen", "is_used"),
-    [
-        (UNSEEN, True),
-        (replace(UNSEEN, model="other"), False),
-        (replace(UNSEEN, benchmark="ben"), False),
-    ],
-    ids=["same", "other model", "other benchmark"],
-)
-def test_unseen_questions_speak_for_their_own_model_and_benchmark_alone(folder, unseen, is_used) -> None:
-    (found,) = annotate([folder], unseen=unseen)
-    assert {row.verdict.texts == UNSEEN.texts for row in found.rows if row.level == "task"} == {is_used}
-    (found,) = annotate([folder], aliases={"m": "m revision=abc"}, unseen=unseen)
-    assert {row.verdict.texts == UNSEEN.texts for row in found.rows if row.level == "task"} == {is_used}
+@pytest.mark.parametrize("benchmark", ["bench", "ben"])
+def test_unseen_questions_speak_for_their_own_benchmark_alone(folder, benchmark) -> None:
+    found = annotate_task("m", "bench", ["bench"], [folder], unseen=replace(UNSEEN, benchmark=benchmark))
+    assert {row.verdict.texts for row in found.rows if row.level == "task"} == {
+        UNSEEN.texts if benchmark == "bench" else None
+    }
 
 
 def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_leakage(tmp_path) -> None:

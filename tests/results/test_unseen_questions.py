@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from tests.results.harness_files import audited, confused, row, write_run
 
@@ -34,7 +35,7 @@ def asked(tmp_path: Path) -> Path:
 
 def test_audits_of_both_in_the_same_way_are_compared(asked: Path, tmp_path: Path) -> None:
     unseen = of_model(tmp_path / "unseen", range(5000, 5000 + N_UNSEEN))
-    assert unseen_questions(asked, unseen, []) == UnseenQuestions("m", "bench")
+    assert unseen_questions(asked, unseen, []) == UnseenQuestions("bench")
 
 
 @pytest.mark.parametrize(
@@ -100,12 +101,12 @@ def test_texts_are_not_tested_where_a_log_has_lost_lines(tmp_path: Path) -> None
     for name, model, docs in (("runs", "m", drawn[:40]), ("unseen", "m", drawn[40:]), ("reference", "other", drawn)):
         write_run(tmp_path / name, model, {"bench_leakage_tokens": [scored(doc, rng) for doc in docs]})
     asked, unseen, reference = (tmp_path / name for name in ("runs", "unseen", "reference"))
-    texts = unseen_questions(asked, unseen, [], text_references=[reference]).texts
+    texts = unseen_questions(asked, unseen, [], text_references=find_runs([reference], [])).texts
     assert texts is not None
     assert not math.isnan(texts.pvalue)
     (log,) = reference.rglob("samples_*")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[::2]))
-    texts = unseen_questions(asked, unseen, [], text_references=[reference]).texts
+    texts = unseen_questions(asked, unseen, [], text_references=find_runs([reference], [])).texts
     assert texts is not None
     assert math.isnan(texts.pvalue)
     assert texts.withheld.startswith("a log is not complete: ")
