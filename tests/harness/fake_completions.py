@@ -1,4 +1,4 @@
-"""An OpenAI-compatible completions server without a model, and twenty-odd ways in which one may misbehave.
+"""An OpenAI-compatible completions server without a model, and forty ways in which one may misbehave.
 
 Tokens are bytes; the log-probability of a token after others is a digest of both.
 """
@@ -106,6 +106,94 @@ def of_other_text(response: Response) -> Response:
     return response
 
 
+def tokens_of(one: dict[str, Any]) -> list[int]:
+    """Of a choice, without the one that is generated."""
+    return [ord(text) for text in one["logprobs"]["tokens"][:-1]]
+
+
+def with_tokens_of_another_text(told: dict[str, Any]) -> None:
+    """As many."""
+    told["tokens"] = [*told["tokens"][-2::-1], "."]
+
+
+def moved(*names: str, by: int = 1) -> Spoil:
+    """These columns are moved by a place; the first entry stays null, and the last one is there twice."""
+
+    def change(told: dict[str, Any]) -> None:
+        for name in names:
+            column = told[name]
+            told[name] = [None, *column[2:], column[-1]] if by == 1 else [None, column[1], *column[1:-1]]
+
+    return in_logprobs(change)
+
+
+def of_the_tokens_before_themselves(told: dict[str, Any]) -> None:
+    """Each token has the value that it would have after itself, as in servers that count from the wrong token."""
+    tokens = [ord(text) for text in told["tokens"]]
+    values = [None, *(logprob(tokens[: place + 1], tokens[place]) for place in range(1, len(tokens)))]
+    following = [*told["tokens"][1:], "."]
+    told["token_logprobs"] = values
+    told["top_logprobs"] = [
+        None if value is None else {text: value} | ({likeliest: LIKELIEST} if likeliest != text else {})
+        for text, value, likeliest in zip(told["tokens"], values, following, strict=True)
+    ]
+
+
+def cut(response: Response, n_read: int, beyond: str) -> Response:
+    """Only so many tokens at the end of each text are read.
+
+    beyond: what those before have: `null`, `values` of a text of their own, or `nothing`, so that columns are short
+    """
+    for number, one in enumerate(response["choices"]):
+        tokens = tokens_of(one)
+        if len(tokens) <= n_read:
+            continue
+        end, begin = choice(number, tokens[-n_read:]), choice(number, tokens[:-n_read])
+        told = one["logprobs"]
+        for name in ("token_logprobs", "top_logprobs"):
+            filled = begin["logprobs"][name][:-1] if beyond == "values" else [None] * (len(tokens) - n_read)
+            told[name] = filled + end["logprobs"][name]
+            if beyond == "values":
+                told[name][len(filled)] = told[name][1]
+        if beyond == "nothing":
+            response["choices"][number] = end
+    return response
+
+
+def rotated(response: Response) -> Response:
+    """Each answer is about the text after its own."""
+    choices = response["choices"]
+    response["choices"] = [
+        {**other, "index": one["index"]} for one, other in zip(choices, [*choices[1:], choices[0]], strict=True)
+    ]
+    return response
+
+
+def log_probabilities_rotated(response: Response) -> Response:
+    """The texts are right, log-probabilities and tokens are those of the text after."""
+    texts = [one["text"] for one in response["choices"]]
+    for one, text in zip(rotated(response)["choices"], texts, strict=True):
+        one["text"] = text
+    return response
+
+
+def one_about_another_text(response: Response) -> Response:
+    """The values of the other texts, which are told rightly, are wrong, too."""
+    response = of_other_text(response)
+    for one in response["choices"][1:]:
+        told = one["logprobs"]
+        told["token_logprobs"] = [value and value - 1 for value in told["token_logprobs"]]
+        told["top_logprobs"] = [
+            top and {name: value - 1 for name, value in top.items()} for top in told["top_logprobs"]
+        ]
+    return response
+
+
+IN_BATCHES: dict[str, Spoil] = {  # of more than one text
+    "answers rotated within a batch": rotated,
+    "log-probabilities rotated within a batch": log_probabilities_rotated,
+    "one answer of a batch about another text": one_about_another_text,
+}
 FAULTS: dict[str, Spoil] = {
     "one log-probability too few": each_column(lambda column: column.pop()),
     "the first log-probability is missing": each_column(lambda column: column.pop(0)),
@@ -125,6 +213,14 @@ FAULTS: dict[str, Spoil] = {
     "indices from 1": in_choices(lambda found: [one.update(index=one["index"] + 1) for one in found]),
     "indices as texts": in_choices(lambda found: [one.update(index=str(one["index"])) for one in found]),
     "another text's answer": of_other_text,
+    "tokens of another text": in_logprobs(with_tokens_of_another_text),
+    "another text": in_choices(lambda found: found[0].update(text=found[0]["text"][::-1])),
+    "a value of the context is null": with_value(None, place=1),
+    "log-probabilities moved by a place": moved("token_logprobs"),
+    "log-probabilities moved back by a place": moved("token_logprobs", by=-1),
+    "log-probabilities and likeliest tokens moved by a place": moved("token_logprobs", "top_logprobs"),
+    "the context cut, with nulls": lambda response: cut(response, 20, "null"),
+    "the context cut": lambda response: cut(response, 20, "nothing"),
     "another model's answer": lambda response: response | {"model": "another"},
     "an error in the place of choices": lambda response: {"error": "out of memory"},
     "status 500": lambda response: Status(500),

@@ -57,6 +57,17 @@ def generated(tokens: list[str]) -> Sent:
     }
 
 
+def with_top(tokens: list[str], values: list[float | None]) -> list[Sent | None]:
+    """The token beside a likelier one."""
+    pairs = zip(tokens, values, strict=True)
+    return [None if value is None else {text: value, "likeliest": -0.05} for text, value in pairs]
+
+
+def reading(change: Callable[[list[dict[str, str]]], list[dict[str, str]]], post: Callable[[Sent], Sent]):
+    """A server that reads a part of each conversation, or another one."""
+    return lambda sent: post(sent | {"messages": change(sent["messages"])})
+
+
 def openai_chat(sent: Sent) -> Sent:
     """Ignores `echo`."""
     return {"model": MODEL, "object": "chat.completion", "choices": [generated(["so"])]}

@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.models.chat_echo import (
     frame_in,
     tokens_told,
 )
-from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, proven
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, Unproven, proven
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer
 from tests.harness.fake_completions import Status, served_chat
 from tests.harness.fake_hosted import (
@@ -29,9 +29,11 @@ from tests.harness.fake_hosted import (
     left_open,
     logprobs,
     openai_chat,
+    reading,
     together_chat,
     tokens_of,
     vllm_chat,
+    with_top,
 )
 from tests.harness.test_task import GOOD, evaluate, lines
 
@@ -117,6 +119,7 @@ def spoiled(change):
     [
         (lambda told: told["token_logprobs"].__setitem__(-8, None), "the server answered a token with None"),
         (lambda told: told["token_logprobs"].__setitem__(-8, 3.5), "the server answered a token with 3.5"),
+        (lambda told: told["token_logprobs"].__setitem__(3, None), "the server answered a token with None"),
         (lambda told: told["tokens"].__setitem__(-8, "a"), "about another message"),
         (lambda told: told["tokens"].__setitem__(-1, "a"), "cannot be told from the rest"),
         (lambda told: told["tokens"].pop(), "instead of log-probabilities"),
@@ -130,6 +133,97 @@ def test_a_pair_without_a_valid_response_has_no_answer_and_the_others_have_their
     assert reason in found[1].reason
     rest = [pair for pair in PAIRS if pair is not PAIRS[1]]
     assert found[:1] + found[2:] == pytest.approx([expected(conversation(*pair), closed) for pair in rest])
+
+
+TURNS = [
+    {"role": "system", "content": "Answer with a letter."},
+    {"role": "user", "content": "面包师需要什么？\nA. 面粉\nB. fish"},
+    {"role": "assistant", "content": "A"},
+    {"role": "user", "content": "Which of these does a baker need?\nA. a hat\nB. flour"},
+]
+READINGS = {
+    "the question without its beginning": lambda turns: [*turns[:-2], cut(turns[-2], slice(6, None)), turns[-1]],
+    "the question without its end": lambda turns: [*turns[:-2], cut(turns[-2], slice(None, -6)), turns[-1]],
+    "no system message": lambda turns: turns[1:],
+    "the last two messages": lambda turns: turns[-2:],
+    "the answer": lambda turns: turns[-1:],
+    "an example without its beginning": lambda turns: [turns[0], cut(turns[1], slice(4, None)), *turns[2:]],
+    "examples in another order": lambda turns: [turns[0], turns[2], turns[1], *turns[3:]],
+    "another question": lambda turns: [*turns[:-2], {"role": "user", "content": "Who sleeps?"}, turns[-1]],
+}
+
+
+def cut(turn: dict[str, str], part: slice) -> dict[str, str]:
+    return turn | {"content": turn["content"][part]}
+
+
+@SERVERS
+def test_a_conversation_of_several_turns_gets_the_value_of_its_last(post, render) -> None:
+    (found,) = answers(post, [(JsonChatStr(json.dumps(TURNS)), " B")])
+    assert found[0] == pytest.approx(expected([*TURNS, {"role": "assistant", "content": "B"}], render))
+
+
+@SERVERS
+@pytest.mark.parametrize("change", READINGS)
+def test_an_answer_about_another_conversation_is_none(change, post, render) -> None:
+    def spoiling(sent):
+        return (reading(READINGS[change], post) if sent["messages"][0] == TURNS[0] else post)(sent)
+
+    pairs = [(JsonChatStr(json.dumps(TURNS)), " B"), PAIRS[0]]
+    bad, good = [value for value, _ in answers(spoiling, pairs, max_retries=1)]
+    assert isinstance(bad, NoAnswer)
+    assert "about another conversation" in bad.reason or "cannot be told from the rest" in bad.reason
+    assert good == pytest.approx(expected(conversation(*PAIRS[0]), render))
+
+
+@SERVERS
+def test_a_server_that_reads_only_the_end_of_long_questions_ends_a_run_before_its_first_request(post, render) -> None:
+    """It tells the whole conversation."""
+
+    def half_deaf(sent):
+        heard = [cut(turn, slice(-300, None)) for turn in sent["messages"]]
+        response, of_end = post(sent), post(sent | {"messages": heard})
+        for place in (("prompt_logprobs",), ("prompt", 0, "logprobs", "token_logprobs")):
+            put_end(response, of_end, place)
+        put_end(response, of_end, ("choices", 0, "logprobs", "token_logprobs"))
+        return response
+
+    long = [("Which of these does a baker need? " * 30, "flour")]
+    with pytest.raises(Unproven, match=r"longest of this run \(1025\).*same values whatever stands at its beginning"):
+        answers(half_deaf, long)
+    assert [value for value, _ in answers(post, long)] == pytest.approx([expected(conversation(*long[0]), render)])
+    assert answers(half_deaf, PAIRS[:1]) == answers(post, PAIRS[:1])
+
+
+def put_end(response, of_end, place) -> None:
+    """The values of the last tokens from another response."""
+    try:
+        for key in place[:-1]:
+            response, of_end = response[key], of_end[key]
+        values, last = response[place[-1]], of_end[place[-1]][-80:]
+    except (KeyError, IndexError, TypeError):
+        return
+    if len(values) >= len(last):
+        values[-len(last) :] = last if len(values) > len(last) else values
+
+
+@pytest.mark.parametrize("by", [1, 2, 5])
+def test_values_that_are_not_those_of_the_same_tokens_among_the_likeliest_are_no_answer(by) -> None:
+    def topped(shift):
+        def post(sent):
+            response = together_chat(sent)
+            for one in response["prompt"]:
+                told = one["logprobs"]
+                told["top_logprobs"] = with_top(told["tokens"], told["token_logprobs"])
+                values = told["token_logprobs"][1:]
+                told["token_logprobs"] = [None, *values[shift:], *values[:shift]]
+            return response
+
+        return post
+
+    assert answers(topped(0)) == answers(together_chat)
+    found = [value for value, _ in answers(topped(by), max_retries=1)]
+    assert all("not those of the same tokens" in value.reason for value in found)
 
 
 def audited(post, questions_file) -> list[dict]:
@@ -171,7 +265,8 @@ def told(tokens: list[str]) -> list[TokenTold]:
 def test_bytes_of_characters_do_not_hide_where_a_message_is() -> None:
     frame = frame_in(told(tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))), ECHOED)
     tokens = ["<|bos|>", "Wo", "?", *frame.before, "<0xC3>", "<0xA9>", " x", "\ufffd", "y", *frame.after]
-    assert [token.text for token in frame.message(told(tokens), "é xßy")] == ["<0xC3>", "<0xA9>", " x", "\ufffd", "y"]
+    messages = conversation("Wo?", "é xßy")
+    assert tokens[frame.span(tokens, messages)] == ["<0xC3>", "<0xA9>", " x", "\ufffd", "y"]
 
 
 def test_a_template_whose_mark_is_one_token_with_a_part_of_the_message_is_refused() -> None:

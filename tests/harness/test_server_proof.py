@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from lm_eval.api.instance import Instance
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.chat_echo import ChatCompletionsEchoLM
 from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
 from lm_eval_leakage.harness.preflight import scored_by
 from tests.harness.fake_completions import (
     MODEL,
@@ -16,8 +18,12 @@ from tests.harness.fake_completions import (
     FakeServer,
     Raw,
     Status,
+    cut,
+    expected,
     in_choices,
     in_logprobs,
+    moved,
+    of_the_tokens_before_themselves,
     right_response,
     served,
     served_chat,
@@ -39,19 +45,29 @@ def found(server: FakeServer) -> str:
         return proven(ByteCompletions, {"base_url": url, "model": MODEL, "max_retries": 5})
 
 
+def with_values(values_of):
+    """Other values of the tokens after the first, among the most likely ones, too."""
+
+    def change(told):
+        values = [None, *values_of(told["tokens"][1:-1]), -0.5]
+        tops = [None if value is None else {text: value} for text, value in zip(told["tokens"], values, strict=True)]
+        told.update(token_logprobs=values, top_logprobs=tops)
+
+    return in_logprobs(change)
+
+
 def all_values(value):
-    return in_logprobs(lambda told: told.update(token_logprobs=[None, *[value] * (len(told["tokens"]) - 1)]))
+    return with_values(lambda tokens: [value] * len(tokens))
 
 
 def varying(middle):
-    """Values that differ, with this mean."""
+    """Values that differ by token, with this mean."""
 
-    def change(told):
-        n = len(told["tokens"]) - 2
-        values = [middle * (1.5 if place % 2 else 0.5) for place in range(n - n % 2)] + [middle] * (n % 2)
-        told.update(token_logprobs=[None, *values, -0.5])
+    def values_of(tokens):
+        sizes = [1 + ord(token) % 5 for token in tokens]
+        return [middle * size * len(sizes) / sum(sizes) for size in sizes]
 
-    return in_logprobs(change)
+    return with_values(values_of)
 
 
 # What others give where `local-completions` reads log-probabilities of the text.
@@ -64,6 +80,16 @@ def together_completions(response):
     told = response["choices"][0]["logprobs"]
     response["prompt"] = [{"text": "", "logprobs": {"tokens": told["tokens"][:-1], "token_logprobs": []}}]
     return in_logprobs(lambda own: own.update(tokens=["."], token_logprobs=[-0.5]))(response)
+
+
+def without_other_tokens(spoil):
+    """The most likely tokens are the given ones, so that nothing tells that values are moved."""
+
+    def change(told):
+        pairs = zip(told["tokens"], told["token_logprobs"], strict=True)
+        told["top_logprobs"] = [None if value is None else {text: value} for text, value in pairs]
+
+    return lambda response: in_logprobs(change)(spoil(response))
 
 
 def generated_only(response):
@@ -88,7 +114,10 @@ def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_
         (with_value(None, place=40), "the server answered a token with None"),
         (varying(1.01 * MEAN_LOW), "on average, where -15 to -0.001 are plausible"),
         (varying(0.99 * MEAN_HIGH), "on average, where -15 to -0.001 are plausible"),
-        (in_logprobs(lambda told: told["tokens"].reverse()), "its tokens are another text"),
+        (in_logprobs(lambda told: told["tokens"].reverse()), "the server answered about another text"),
+        (in_logprobs(of_the_tokens_before_themselves), "likeliest tokens that it tells are those of the next place"),
+        (without_other_tokens(moved("token_logprobs")), "values are of other tokens"),
+        (without_other_tokens(moved("token_logprobs", by=-1)), "values are of other tokens"),
         (lambda response: Status(400), "refuses the request with status 400"),
         (lambda response: Status(401), "refuses the request with status 401"),
         (lambda response: Status(404), "refuses the request with status 404"),
@@ -115,10 +144,8 @@ def test_answers_may_differ_by_the_tolerated_noise_when_the_text_is_sent_again(o
     times = itertools.count()
 
     def post(_, sent):
-        response, shift = right_response(sent), off * next(times)
-        told = response["choices"][0]["logprobs"]
-        told["token_logprobs"] = [value if value is None else value - shift for value in told["token_logprobs"]]
-        return response
+        shift = off * next(times)
+        return with_values(lambda tokens: [-1 - shift - ord(token) % 5 for token in tokens])(right_response(sent))
 
     with served(post) as url:
         arguments = {"base_url": url, "model": MODEL}
@@ -138,6 +165,67 @@ def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     server = FakeServer(lambda response: Status(429).asking("7"), lambda number, _: number < 2)
     assert found(server)
     assert server.n_asked == 4
+
+
+def test_a_server_that_does_not_tell_its_text_is_proven_and_that_is_said() -> None:
+    def untold(response):
+        response["choices"][0].update(text="")
+        return in_logprobs(lambda told: told.pop("tokens"))(response)
+
+    assert "it does not tell of which text" in found(FakeServer(untold))
+    assert "it does not tell" not in found(FakeServer(in_logprobs(lambda told: told.pop("tokens"))))
+
+
+# ---------------------------------------------------------------------- a text as long as the longest
+
+LONG = "Which of these does a baker need?" * 20  # 660 tokens of one byte
+PAIRS = [(LONG, " flour"), (LONG, " fish"), ("Short?", " Yes")]
+
+
+def answered(server: FakeServer, pairs=PAIRS, **given):
+    accept_valid_answers_only(ByteCompletions)
+    requests = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(pairs)]
+    with serving(server) as url:
+        return ByteCompletions(url, **given).loglikelihood(requests)
+
+
+@pytest.mark.parametrize("how", [{}, {"batch_size": 2, "num_concurrent": 2}], ids=["one", "concurrent"])
+@pytest.mark.parametrize("beyond", ["values", "null", "nothing"])
+def test_a_server_that_reads_only_the_end_of_long_texts_ends_a_run_before_its_first_request(beyond, how) -> None:
+    server = FakeServer(lambda response: cut(response, 300, beyond))
+    with pytest.raises(Unproven, match=r"longest of this run \(666\).*set max_length") as told:
+        answered(server, **how)
+    assert server.n_asked <= 3
+    assert ("same values whatever stands at its beginning" in str(told.value)) == (beyond == "values")
+
+
+@pytest.mark.parametrize("how", [{}, {"batch_size": 2, "num_concurrent": 2}], ids=["one", "concurrent"])
+def test_a_server_that_reads_long_texts_is_asked_for_three_more_and_not_again_for_shorter_ones(how) -> None:
+    lengths = []
+
+    def post(_, sent):
+        prompts = sent["prompt"] if isinstance(sent["prompt"][0], list) else [sent["prompt"]]
+        lengths.extend(map(len, prompts))
+        return right_response(sent)
+
+    accept_valid_answers_only(ByteCompletions)
+    with served(post) as url:
+        lm = ByteCompletions(url, **how)
+        for pairs in (PAIRS[2:], PAIRS, PAIRS[1:], [(LONG + LONG, " fish")]):
+            requests = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(pairs)]
+            assert lm.loglikelihood(requests) == [expected(*pair) for pair in pairs]
+    assert len(lengths) == 1 + (3 + 3) + 2 + (3 + 1)
+    assert all(655 < length <= 665 for length in lengths[1:4])
+    assert all(1315 < length <= 1325 for length in lengths[-4:])
+
+
+@pytest.mark.parametrize("status", [400, 413, 503])
+def test_a_long_text_that_a_server_refuses_is_left_to_the_run(status, monkeypatch) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
+    server = FakeServer(lambda response: Status(status), lambda _, sent: len(sent["prompt"][0]) > 300)
+    with pytest.raises(Exception, match=str(status)):
+        answered(server, max_retries=1)
+    assert answered(FakeServer(), PAIRS[2:]) == [expected(*PAIRS[2])]
 
 
 def zeros_in_chat(sent):

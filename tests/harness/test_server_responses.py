@@ -29,7 +29,15 @@ from lm_eval_leakage.harness.models.server_responses import (
     seconds_asked,
 )
 from tests.fakes import FakeLM
-from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, Status, expected, serving
+from tests.harness.fake_completions import (
+    FAULTS,
+    IN_BATCHES,
+    ByteCompletions,
+    FakeServer,
+    Status,
+    expected,
+    serving,
+)
 from tests.harness.test_task import GOOD, evaluate, lines
 
 STEM = "Which of these does a baker need?"
@@ -104,6 +112,19 @@ def test_a_text_without_a_valid_response_has_no_answer_and_the_others_have_their
     assert all(one == right for one, right in zip(found, RIGHT, strict=True) if not isinstance(one[0], NoAnswer))
     assert all(math.isnan(value) and value.reason.startswith("the server") for value in broken)
     assert "its texts have no answer" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "how", [{"batch_size": 3}, {"num_concurrent": 2, "batch_size": 2}], ids=["batch", "concurrent"]
+)
+@pytest.mark.parametrize("fault", sorted(IN_BATCHES))
+def test_no_answer_of_a_batch_counts_if_one_is_about_another_text(fault, how) -> None:
+    found = answers(FakeServer(IN_BATCHES[fault], of_one_text), **how)
+    broken = [value for value, _ in found if isinstance(value, NoAnswer)]
+    assert len(broken) == how["batch_size"]
+    assert all("about another text" in value.reason for value in broken)
+    assert all(one == right for one, right in zip(found, RIGHT, strict=True) if not isinstance(one[0], NoAnswer))
+    assert all(math.isnan(value) for value, _ in answers(FakeServer(IN_BATCHES[fault]), **how))
 
 
 @pytest.mark.parametrize("how", [{}, {"num_concurrent": 2}], ids=["one", "concurrent"])

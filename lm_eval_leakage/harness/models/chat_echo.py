@@ -4,7 +4,8 @@ The context is the user's message and the continuation, without the white space 
 server applies its chat template. Two forms are known: vLLM's `prompt_logprobs`, with the conversation left open, and
 `echo` with `logprobs`, which Together and Fireworks document. That of the server is found out with a known
 conversation, and with it what the template puts before and after the assistant's message: the same tokens must stand
-there in every response. What is between them is the continuation, and is compared with it.
+there in every response. What is between them is the continuation, and is compared with it; all other messages must
+stand before it, whole and in their order.
 
 Not told by `echo`: whether a token is the most likely one. It counts as if it was not.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -22,8 +23,10 @@ from typing import Any
 from lm_eval.models.api_models import JsonChatStr
 from lm_eval.models.openai_completions import LocalChatCompletion
 
-from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, plain, posted, refusal
+from lm_eval_leakage.harness.models.echoes import are_misplaced, ends_with_all, is_text, readable
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, TextScores, posted, refusal, refuse_cut
 from lm_eval_leakage.harness.models.server_responses import (
+    MISPLACED,
     TOKEN_ANSWERED,
     FaultyResponse,
     NoAnswer,
@@ -41,11 +44,14 @@ Messages = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class TokenTold:
-    """text: as the server writes it; logprob: None for the first; likeliest: False where that is not told"""
+    """text: as the server writes it; logprob: None for the first; likeliest: False where that is not told
+    top: the values of the most likely tokens; empty where they are not told
+    """
 
     text: str
     logprob: float | None
     likeliest: bool = False
+    top: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,20 +64,26 @@ class Frame:
     before: tuple[str, ...]
     after: tuple[str, ...]
 
-    def message(self, tokens: Sequence[TokenTold], text: str) -> Sequence[TokenTold]:
-        """The tokens of the assistant's message. Raises FaultyResponse if they cannot be told, or are not its text."""
-        texts = tuple(token.text for token in tokens)
+    def span(self, texts: Sequence[str], messages: Messages) -> slice:
+        """The tokens of the assistant's message, the last one. Raises FaultyResponse if they cannot be told, or if the
+        messages are not those of the conversation.
+
+        texts: of all tokens
+        """
         end, n_before = len(texts) - len(self.after), len(self.before)
-        starts = (at for at in range(end, n_before - 1, -1) if texts[at - n_before : at] == self.before)
-        start = next(starts, None) if texts[max(0, end) :] == self.after else None
+        starts = (at for at in range(end, n_before - 1, -1) if tuple(texts[at - n_before : at]) == self.before)
+        start = next(starts, None) if tuple(texts[max(0, end) :]) == self.after else None
         if start is None:
             raise FaultyResponse(
                 "in the tokens that the server gave, the assistant's message cannot be told from the rest"
             )
-        found = "".join(texts[start:end])
-        if plain(found) != plain(text) or start == end:
-            raise FaultyResponse(f"the server answered about another message ({brief(found)})")
-        return tokens[start:end]
+        *earlier, last = [message["content"] for message in messages]
+        if start == end or not is_text(texts[start:end], last):
+            raise FaultyResponse(f"the server answered about another message ({brief(''.join(texts[start:end]))})")
+        before = texts[: start - n_before]
+        if not ends_with_all(before, earlier):
+            raise FaultyResponse(f"the server answered about another conversation ({brief(''.join(before))})")
+        return slice(start, end)
 
 
 def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
@@ -95,8 +107,10 @@ def tokens_told(response: Any) -> list[TokenTold]:
             told, n_generated = response["prompt"][0]["logprobs"], 0
         else:
             told, n_generated = response["choices"][0]["logprobs"], 1
-        columns = (told.get("tokens") or [], told.get("token_logprobs") or []) if told else ([], [])
-        tokens = [TokenTold(str(text), logprob) for text, logprob in zip(*columns, strict=True)]
+        texts, logprobs = (told.get("tokens") or [], told.get("token_logprobs") or []) if told else ([], [])
+        tops = [dict(top or {}) for top in (told or {}).get("top_logprobs") or [{}] * len(texts)]
+        columns = zip(texts, logprobs, tops, strict=True)
+        tokens = [TokenTold(str(text), logprob, top=top) for text, logprob, top in columns]
         return tokens[: len(tokens) - n_generated]
     except (AttributeError, LookupError, TypeError, ValueError):
         raise FaultyResponse(f"the server gave {brief(response)} instead of log-probabilities") from None
@@ -107,13 +121,12 @@ class ChatResponses(ServerResponses):
 
     def faults(self, response: Any, texts: Sequence[JsonChatStr], context_lengths: Sequence[int]) -> list[str]:
         try:
-            return [self.fault_of_all(response, 1) or fault_in(self._lm.scored(response, texts[0]))]
+            whole = self.fault_of_all(response, 1)
+            if not whole:
+                self._lm.scored(response, texts[0])
+            return [whole]
         except FaultyResponse as fault:
             return [str(fault)]
-
-
-def fault_in(tokens: Sequence[TokenTold]) -> str:
-    return fault_among((token.logprob for token in tokens), TOKEN_ANSWERED)
 
 
 class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
@@ -130,7 +143,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
             )
         super().__init__(base_url=base_url, **kwargs)
         self.max_length = None  # in tokens, which only the server knows
-        self.responses = ChatResponses(self)
+        self.responses = ChatResponses(self, lambda length: refuse_cut(self, length, n_characters))
 
     # ------------------------------------------------------------------ the form of requests and of the template
 
@@ -145,11 +158,13 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
                 reasons.append(f"with {', '.join(asked)}: {fault}")
         raise refusal(self, "; ".join(reasons))
 
-    def scores_of_known_text(self) -> list[float]:
-        message = self.frame.message(tokens_told(self._posted(self.frame.asked)), KNOWN_TEXT)
-        if fault := fault_in(message):
-            raise FaultyResponse(fault)
-        return [float(token.logprob or 0) for token in message]
+    def text_scores(self, context: str, text: str) -> TextScores:
+        """What the server returns about a text as the assistant's message after a context."""
+        messages = conversation(context or KNOWN_QUESTION, text)
+        tokens, of_text = self._read(posted(self, self._payload(messages, self.frame.asked)), messages)
+        scored = tokens[1 : of_text.stop]
+        values = [float(token.logprob or 0) for token in scored]
+        return TextScores([token.text for token in scored], values, of_text.start - 1)
 
     def _posted(self, asked: Mapping[str, Any]) -> Any:
         return posted(self, self._payload(conversation(KNOWN_QUESTION, KNOWN_TEXT), asked))
@@ -165,6 +180,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         pairs = [request.args for request in requests]
         texts = [JsonChatStr(json.dumps(conversation(*pair), ensure_ascii=False)) for pair in pairs]
         self.frame  # noqa: B018 (found out before the first of them is sent)
+        self.responses.prove_length(max(n_characters(*pair) for pair in pairs))
         answers = asyncio.run(self.get_batched_requests(texts, pairs, generate=False))
         return [*chain.from_iterable(answers)]
 
@@ -186,23 +202,40 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         return [(sum(token.logprob or 0 for token in message), all(token.likeliest for token in message))]
 
     def scored(self, response: Any, text: JsonChatStr) -> Sequence[TokenTold]:
-        """Raises FaultyResponse."""
-        return self.frame.message(tokens_told(response), json.loads(text.prompt)[-1]["content"])
+        """The tokens of the assistant's message. Raises FaultyResponse."""
+        tokens, of_text = self._read(response, json.loads(text.prompt))
+        return tokens[of_text]
+
+    def _read(self, response: Any, messages: Messages) -> tuple[Sequence[TokenTold], slice]:
+        """The tokens of the conversation, and which of them are the assistant's. Raises FaultyResponse."""
+        tokens = tokens_told(response)
+        of_text = self.frame.span([token.text for token in tokens], messages)
+        texts, values, tops = zip(*((token.text, token.logprob, token.top) for token in tokens[1:]), strict=True)
+        if fault := fault_among([*values, *(value for top in tops for value in top.values())], TOKEN_ANSWERED):
+            raise FaultyResponse(fault)
+        if are_misplaced(texts, values, tops):
+            raise FaultyResponse(MISPLACED)
+        return tokens, of_text
+
+
+def n_characters(context: Any, continuation: str) -> int:
+    """Of the conversation's messages."""
+    return sum(len(message["content"]) for message in conversation(context, continuation))
 
 
 def frame_in(tokens: Sequence[TokenTold], asked: Mapping[str, Any]) -> Frame:
     """Of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
     if not tokens:
         raise FaultyResponse("the response has no log-probabilities of the conversation")
-    starts = [0]  # of the tokens, and the end of the last one, in what is plain of them all
+    starts = [0]  # of the tokens, and the end of the last one, in what is readable of them all
     for token in tokens:
-        starts.append(starts[-1] + len(plain(token.text)))
-    told = "".join(plain(token.text) for token in tokens)
-    start = told.rfind(plain(KNOWN_TEXT))
-    begin = told.rfind(plain(KNOWN_QUESTION), 0, max(0, start)) + len(plain(KNOWN_QUESTION))
-    if begin < len(plain(KNOWN_QUESTION)):
+        starts.append(starts[-1] + len(readable(token.text)))
+    told = "".join(readable(token.text) for token in tokens)
+    start = told.rfind(readable(KNOWN_TEXT))
+    begin = told.rfind(readable(KNOWN_QUESTION), 0, max(0, start)) + len(readable(KNOWN_QUESTION))
+    if begin < len(readable(KNOWN_QUESTION)):
         raise FaultyResponse(f"the response is not about the conversation that was sent ({brief(told)})")
-    texts, end = [token.text for token in tokens], start + len(plain(KNOWN_TEXT))
+    texts, end = [token.text for token in tokens], start + len(readable(KNOWN_TEXT))
     if not {begin, start, end} <= {*starts} or begin == start:
         raise FaultyResponse("a token of the template is one with a part of a message")
     # tokens of white space have no width here: those around the message are the template's

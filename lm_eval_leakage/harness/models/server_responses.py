@@ -2,9 +2,11 @@
 with `echo` and `logprobs`, checked before it counts; and how long a server is waited for.
 
 `local-completions` takes whatever stands at the expected places. Here a response needs one choice per text, each index
-once, as many log-probabilities as tokens, all of them finite and at most ROUNDING; what it tells about its texts and
-its model must fit. A response that does not is asked for again, as often as `max_retries` says; then its texts have no
-answer, and each has the reason.
+once, as many log-probabilities as tokens, all of them finite and at most ROUNDING, with a value for every token but
+the first, and those of the most likely tokens must belong to the same places. What it tells about its texts must be
+what was sent, as a whole, and about its model always the same. A response of which one choice is about another text is
+not believed about any. A response that does not fit is asked for again, as often as `max_retries` says; then its texts
+have no answer, and each has the reason.
 
 lm_eval waits at most 10 seconds after any error and gives up after `max_retries`. Here a response with the status 429
 or 503 that says in `Retry-After` when to come back is no error: the request keeps its place among the `num_concurrent`
@@ -17,15 +19,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
+from functools import cached_property, partial
+from itertools import chain
 from time import sleep, time
 from typing import Any
 
 import requests
 
+from lm_eval_leakage.harness.models.echoes import after, are_misplaced, is_text, readable, special_texts
 from lm_eval_leakage.harness.seams.backends import around_requests, before_completions
 from lm_eval_leakage.texts import brief
 
@@ -34,7 +40,10 @@ ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
 Parsed = list[tuple[float, bool]]
 Batch = tuple[list[list[int]], list[int], list[Any]]  # texts, lengths of their contexts, keys of the cache
 TOKEN_ANSWERED = "the server answered a token"
-LATE = 32  # last tokens of a text, which are compared with the text that a server tells
+MISPLACED = "the server gave log-probabilities that are not those of the same tokens among the most likely ones"
+# Last readable characters of a text, which an answer's text has where a server repeats what was sent; fewer, down to
+# the second number, if the text is shorter.
+LATE, FEWEST = 64, 16
 
 
 class NoAnswer(float):
@@ -83,6 +92,9 @@ def fault_of(value: Any, answered: str = "the backend answered a request") -> st
 
 def fault_among(values: Iterable[Any], answered: str = "the backend answered a request") -> str:
     """The first fault of any."""
+    values = [*values]
+    if {*map(type, values)} == {float} and math.isfinite(sum(values)) and max(values) <= ROUNDING:
+        return ""  # as nearly always, and fast
     return next(filter(None, (fault_of(value, answered) for value in values)), "")
 
 
@@ -112,9 +124,15 @@ def accept_valid_answers_only(kind: Any) -> None:
     and servers are waited for as they ask."""
     from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
 
-    before_completions(kind, lambda lm: ServerResponses(lm).stand_between())
+    before_completions(kind, _stand_between)
     around_requests(kind, PatientSession, patient)
     leave_out(without_answer)
+
+
+def _stand_between(lm: Any) -> None:
+    from lm_eval_leakage.harness.models.server_proof import refuse_cut_texts  # imports this module
+
+    ServerResponses(lm, lambda n_tokens: refuse_cut_texts(lm, n_tokens)).stand_between()
 
 
 class FaultyResponse(RuntimeError):
@@ -125,15 +143,17 @@ class ServerResponses:
     """Stands between one `local-completions` model and its parser.
 
     lm: the model, whose own methods are replaced by those of this object
+    prove: called with the length of a text that is longer than all before, before it is sent; it may raise
     """
 
-    def __init__(self, lm: Any) -> None:
-        self._lm, self._call, self._parse = lm, lm.model_call, lm.parse_logprobs
+    def __init__(self, lm: Any, prove: Callable[[int], object] = lambda n_tokens: None) -> None:
+        self._lm, self._call, self._parse, self._prove = lm, lm.model_call, lm.parse_logprobs, prove
         self._batch: Callable[..., Batch] = lm.batch_loglikelihood_requests
         self._context_lengths: Sequence[int] = ()  # of the texts about to be sent
         self._n_faulty: Counter[tuple[int, ...]] = Counter()  # by the first text of the request
         self._told_model: str | None = None  # as the server named it first
-        self._echoes = False  # whether its texts have been those that were sent
+        self._echoes = False  # whether its texts have been among those that were sent
+        self._longest = 0  # tokens of the longest text so far
 
     def stand_between(self) -> None:
         lm = self._lm
@@ -143,7 +163,13 @@ class ServerResponses:
     def batch_loglikelihood_requests(self, chunks: Any) -> Batch:
         batch = self._batch(chunks)
         self._context_lengths = batch[1]
+        self.prove_length(max(map(len, batch[0]), default=0))
         return batch
+
+    def prove_length(self, length: int) -> None:
+        if length > self._longest:
+            self._prove(length)
+            self._longest = length
 
     def model_call(self, messages: Any, *, generate: bool = True, **kwargs: Any) -> Any:
         """One request at a time; the harness repeats what raises."""
@@ -182,9 +208,16 @@ class ServerResponses:
         whole = self.fault_of_all(response, len(texts))
         if whole:
             return [whole] * len(texts)
-        told = list(zip(by_index(response), texts, strict=True))
-        self._echoes = self._echoes or any(self._is_echo(*one) for one in told)
-        return [self._fault_of_text(*one, n) for one, n in zip(told, context_lengths, strict=True)]
+        choices = by_index(response)
+        shapes = [_fault_of_shape(*pair) for pair in zip(choices, texts, strict=True)]
+        sound = [place for place, fault in enumerate(shapes) if not fault]
+        whole = self._fault_of_texts([choices[place] for place in sound], [list(texts[place]) for place in sound])
+        if whole:
+            return [whole] * len(texts)
+        return [
+            shape or _fault_of_values(choice["logprobs"], n_context)
+            for shape, choice, n_context in zip(shapes, choices, context_lengths, strict=True)
+        ]
 
     def fault_of_all(self, response: Any, n_texts: int) -> str:
         if not isinstance(response, Mapping) or not isinstance(response.get("choices"), list):
@@ -205,38 +238,77 @@ class ServerResponses:
             logger.log(level, "asked for the model %s, the server answers as %s", self._lm.model, name)
         return "" if name == self._told_model else f"the server answered as model {name}, before as {self._told_model}"
 
-    def _fault_of_text(self, choice: Mapping[str, Any], text: Sequence[int], n_context: int) -> str:
-        told = choice.get("logprobs")
-        if not isinstance(told, Mapping):
-            return f"the server gave {brief(told)} instead of log-probabilities"
-        for name in ("token_logprobs", "top_logprobs", "tokens"):
-            column = told.get(name)
-            if column is None and name == "tokens":
-                continue
-            if not isinstance(column, list) or len(column) != len(text) + 1:
-                n_given = f"{len(column)} entries" if isinstance(column, list) else brief(column)
-                return f"the server gave {n_given} of {name} to {len(text)} tokens and the one that it adds"
-        for own, top in zip(told["token_logprobs"][n_context:-1], told["top_logprobs"][n_context:-1], strict=True):
-            values = [own, *top.values()] if isinstance(top, Mapping) and top else [own, None]
-            if fault := fault_among(values, TOKEN_ANSWERED):
-                return fault
-        if self._echoes and choice.get("text") and not self._is_echo(choice, text):
-            return f"the server answered about another text ({brief(str(choice['text'])[-LATE:])})"
+    def _fault_of_texts(self, choices: Sequence[Mapping[str, Any]], texts: Sequence[list[int]]) -> str:
+        """That a choice is about another text than was sent. Whether a server repeats texts in `text` is seen from the
+        end of any text of a response; it is then held to all of them."""
+        if not any(choice.get("text") or choice["logprobs"].get("tokens") for choice in choices):
+            return ""
+        sent = self._lm.decode_batch(texts)
+        written = [str(choice.get("text") or "") for choice in choices]
+        if not self._echoes:
+            ends = [end for text in sent if len(end := readable(text)[-LATE:]) >= FEWEST]
+            self._echoes = any(end in readable(text) for text in written for end in ends)
+        for choice, text, tokens, string in zip(choices, written, texts, sent, strict=True):
+            pieces = choice["logprobs"].get("tokens")
+            if pieces is not None and not self._are_tokens([*map(str, pieces[:-1])], tokens, string):
+                return f"the server answered about another text ({brief(''.join(map(str, pieces[:-1])))})"
+            if text and self._echoes and not self._holds(_begins_with, [text], string):
+                return f"the server answered about another text ({brief(text)})"
         return ""
 
-    def _is_echo(self, choice: Mapping[str, Any], text: Sequence[int]) -> bool:
-        """Whether the text that a choice tells is that sent, but for white space. A server of which that holds once is
-        held to it; others may write tokens in another way."""
-        (sent,) = self._lm.decode_batch([list(text[-LATE:])])
-        return squeezed(sent) in squeezed(str(choice.get("text")))
+    def _are_tokens(self, pieces: Sequence[str], tokens: Sequence[int], sent: str) -> bool:
+        if pieces in ([*map(str, tokens)], [f"token_id:{token}" for token in tokens]):
+            return True
+        return self._holds(is_text, pieces, sent)
+
+    def _holds(self, compare: Callable[[Sequence[str], str], bool], pieces: Sequence[str], sent: str) -> bool:
+        """Compares what a server wrote with what was sent, with special tokens and, as it may leave some out,
+        without."""
+        if compare(pieces, sent):
+            return True
+        if self._special is None:
+            return False
+        without = partial(self._special.sub, "")
+        return compare([*map(without, pieces)], without(sent))
+
+    @cached_property
+    def _special(self) -> re.Pattern[str] | None:
+        return special_texts(self._lm.tokenizer)
+
+
+def _begins_with(pieces: Sequence[str], sent: str) -> bool:
+    return after("".join(pieces), sent) is not None
+
+
+def _fault_of_shape(choice: Mapping[str, Any], text: Sequence[int]) -> str:
+    told = choice.get("logprobs")
+    if not isinstance(told, Mapping):
+        return f"the server gave {brief(told)} instead of log-probabilities"
+    for name in ("token_logprobs", "top_logprobs", "tokens"):
+        column = told.get(name)
+        if column is None and name == "tokens":
+            continue
+        if not isinstance(column, list) or len(column) != len(text) + 1:
+            n_given = f"{len(column)} entries" if isinstance(column, list) else brief(column)
+            return f"the server gave {n_given} of {name} to {len(text)} tokens and the one that it adds"
+    return ""
+
+
+def _fault_of_values(told: Mapping[str, Any], n_context: int) -> str:
+    """Of a text's tokens but the first; the most likely ones have to be told for those of the continuation."""
+    values, tops = told["token_logprobs"][1:-1], told["top_logprobs"][1:-1]
+    tops = [top if isinstance(top, dict) else {} for top in tops]
+    needed = [*values, *(None for top in tops[n_context - 1 :] if not top)]
+    if fault := fault_among([*needed, *chain.from_iterable(top.values() for top in tops)], TOKEN_ANSWERED):
+        return fault
+    tokens = None if told.get("tokens") is None else told["tokens"][1:-1]
+    if are_misplaced(tokens, values, tops):
+        return MISPLACED
+    return ""
 
 
 def by_index(response: Mapping[str, Any]) -> list[Any]:
     return sorted(response["choices"], key=lambda choice: int(choice["index"]))
-
-
-def squeezed(text: str) -> str:
-    return "".join(text.replace("\ufffd", "").split())
 
 
 # ---------------------------------------------------------------------- Retry-After
