@@ -81,7 +81,7 @@ def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], n
     tally.found(f"without a word, {len(missing)} missing: {told}", wrong=bool(missing) and not says)
 
 
-@attack("misbehaving servers", 56, 1)
+@attack("misbehaving servers", 70, 1)
 def misbehaving_servers(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     """Each fault for one request, at each of four moments, and for all requests that hold one question: what is there
     is what a server gives that keeps to the rules."""
