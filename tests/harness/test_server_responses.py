@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -230,6 +231,14 @@ def test_a_server_that_does_not_say_when_or_asks_for_too_long_is_tried_as_often_
     with pytest.raises(Exception, match="429"):
         answers(server, max_retries=2, **how)
     assert waits == []
+
+
+def test_of_requests_that_fail_at_once_one_is_raised_and_no_traceback_of_the_others_is_printed(caplog) -> None:
+    server = FakeServer(lambda response: Status(429).asking(""))
+    with pytest.raises(Exception, match="429"):
+        answers(server, max_retries=1, num_concurrent=len(PAIRS))
+    gc.collect()  # asyncio tells of errors that nobody asked for when it forgets their tasks
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_all_waits_of_a_request_together_are_not_longer_than_the_longest() -> None:

@@ -13,6 +13,7 @@ would replace this.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from types import MethodType
@@ -65,12 +66,19 @@ def around_requests(kind: Any, session: Callable[[Any], Any], call: Wrap) -> Non
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def amodel_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            asyncio.get_running_loop().set_exception_handler(_only_the_first_error)
             return await original(self, *args, **{**kwargs, "session": session(kwargs["session"])})
 
         return amodel_call
 
     patched_once(f"{API}:TemplateAPI.amodel_call", wrap)
     patched_once(f"{API}:TemplateAPI.model_call", call)
+
+
+def _only_the_first_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Print no traceback of a request that failed beside the one whose error lm_eval raises: each is logged."""
+    if not context["message"].endswith("exception was never retrieved"):
+        loop.default_exception_handler(context)
 
 
 HF = "lm_eval.models.huggingface:HFLM"
