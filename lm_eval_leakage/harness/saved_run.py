@@ -29,10 +29,10 @@ from lm_eval_leakage.files import atomic_remove
 from lm_eval_leakage.harness.models.asking import Reporting, checked, longer_than_window
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
 from lm_eval_leakage.harness.models.question_requests import Broken, request_key
+from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
 from lm_eval_leakage.harness.models.server_responses import (
     UNASKED,
     NoAnswer,
-    accept_valid_answers_only,
     fault_of_responses,
 )
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories

@@ -9,8 +9,13 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.chat_echo import ChatCompletionsEchoLM
-from lm_eval_leakage.harness.models.server_proof import MEAN_HIGH, MEAN_LOW, Unproven, proven
-from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.models.server_proof import (
+    MEAN_HIGH,
+    MEAN_LOW,
+    Unproven,
+    accept_valid_answers_only,
+    proven,
+)
 from lm_eval_leakage.harness.preflight import scored_by
 from tests.harness.fake_completions import (
     MODEL,

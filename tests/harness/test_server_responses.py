@@ -18,12 +18,12 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.models import server_responses
+from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
 from lm_eval_leakage.harness.models.server_responses import (
     LONGEST_WAIT,
     ROUNDING,
     NoAnswer,
     Patience,
-    accept_valid_answers_only,
     as_number,
     as_truth,
     fault_of,

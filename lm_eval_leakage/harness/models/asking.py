@@ -41,8 +41,8 @@ from lm_eval_leakage.harness.models.question_requests import (
     request_key,
 )
 from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
+from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
 from lm_eval_leakage.harness.models.server_responses import (
-    accept_valid_answers_only,
     as_number,
     as_truth,
     fault_among,

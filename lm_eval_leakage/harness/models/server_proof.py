@@ -24,8 +24,15 @@ from typing import Any
 import requests
 
 from lm_eval_leakage.harness.models.echoes import after, are_ahead
-from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index, patient
-from lm_eval_leakage.harness.seams.backends import reads_as_completions
+from lm_eval_leakage.harness.models.server_responses import (
+    FaultyResponse,
+    PatientSession,
+    ServerResponses,
+    by_index,
+    patient,
+    without_answer,
+)
+from lm_eval_leakage.harness.seams.backends import around_requests, before_completions, reads_as_completions
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.texts import brief
 
@@ -129,6 +136,20 @@ def _end_scores(lm: Any, context: str) -> Sequence[float]:
         except FaultyResponse as fault:
             logger.debug("%s is sent a text again: %s", lm.base_url, fault)
     return _scoring(lm)(context, SENTENCE).values[-N_LAST:]
+
+
+def accept_valid_answers_only(kind: Any) -> None:
+    """From now on, models of this class have no answer where theirs is invalid, ordinary tasks leave the question out,
+    and servers are waited for as they ask."""
+    from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
+
+    before_completions(kind, _stand_between)
+    around_requests(kind, PatientSession, patient)
+    leave_out(without_answer)
+
+
+def _stand_between(lm: Any) -> None:
+    ServerResponses(lm, lambda n_tokens: refuse_cut_texts(lm, n_tokens)).stand_between()
 
 
 def _built(kind: Any, model_args: Mapping[str, Any]) -> Any:

@@ -32,7 +32,6 @@ from typing import Any
 import requests
 
 from lm_eval_leakage.harness.models.echoes import after, are_misplaced, is_text, readable, special_texts
-from lm_eval_leakage.harness.seams.backends import around_requests, before_completions
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -117,22 +116,6 @@ def without_answer(task: Any, doc: Any, results: Sequence[Any]) -> bool:
     if fault:
         logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
     return bool(fault)
-
-
-def accept_valid_answers_only(kind: Any) -> None:
-    """From now on, models of this class have no answer where theirs is invalid, ordinary tasks leave the question out,
-    and servers are waited for as they ask."""
-    from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
-
-    before_completions(kind, _stand_between)
-    around_requests(kind, PatientSession, patient)
-    leave_out(without_answer)
-
-
-def _stand_between(lm: Any) -> None:
-    from lm_eval_leakage.harness.models.server_proof import refuse_cut_texts  # imports this module
-
-    ServerResponses(lm, lambda n_tokens: refuse_cut_texts(lm, n_tokens)).stand_between()
 
 
 class FaultyResponse(RuntimeError):
