@@ -17,6 +17,7 @@ TIERS = [
     {"results"},
     {"logs", "detectors", "seal"},
     {"stats", "questions", "scoring"},
+    {"digests"},
     {"registry", "records", "files", "texts"},
 ]
 HARNESS_TIERS = [  # within harness/, whose own modules may import all of them

@@ -13,6 +13,7 @@ from typing import Any
 from lm_eval.api.group import Group
 from lm_eval.tasks import TaskManager
 
+from lm_eval_leakage.harness.seams.rows import digest_of_own_code
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, with_metadata
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
@@ -174,8 +175,11 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
 
     documented: whether what is said about the published orders counts, too
     """
-    asked = getattr(task, "base", task).config.to_dict()
+    config = getattr(task, "base", task).config
+    asked = config.to_dict()
     told = {key: asked[key] for key in OF_PROMPTS if key in asked}
+    if code := digest_of_own_code(getattr(config, key, None) for key in OF_PROMPTS):
+        told["code"] = code
     if documented and (says := (task.config.metadata or {}).get(STATUS_KEY)):
         told[STATUS_KEY] = says
     digest = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16)

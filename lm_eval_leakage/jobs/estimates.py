@@ -17,6 +17,7 @@ from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize
 from lm_eval_leakage.harness.models.request_tokens import SCORED
 from lm_eval_leakage.harness.own_benchmark import OwnTask, is_file_of_questions, names_from_files, write_task
 from lm_eval_leakage.harness.preflight import preflight, why_not
+from lm_eval_leakage.harness.seams.rows import import_anew
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.audit_names import task_texts
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
@@ -73,13 +74,15 @@ def checked(plan: Plan) -> CheckedPlan:
     shelf = TaskShelf(plan.include_paths)
     names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
+    files = files_of_tasks(named, shelf.index)
+    import_anew(Path(file) for digests in files.values() for file in digests)
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
     runs = (unit for unit in units_of(named) if unit.kind == RUN)
     impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
         impossible |= dict(_left_out(named, leaves, shelf))
-    found = CheckedPlan(named, impossible, shelf, files_of_tasks(named, shelf.index))
+    found = CheckedPlan(named, impossible, shelf, files)
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found

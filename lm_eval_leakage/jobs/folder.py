@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,11 +21,6 @@ from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, check_plan
 from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json
-
-
-def digest_of(file: Path) -> str:
-    """Returns the BLAKE2b digest of a file: 32 bytes, hexadecimal."""
-    return blake2b(file.read_bytes(), digest_size=32).hexdigest()
 
 
 @dataclass(frozen=True)

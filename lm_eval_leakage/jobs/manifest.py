@@ -14,14 +14,16 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from glob import glob, has_magic
 from importlib.metadata import PackageNotFoundError, version
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_eval_leakage.digests import content_digest, with_imports
 from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, digest_of
+from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
 from lm_eval_leakage.logs.run import IDENTITY, identity_differences
@@ -48,6 +50,7 @@ TASK_FILES = "task_files"  # key of the manifest
 OUTDATED = "outdated"  # folder of replaced units whose files were changed, which no later command takes back
 UNKNOWN = "no file says which model answered"
 GONE = ""  # instead of a digest
+FORMATS = ("json", "csv", "parquet", "text", "arrow", "pandas", "xml")  # of `datasets`, instead of a data set's name
 Digests = Mapping[str, str]  # by path
 Identity = Mapping[str, str]
 
@@ -108,32 +111,33 @@ def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]
 
 
 def digests_now(files: Iterable[Path]) -> Digests:
-    """Of these files and of those that the YAML files among them name."""
+    """Of these files, of those that the YAML files among them name, and of the modules that Python files import."""
     found: set[Path] = set()
     left = [file.absolute() for file in files]
     while left:
         file = left.pop()
         if file not in found:
             found.add(file)
-            left += _named_by(file) if file.suffix in (".yaml", ".yml") else ()
-    return {str(file): digest_of(file) if file.is_file() else GONE for file in sorted(found)}
+            left += _named_by(file) if file.suffix in (".yaml", ".yml") else with_imports([file])
+    return {str(file): content_digest(file) if file.is_file() else GONE for file in sorted(found)}
 
 
 def _named_by(file: Path) -> Iterator[Path]:
     from lm_eval_leakage.harness.seams.tasks import own_settings
 
     try:
-        told = own_settings(file)
+        told, whole = own_settings(file), own_settings(file, includes=True)
     except Exception:  # it is gone, or anything may be in it; its own digest tells
         return
     yield from _named(told, file.parent)
+    yield from _data_of(whole, file.parent)
 
 
 def _named(told: Any, folder: Path) -> Iterator[Path]:
-    """Files that texts name, and the modules of functions, which are named as FOLDER/module.function."""
+    """Files that texts name, and the modules of functions, which are named as FOLDER/package.module.function."""
     if isinstance(told, str):
-        module = f"{told.rpartition('.')[0]}.py"
-        places = (folder / told, Path(told), folder / module)
+        module = told.removeprefix(f"{folder}/").rpartition(".")[0].replace(".", "/")
+        places = (folder / told, Path(told), folder / f"{module}.py")
         # unlike `Path.is_file`, false for a text that cannot be a path
         yield from (place.absolute() for place in places if isfile(place))  # noqa: PTH113
     elif isinstance(told, Mapping | list | tuple):
@@ -141,10 +145,38 @@ def _named(told: Any, folder: Path) -> Iterator[Path]:
             yield from _named(one, folder)
 
 
+def _data_of(settings: Mapping[str, Any], folder: Path) -> Iterator[Path]:
+    """Files of rows below the folders, and by the patterns, that a task's settings name; none of the hub's."""
+    name, kwargs = settings.get("dataset_path"), settings.get("dataset_kwargs")
+    kwargs = kwargs if isinstance(kwargs, Mapping) else {}
+    places = [folder, Path()]
+    below: list[Path] = []
+    if name not in FORMATS:
+        places = below = _folders_of(name, places)
+    below = [*below, *_folders_of(kwargs.get("data_dir"), places)]
+    for place in below:
+        yield from (file.absolute() for file in place.rglob("*") if file.is_file())
+    for pattern in filter(has_magic, _texts(kwargs.get("data_files"))):
+        for place in places:
+            yield from (Path(file).absolute() for file in glob(str(place / pattern), recursive=True) if isfile(file))  # noqa: PTH113, PTH207
+
+
+def _folders_of(name: Any, places: Iterable[Path]) -> list[Path]:
+    return [place / name for place in places if isinstance(name, str) and isdir(place / name)]  # noqa: PTH112
+
+
+def _texts(told: Any) -> Iterator[str]:
+    if isinstance(told, str):
+        yield told
+    elif isinstance(told, Mapping | list | tuple):
+        for one in told.values() if isinstance(told, Mapping) else told:
+            yield from _texts(one)
+
+
 def changed_files(before: Digests) -> list[str]:
-    """Those that are no longer as they were. Reads each of them."""
+    """Those that are no longer as they were, or were not there."""
     now = digests_now(map(Path, before))
-    return [file for file, digest in before.items() if now[file] != digest]
+    return [file for file in {**before, **now} if before.get(file, GONE) != now[file]]
 
 
 def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> dict[Unit, str]:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lm_eval_leakage.harness.tasks.data import Rows, load_questions, read_file, read_questions
@@ -62,6 +65,14 @@ def test_options_that_are_names_of_marks_keep_their_own_order(tmp_path: Path) ->
 def test_half_surrogate_pairs_are_texts_that_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text('{"question": "a\\ud800"}')
     assert read_file(tmp_path / "mine.jsonl")[0] == {"question": "a\ufffd"}
+
+
+def test_a_parquet_file_that_was_edited_with_size_and_time_kept_is_read_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mine.parquet"
+    for question in ("Which one?", "Which six?"):
+        pq.write_table(pa.table({"question": [question]}), file, compression="none")
+        os.utime(file, (1e9, 1e9))
+        assert [dict(row) for row in read_file(file)] == [{"question": question}]
 
 
 DEEP = b"[" * 100_000 + b"]" * 100_000

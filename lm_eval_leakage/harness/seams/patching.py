@@ -6,8 +6,9 @@ prints errors meant for users without a traceback would replace this. `sys.excep
 where something else has set it before us, that is called for errors that nobody foresaw, and prints them.
 
 Applies patches to lm_eval: each once, only if its target is as the table describes it, else with a message. `SEAMS` is
-the table of everything in lm_eval that this package patches or uses although private; docs/harness_seams.md says why.
-Each entry is compared with the installed lm_eval by tests/harness/seams/test_seams.py, and here before it is used.
+the table of everything in lm_eval and `datasets` that this package patches or uses although private;
+docs/harness_seams.md says why. Each entry is compared with the installed lm_eval by tests/harness/seams/test_seams.py,
+and here before it is used.
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ def unforeseen(error: BaseException) -> str:
 
 logger = logging.getLogger(__name__)
 
-KNOWN_VERSION = "0.4.13"  # the version of lm_eval that the table describes
+KNOWN_VERSIONS = {"lm_eval": "0.4.13", "datasets": "5.2.0"}  # that the table describes
 
 
 class Seam(NamedTuple):
-    """One object of lm_eval that is patched, or used although it is private.
+    """One object of lm_eval or `datasets` that is patched, or used although it is private.
 
-    target: `module:Class.attribute` in lm_eval
-    without: what is lost if lm_eval has no such object; the message to the user begins with it
+    target: `module:Class.attribute`
+    without: what is lost if there is no such object; the message to the user begins with it
     refuses: whether that is an error, raised before the model has done any work; else a warning, and the run continues
     parameters: parameters that the function must have
     names: variables and attributes that the function's code must use
@@ -95,6 +96,10 @@ class Seam(NamedTuple):
     @property
     def attribute(self) -> str:
         return self.target.rpartition(".")[2].rpartition(":")[2]
+
+    @property
+    def library(self) -> str:
+        return self.target.partition(".")[0]
 
 
 SEAMS = (
@@ -189,6 +194,16 @@ SEAMS = (
         "`hf` gives no next-token distribution, so audits by token scores are skipped",
         parameters=("inps",),
     ),
+    Seam(
+        "lm_eval.api.task:ConfigurableTask.download",
+        "rows that a task's edited function prepares may be those of before, from the cache of `datasets`",
+        parameters=("dataset_kwargs",),
+    ),
+    Seam(
+        "datasets.data_files:_get_single_origin_metadata",
+        "rows of a file that was edited with its time kept may be those of before, from the cache of `datasets`",
+        parameters=("data_file", "download_config"),
+    ),
 )
 
 PATCHED = "_patched_by_lm_eval_leakage"
@@ -199,8 +214,8 @@ class UnsupportedHarness(Refusal):
 
 
 def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> bool:
-    """Replaces a function of lm_eval by `wrap(function)`, unless that was done before. Returns whether it is replaced
-    now; if not, logs what is lost or raises UnsupportedHarness, according to the table.
+    """Replaces a function of the table by `wrap(function)`, unless that was done before. Returns whether it is
+    replaced now; if not, logs what is lost or raises UnsupportedHarness, according to the table.
 
     owner: the object whose attribute the function is, if the caller already has it
     """
@@ -230,9 +245,10 @@ def found(target: str, owner: Any = None) -> Any:
 
 def _report_missing(seam: Seam, difference: str) -> None:
     """Logs what the user loses; raises UnsupportedHarness if leakage tasks need what is missing."""
+    library, known = seam.library, KNOWN_VERSIONS[seam.library]
     sentence = (
-        f"{seam.without}: the lm_eval here ({version('lm_eval')}) differs from the one that lm_eval_leakage supports "
-        f"({KNOWN_VERSION}): {difference}; install lm_eval {KNOWN_VERSION} or a newer lm_eval_leakage"
+        f"{seam.without}: the {library} here ({version(library)}) differs from the one that lm_eval_leakage supports "
+        f"({known}): {difference}; install {library} {known} or a newer lm_eval_leakage"
     )
     if seam.refuses:
         raise UnsupportedHarness(sentence)

@@ -24,6 +24,7 @@ from typing import Any
 from lm_eval.tasks._factory import TaskFactory
 
 from lm_eval_leakage.harness.seams.patching import found, patched_once
+from lm_eval_leakage.harness.seams.rows import read_rows_anew
 
 LOADER = "lm_eval.tasks._yaml_loader"
 
@@ -96,7 +97,8 @@ class Factory(TaskFactory):  # type: ignore[misc]
 
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:
-    """Gives a task manager another index, made from its own, and another way to build tasks."""
+    """Gives a task manager another index, made from its own, and another way to build tasks, from rows as they are."""
+    read_rows_anew()
     manager._index, manager._factory = index(manager._index), Factory(manager.metadata, make)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+import pyarrow.parquet as pq
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 from lm_eval.utils import handle_non_serializable, hash_string
@@ -116,8 +117,8 @@ def existing_file(given: object) -> Path:
 
 def _parquet(file: Path) -> datasets.Dataset:
     try:
-        return datasets.load_dataset("parquet", data_files=str(file), split="train")
-    except (ValueError, OSError, pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
+        return datasets.Dataset(pq.read_table(file))
+    except (ValueError, OSError, pa.ArrowException) as error:
         raise ValueError(
             f"which cannot be read as a table of questions ({brief(error)}); give one row per question"
         ) from error

@@ -56,7 +56,8 @@ def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: S
         (sentence,) = caplog.messages
     assert sentence.startswith(seam.without)
     assert seam.attribute in sentence
-    assert "install lm_eval 0.4.13 or a newer lm_eval_leakage" in sentence
+    known = {"lm_eval": "0.4.13", "datasets": "5.2.0"}[seam.library]
+    assert f"install {seam.library} {known} or a newer lm_eval_leakage" in sentence
 
 
 def test_the_page_tells_of_each_why_it_is_needed_and_what_is_lost_without_it() -> None:
