@@ -27,11 +27,8 @@ from tests.faults import (  # noqa: F401
     commands,
     common,
     copies,
-<<<<<<< HEAD
-    naming,
-=======
     identity,
->>>>>>> c38f2e69 (Rows and prompts are those of a task's files and modules as they are: an edit that keeps size and time, or in a module that another imports, is asked, and not the rows that datasets has kept)
+    naming,
     pairing,
     positions,
     ranks,
