@@ -178,14 +178,22 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
     config = getattr(task, "base", task).config
     asked = config.to_dict()
     told = {key: asked[key] for key in OF_PROMPTS if key in asked}
-    if code := digest_of_own_code(getattr(config, key, None) for key in OF_PROMPTS):
+    functions = [getattr(config, key, None) for key in OF_PROMPTS]
+    functions += (asked.get("fewshot_config") or {}).values()
+    if code := digest_of_own_code(functions):
         told["code"] = code
     if documented and (says := (task.config.metadata or {}).get(STATUS_KEY)):
         told[STATUS_KEY] = says
-    digest = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16)
+    digest = blake2b(json.dumps(told, sort_keys=True, default=_without_address).encode(), digest_size=16)
     for doc in task.eval_docs:
         digest.update(row_hash(doc).encode())
     return digest.hexdigest()
+
+
+def _without_address(value: Any) -> str:
+    """A name of a function or an object that is the same in every process."""
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def only_tasks(built: Iterable[Any], wanted: Collection[str]) -> list[Any]:

@@ -103,3 +103,13 @@ def test_given_runs_of_other_prompts_are_not_used_for_the_edited_task(fakes: typ
     edited(folder / "tasks" / "wording_of_tasks" / "ends.py", "as IT was", "as IT IS.", is_kept=True)
     runs = folder / "earlier" / "runs"
     assert statuses(of_quiz(folder, out="later", runs=runs, dry_run=True))["accuracy"] == TO_RUN
+
+
+def test_a_task_whose_functions_were_imported_again_is_the_same_one(fakes: type[NamedFake], folder: Path) -> None:
+    def put(before: str, after: str) -> None:
+        edited(folder / "tasks" / "wording_of_tasks" / "ends.py", before, after, is_kept=True)
+        assert statuses(of_quiz(folder, dry_run=True))["accuracy"] == (TO_RUN if after == "as IT IS." else THERE)
+
+    of_quiz(folder)
+    put("as IT was", "as IT IS.")
+    put("as IT IS.", "as IT was")
