@@ -36,7 +36,7 @@ from lm_eval_leakage.harness.models.server_responses import (
     fault_of_responses,
 )
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
-from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation
+from lm_eval_leakage.harness.seams.evaluation import ASKED_WITH, Evaluation, expect_whole
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
 from lm_eval_leakage.harness.tasks.data import row_hash
@@ -345,6 +345,7 @@ def _save(results: dict[str, Any], tracker: NamingTracker, who: NamedModel) -> N
     if who.called:
         told.model_name, told.model_name_sanitized = who.called, sanitize_model_name(who.called)
     samples = results.pop("samples")
+    expect_whole(results)
     tracker.save_results_aggregated(results=results, samples=samples)
     for task in results["configs"]:
         tracker.save_results_samples(task_name=task, samples=samples[task])

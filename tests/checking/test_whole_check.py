@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import re
 import threading
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lm_eval.loggers import evaluation_tracker
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.harness.seams.evaluation import TRACKER
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.driver import check, status_as_text
 from lm_eval_leakage.jobs.folder import CampaignFolder
@@ -240,3 +245,27 @@ def test_a_disk_that_has_no_room_for_the_status_costs_no_verdict(
     monkeypatch.setattr(fakes, "score", staticmethod(waits))
     (verdict,) = checked(tmp_path, written(tmp_path, questions(30))).verdicts
     assert (verdict.pvalue is None, states[-1]) == (False, driver.AT_ITS_END)
+
+
+@pytest.mark.parametrize("questions_before", [10, 50], ids=["of the accuracy run", "of the audit"])
+def test_a_log_that_a_full_disk_cuts_counts_for_nothing_and_is_written_again(
+    fakes: type[NamedFake],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    questions_before: int,
+) -> None:
+    """Also where lm_eval logs errors only, as `check` has it on the command line."""
+    fakes.score = staticmethod(by_hash)
+    file = written(tmp_path, questions(30))
+    right, calls, sanitize = checked(tmp_path, file, "other"), count(), evaluation_tracker.sanitize_list
+
+    def full(value: Any) -> Any:
+        if next(calls) == 2 * questions_before:  # two calls for each line
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return sanitize(value)
+
+    monkeypatch.setattr(evaluation_tracker, "sanitize_list", full)
+    caplog.set_level(logging.ERROR, logger=TRACKER)
+    (verdict,), (other,) = checked(tmp_path, file).verdicts, right.verdicts
+    assert verdict == replace(other, time=verdict.time)

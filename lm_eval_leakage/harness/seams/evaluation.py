@@ -158,9 +158,23 @@ def watch_run_files() -> None:
 
 
 def remember_audits(results: dict[str, Any]) -> None:
-    """Results with an audit, recognised by settings that only our tasks have, until those of the next run."""
+    """Expect results with an audit, recognised by settings that only our tasks have, to be saved as a whole; those of
+    other runs are saved as ever."""
+    _unsaved.clear()
     configs = (results.get("configs") or {}).values()
-    _unsaved[:] = [results] if any("probe" in (config.get("metadata") or {}) for config in configs) else []
+    if any("probe" in (config.get("metadata") or {}) for config in configs):
+        expect_whole(results)
+
+
+def expect_whole(results: dict[str, Any]) -> None:
+    """Make the harness raise NotSaved if it fails to save these results or their samples.
+
+    The filter sees the failure only if the logger's level lets warnings through.
+    """
+    _unsaved[:] = [results]
+    saving = logging.getLogger(TRACKER)
+    if not saving.isEnabledFor(logging.WARNING):
+        saving.setLevel(logging.WARNING)
 
 
 def _refuse_unsaved(record: logging.LogRecord) -> bool:

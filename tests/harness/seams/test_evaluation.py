@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -99,8 +100,13 @@ def test_rows_of_other_tasks_keep_what_the_harness_wrote() -> None:
     assert results["results"] == {"other": other, "mixed": {**other, "skipped,f": 0}}
 
 
-def test_results_that_could_not_be_saved_are_an_error_and_are_printed(saved, tmp_path, capsys) -> None:
+@pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
+def test_results_that_could_not_be_saved_are_an_error_and_are_printed_whatever_is_logged(
+    saved, level: int, tmp_path, capsys, caplog: pytest.LogCaptureFixture
+) -> None:
     tracker, results, samples = saved
+    caplog.set_level(level, logger=evaluation.TRACKER)
+    remember_audits(results)
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / tracker.general_config_tracker.model_name_sanitized).write_text("in the way")
     with pytest.raises(NotSaved, match="the results could not be saved completely"):
