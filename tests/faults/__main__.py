@@ -27,6 +27,7 @@ from tests.faults import (  # noqa: F401
     commands,
     common,
     copies,
+    endings,
     identity,
     naming,
     pairing,
