@@ -69,12 +69,6 @@ def test_the_page_tells_of_each_why_it_is_needed_and_what_is_lost_without_it() -
     }
 
 
-def test_the_page_on_the_architecture_has_their_number() -> None:
-    page = (PAGE.parent / "architecture.md").read_text()
-    (line,) = (line for line in page.splitlines() if line.startswith("| private parts of lm_eval used |"))
-    assert line.split(" | ")[2] == str(len(SEAMS))
-
-
 # ---------------------------------------------------------------------- what happens with another lm_eval
 
 
