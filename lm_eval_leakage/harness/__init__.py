@@ -23,6 +23,7 @@ def extend_harness(task_manager_class: type) -> None:
 
 
 def _check_run(config: Any) -> None:
+    from lm_eval_leakage.harness.models.model_identity import note_before_loading
     from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
     from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
     from lm_eval_leakage.harness.seams.registries import class_of
@@ -35,6 +36,8 @@ def _check_run(config: Any) -> None:
 
             check_before_index(config)
             look_at_server(config)
+            if config.output_path:  # else nobody will ask which model answered
+                note_before_loading(config.model, config.model_args)
     except (ValueError, ImportError, OSError) as error:
         raise Refusal(str(error)) from error
     accept_valid_answers_only(class_of(config.model))

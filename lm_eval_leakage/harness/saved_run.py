@@ -27,7 +27,7 @@ from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
 from lm_eval_leakage.harness.models.asking import Reporting, checked, longer_than_window
-from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
+from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity, refuse_replaced
 from lm_eval_leakage.harness.models.question_requests import Broken, request_key
 from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
 from lm_eval_leakage.harness.models.server_responses import (
@@ -206,12 +206,17 @@ class KeptModel:
     seconds_of_loading: float = 0.0
 
     def loaded(self, who: NamedModel) -> Any:
-        """The model, which is called so in all runs."""
+        """Return the model, which is called so in all runs.
+
+        Raises ValueError if its files changed while it was loaded.
+        """
         if self.lm is None:
             begun = perf_counter()
             how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
-            self.lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
+            lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
             self.seconds_of_loading = perf_counter() - begun
+            refuse_replaced(self.identity, who.identity, who.model_args)
+            self.lm = lm
         return self.lm
 
 

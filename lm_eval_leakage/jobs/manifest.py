@@ -26,7 +26,7 @@ from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
-from lm_eval_leakage.logs.run import IDENTITY, identity_differences
+from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief
 
@@ -197,15 +197,16 @@ def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]
 def differs(earlier: Identity, present: Identity) -> str:
     """How a unit's model differs from the present one, in words; empty if it does not.
 
-    A file or a commit that this machine does not see, so that only the earlier one has its digest in parentheses,
-    cannot be compared: a worker that sees it compares it.
+    A file or a commit that this machine does not see, so that the present one has no digest in parentheses, cannot be
+    compared: a worker that sees it compares it.
     """
     if not earlier:
         return UNKNOWN
     seen = {}
     for name, told in present.items():
         before = earlier.get(name, "")
-        seen[name] = before if before.startswith(f"{told} (") and before.endswith(")") else told
+        is_seen = told.endswith(")") or not (LOCAL.fullmatch(before) or before.startswith(f"{told} ("))
+        seen[name] = told if is_seen else before
     return identity_differences(earlier, seen)
 
 

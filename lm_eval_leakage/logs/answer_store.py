@@ -35,7 +35,7 @@ CHECKSUM_SIZE = 8  # bytes
 NAMING = ("peft", "delta", "pretrained", "model", "path", "engine")  # arguments that name the model, as in lm_eval
 TABLES = """
 CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE model (identity TEXT NOT NULL);
+CREATE TABLE model (identity TEXT NOT NULL, name TEXT NOT NULL);
 """
 Answer = tuple[float, bool] | str | TokenScores  # of loglikelihood, generate_until and token_scores
 
@@ -45,10 +45,11 @@ class AnswerStore:
 
     folder: created if missing
     identity: the model's identity, as names and values; answers of other models are never found
+    name: as the model is called, for `others` alone
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
-        self.folder, self.identity = folder, dict(identity)
+    def __init__(self, folder: Path, identity: Mapping[str, str], name: str = "") -> None:
+        self.folder, self.identity, self.name = folder, dict(identity), name
         told = json.dumps(sorted(self.identity.items())).encode("utf-8", "surrogatepass")
         self._salted = blake2b(digest_size=16, key=blake2b(told, digest_size=16).digest())
         self._added: list[tuple[bytes, bytes, bytes]] = []
@@ -76,8 +77,8 @@ class AnswerStore:
         their answers to be used."""
         differences = []
         for file in self._files():
-            other = _identity(file)
-            if other is not None and other != self.identity and _name(other) == _name(self.identity):
+            other, name = _model(file)
+            if other and other != self.identity and name == self.name:
                 differences.append(identity_differences(other, self.identity))
         return list(dict.fromkeys(differences))
 
@@ -134,7 +135,7 @@ class AnswerStore:
         database.execute("PRAGMA synchronous=NORMAL")
         with database:
             database.executescript(TABLES)
-            database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
+            database.execute("INSERT INTO model VALUES (?, ?)", (json.dumps(self.identity), self.name))
         return database
 
 
@@ -173,19 +174,15 @@ def _connected(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True)
 
 
-def _identity(file: Path) -> dict[str, str] | None:
+def _model(file: Path) -> tuple[dict[str, str], str]:
+    """The identity and the name of the model whose answers a file has; empty if they cannot be read."""
     try:
         with closing(_connected(file)) as database:
-            ((told,),) = database.execute("SELECT identity FROM model").fetchall()
-        found = json.loads(told)
+            ((identity, name),) = database.execute("SELECT identity, name FROM model").fetchall()
+        found = json.loads(identity)
     except (sqlite3.Error, ValueError, TypeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _name(identity: Mapping[str, str]) -> list[str]:
-    """A digest of the model's files may follow its name in parentheses."""
-    return [identity.get(argument, "").partition(" (")[0] for argument in NAMING]
+        return {}, ""
+    return (found, str(name)) if isinstance(found, dict) else ({}, "")
 
 
 def _checksum(key: bytes, told: bytes) -> bytes:

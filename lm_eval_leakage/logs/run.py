@@ -70,6 +70,7 @@ TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"  # in the names of files
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
 OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
+LOCAL = re.compile(r"files \([0-9a-f]{16}\)")  # in an identity, instead of the path of a file or folder
 # sections of a results file
 IDENTITY = "leakage_identity"  # what the model's answers depend on
 DATA = "leakage_data"  # a digest of all rows of each task

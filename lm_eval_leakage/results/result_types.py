@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
-from lm_eval_leakage.logs.run import Problem, Run, digest_of, leaves
+from lm_eval_leakage.logs.run import LOCAL, Problem, Run, digest_of, leaves
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
@@ -202,7 +202,7 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
     own = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
     revision = ", ".join([*own, *(f"{argument} {one}" for argument, one in revisions.items())])
     named = next((identity[argument] for argument in OF_NAME if argument in identity), name)
-    weights = match["name"] if (match := WITH_DIGEST.fullmatch(named)) else named
+    weights = name if LOCAL.fullmatch(named) else match["name"] if (match := WITH_DIGEST.fullmatch(named)) else named
     return Provenance(name, revision, ", ".join(filter(None, others)), weights=weights)
 
 

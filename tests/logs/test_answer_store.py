@@ -22,7 +22,7 @@ ANSWERS = {
 
 
 def keep(folder: Path, answers=ANSWERS) -> None:
-    store = AnswerStore(folder, MODEL)
+    store = AnswerStore(folder, MODEL, "a")
     for key, answer in answers.items():
         store.add(key, answer)
     store.close()
@@ -54,13 +54,13 @@ def test_many_processes_keep_side_by_side(tmp_path: Path) -> None:
 
 def test_answers_of_another_model_are_never_found_and_the_difference_is_told(tmp_path: Path) -> None:
     keep(tmp_path)
-    other = AnswerStore(tmp_path, MODEL | {"pretrained": "b"})
+    other = AnswerStore(tmp_path, MODEL | {"pretrained": "b"}, "b")
     assert other.find(ANSWERS) == {}
     assert other.others() == []  # nobody expects the answers of a model of another name
-    other = AnswerStore(tmp_path, MODEL | {"pretrained": "a (digest)", "dtype": "float16"})
+    other = AnswerStore(tmp_path, MODEL | {"pretrained": "a (digest)", "dtype": "float16"}, "a")
     assert other.find(ANSWERS) == {}
     assert other.others() == ["dtype not given, now float16; pretrained a, now a (digest)"]
-    assert AnswerStore(tmp_path, MODEL).others() == []
+    assert AnswerStore(tmp_path, MODEL, "a").others() == []
 
 
 def test_a_later_answer_counts(tmp_path: Path) -> None:

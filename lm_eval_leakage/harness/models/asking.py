@@ -22,7 +22,13 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook, CachingLM
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity
+from lm_eval_leakage.harness.models.model_identity import (
+    arguments_of,
+    as_loaded,
+    identity_of,
+    named_identity,
+    refuse_replaced_since_noted,
+)
 from lm_eval_leakage.harness.models.processes import (
     are_replicas,
     is_first,
@@ -52,7 +58,7 @@ from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
+from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
 from lm_eval_leakage.logs.audit_line import too_long
 from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
@@ -129,14 +135,20 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
     if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
         yield None
         return
-    told = as_loaded(evaluation.identity, named_identity(evaluation)) if evaluation.model is not None else {}
+    told = named_identity(evaluation)
+    if evaluation.identity:  # of a run of ours, which has compared its files
+        told = as_loaded(evaluation.identity, told)
+    else:
+        refuse_replaced_since_noted(told, evaluation.model_args)
     if told:
         on_next_results(lambda results: results.setdefault(IDENTITY, told))
     identity = identity_of(evaluation, told) if resume else None
     if identity is None or (are_replicas(lm) and not is_first()):
         yield None
         return
-    store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity)
+    arguments = arguments_of(evaluation.model_args)
+    name = next((str(arguments[one]) for one in NAMING if one in arguments), "")
+    store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity, name)
     for difference in store.others():
         logger.warning("%s also has answers of another model, which are not used (%s)", store.folder, difference)
     try:

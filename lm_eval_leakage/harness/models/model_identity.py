@@ -1,17 +1,17 @@
 """Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused.
 
-Files are read whole, once: their digests are remembered in the user's cache folder by path, size, times and inode.
-Not seen: what a server answers with, and edits of the hub's own cache.
+Local files count by their content alone: the same weights under another path are the same model, and other weights
+under the same path are another one. A model of the hub counts by its name and commit. Not seen: what a server answers
+with, and edits of the hub's own cache.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,26 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from lm_eval.utils import simple_parse_args_string
 
-from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.digests import content_digest
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
 from lm_eval_leakage.logs.model_settings import HOW_IT_RUNS
+from lm_eval_leakage.logs.run import LOCAL
 
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
+# What a model's folder may hold that no answer depends on: left by training and by evaluations, or written for people.
+LEFTOVERS = (
+    *("optimizer.*", "optimizer-*", "scheduler.*", "scaler.*", "rng_state*", "random_states_*", "sampler*.bin"),
+    *("trainer_state.json", "training_args.bin", "*.tfevents.*", "*.log", "*.lock"),
+    *("results_*.json", "samples_*.jsonl", "README*", "*.md", "LICENSE*", "NOTICE*", ".*"),
+)
+LEFTOVER_FOLDERS = (
+    *("checkpoint-*", "global_step*", "optimizer_*", "runs", "logs", "wandb", "mlruns", "__pycache__"),
+    *("leakage", "leakage_answers", ".*"),
+)
+OUTPUT_OF_CHECK = ("plan.yaml", "manifest.json")  # are in a folder that a check has written
+OF_SERVERS = ("model", "engine")  # arguments whose value is sent to a server, so that it counts even if it is a path
+CODE, SLOW = "trust_remote_code", "use_fast_tokenizer"  # arguments that answers depend on in some models
+VALUES = 64  # of each tensor of a model in memory
 
 
 def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = CONFIGURATIONS) -> Path | None:
@@ -33,16 +48,6 @@ def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = C
     except HFValidationError:  # the name is not one of the hub
         return None
     return next((Path(file).parent for file in found if isinstance(file, str)), None)
-
-
-OF_A_MODEL = (  # what a folder holds that answers depend on: weights, configuration, tokenizer, template, code
-    *(".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".nemo"),
-    *(".json", ".model", ".txt", ".jinja", ".py"),
-)
-OWN_REVISION = ("peft", "delta")  # arguments that `revision` does not apply to
-BYTES_AT_ONCE, DIGEST_SIZE = 2**22, 16
-SETTLED = 2.0  # seconds; a younger file may change again without a change of its times
-VALUES = 64  # of each tensor of a model in memory
 
 
 def identity_of(evaluation: Evaluation, named: Mapping[str, str] | None = None) -> dict[str, str] | None:
@@ -73,75 +78,163 @@ def named_identity(evaluation: Evaluation) -> dict[str, str]:
     how questions are put to it. Written into runs; empty for a model that was passed as an object."""
     if evaluation.model is None:
         return {}
+    arguments = arguments_of(evaluation.model_args)
     told = {"backend": evaluation.model}
-    given = evaluation.model_args or {}
-    arguments = dict(simple_parse_args_string(given)) if isinstance(given, str) else given
     for name, value in sorted(arguments.items()):
         if name not in HOW_IT_RUNS:
             told[name] = _told(name, value, arguments)
+    told |= _code_and_base(arguments)
+    if str(arguments.get(SLOW)) == "False":
+        told[SLOW] = "False"
     return told | {name: str(value) for name, value in sorted(evaluation.asked_with.items()) if value}
 
 
 def as_loaded(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """The `named_identity` of a model in memory, of those before it was loaded and now: one of the hub gets its commit
-    when it is loaded, and a local one may have got other files since then."""
-    is_local = {name: Path(told.partition(" (")[0]).expanduser().exists() for name, told in before.items()}
-    return {**now, **{name: told for name, told in before.items() if is_local[name]}}
+    """Return the `named_identity` of a loaded model, of those before it was loaded and now: one of the hub gets its
+    commit when it is loaded, and a local one may have got other files since then."""
+    return {**now, **{name: told for name, told in before.items() if LOCAL.fullmatch(told)}}
+
+
+def refuse_replaced(
+    before: Mapping[str, str], now: Mapping[str, str], model_args: str | Mapping[str, Any] | None
+) -> None:
+    """Raises ValueError if local files of a model are others than before it was loaded, so that nobody knows which of
+    them it has.
+
+    before, now: `named_identity` of these times; model_args: in which the files are named
+    """
+    arguments = arguments_of(model_args)
+    for name, told in before.items():
+        if LOCAL.fullmatch(told) and now.get(name) != told:
+            raise ValueError(
+                f"{name} is {str(arguments.get(name, name))!r}, whose files changed while the model was loaded, so "
+                "that its answers may be of neither; start the same command again when nothing writes to them"
+            )
+
+
+def arguments_of(model_args: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """A model's arguments as lm_eval reads them."""
+    return dict(simple_parse_args_string(model_args)) if isinstance(model_args, str) else {**(model_args or {})}
+
+
+_before_loading: dict[tuple[str, str], str] = {}  # local files of an identity, by the argument and its value
+
+
+def note_before_loading(model: str, model_args: str | Mapping[str, Any] | None) -> None:
+    """Remembers what files a model has that lm_eval is about to load, see `refuse_replaced_since_noted`."""
+    arguments = arguments_of(model_args)
+    for name, told in named_identity(Evaluation(None, model=model, model_args=arguments)).items():
+        if LOCAL.fullmatch(told):
+            _before_loading[name, str(arguments.get(name, ""))] = told
+
+
+def refuse_replaced_since_noted(now: Mapping[str, str], model_args: str | Mapping[str, Any] | None) -> None:
+    """Raises ValueError if files of the model changed while lm_eval loaded it; compares once what was noted."""
+    arguments = arguments_of(model_args)
+    places = {name: (name, str(arguments.get(name, ""))) for name in now}
+    before = {name: told for name, place in places.items() if (told := _before_loading.pop(place, ""))}
+    refuse_replaced(before, now, arguments)
+
+
+# ---------------------------------------------------------------------- arguments
 
 
 def _told(name: str, value: object, arguments: Mapping[str, Any]) -> str:
-    """A value; for a local file or folder also a digest of its content, for a model of the hub also its commit."""
-    if not isinstance(value, str):
+    """A value; instead of the path of a local file or folder a digest of its content, and beside the name of a model
+    of the hub its commit."""
+    if not isinstance(value, str | os.PathLike):
         return repr(value)
-    place, subfolder = Path(value).expanduser(), str(arguments.get("subfolder") or "")
-    try:
-        if place.exists():
-            return f"{value} ({_files_digest(place, subfolder)})"
-    except OSError:  # the value is not a path, for example a very long text
-        return value
-    commit = folder_in_cache(value, None if name in OWN_REVISION else arguments.get("revision"))
+    value = os.fspath(value)
+    place = _place(value)
+    if place is None and name == "gguf_file":
+        place = _place(str(Path(str(arguments.get("pretrained", "")), str(arguments.get("subfolder") or ""), value)))
+    if place is not None:
+        digest = f"({_files_digest(place, str(arguments.get('subfolder') or ''))})"
+        return f"{value} {digest}" if name in OF_SERVERS else f"files {digest}"
+    commit = folder_in_cache(value, arguments.get("revision"))
     return f"{value} ({commit.name})" if commit else value
 
 
-def _files_digest(place: Path, subfolder: str) -> str:
-    folders = [place, place / subfolder] if subfolder and (place / subfolder).is_dir() else [place]
-    digest = blake2b(digest_size=8)
-    for file in [place] if place.is_file() else chain.from_iterable(map(_of_a_model, folders)):
-        told = f"{file.relative_to(place.parent)} {_content(file.resolve())}\n"
-        digest.update(told.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-def _of_a_model(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in OF_A_MODEL)
-
-
-def _content(file: Path) -> str:
-    """A digest of all bytes of a file, computed again only if its size, times or inode are others."""
-    remembered = _remembered_in(file)
+def _place(value: str) -> Path | None:
+    """The local file or folder that a text names."""
+    place = Path(value).expanduser()
     try:
-        known = remembered.read_text()
-    except (OSError, ValueError):
-        known = ""
-    if len(known) == 2 * DIGEST_SIZE:
-        return known
-    digest = blake2b(digest_size=DIGEST_SIZE)
-    with file.open("rb") as stream:
-        while part := stream.read(BYTES_AT_ONCE):
-            digest.update(part)
-    is_settled = time.time() - max(file.stat().st_mtime, file.stat().st_ctime) > SETTLED
-    if is_settled and _remembered_in(file) == remembered:
-        with suppress(OSError):  # such as in a container without a home
-            atomic_write(remembered, digest.hexdigest())
+        return place if value and place.exists() else None
+    except (OSError, ValueError):  # not a path, for example a very long text
+        return None
+
+
+def _code_and_base(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Whether code of the model's is run, where it has any, and which, if another repository has it; and the model
+    that an adapter is loaded with, if the adapter is named as the model."""
+    code: dict[str, None] = {}
+    for name, value in arguments.items():
+        if name in HOW_IT_RUNS or not isinstance(value, str | os.PathLike):
+            continue
+        value = os.fspath(value)
+        folder = _place(value) or folder_in_cache(value, arguments.get("revision"))
+        configs = [_settings(folder / file) for file in CONFIGURATIONS] if folder else []
+        for config in configs:
+            classes = _texts(config.get("auto_map"))
+            code |= dict.fromkeys(text.partition("--")[0] if "--" in text else "" for text in classes)
+        base = configs[1].get("base_model_name_or_path") if configs else None
+        if name == "pretrained" and isinstance(base, str) and base:
+            yield f"{name}.base", _told("base", base, {})
+    if code and str(arguments.get(CODE)).lower() in ("true", "1"):
+        yield CODE, ", ".join(["True", *(_told("code", repository, {}) for repository in code if repository)])
+
+
+def _settings(file: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _texts(told: object) -> Iterator[str]:
+    if isinstance(told, str):
+        yield told
+    elif isinstance(told, Mapping | list):
+        for one in told.values() if isinstance(told, Mapping) else told:
+            yield from _texts(one)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def _files_digest(place: Path, subfolder: str) -> str:
+    """A digest of a file, or of what a folder holds, by the paths below it."""
+    digest = blake2b(digest_size=8)
+    if place.is_file():
+        digest.update(content_digest(place).encode())
+    else:
+        for name, file in sorted(_of_a_model(place, subfolder)):
+            digest.update(f"{name} {content_digest(file)}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
-def _remembered_in(file: Path) -> Path:
-    """The file of the user's cache that has the digest, named by what changes with a file's content."""
-    found = file.stat()
-    as_it_is = (str(file), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage" / "digests"
-    return cache / blake2b(repr(as_it_is).encode("utf-8", "surrogateescape"), digest_size=DIGEST_SIZE).hexdigest()
+def _of_a_model(folder: Path, subfolder: str) -> Iterator[tuple[str, Path]]:
+    """The files of a model, with their paths below its folder: all but leftovers, at any depth. Where a subfolder is
+    named, those of other subfolders do not count."""
+    inner = folder / subfolder
+    if subfolder and inner.is_dir():
+        yield from ((f"{subfolder}/{name}", file) for name, file in _of_a_model(inner, ""))
+    visited = set[str]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        files = [name for name in names if not any(fnmatchcase(name, leftover) for leftover in LEFTOVERS)]
+        is_output = place != str(folder) and {*OUTPUT_OF_CHECK} <= {*names}
+        real = os.path.realpath(place)
+        folders[:] = [] if is_output or subfolder or real in visited else [*filter(_holds_a_model, folders)]
+        if not (is_output or real in visited):
+            yield from (
+                (file.relative_to(folder).as_posix(), file) for name in files if (file := Path(place, name)).is_file()
+            )
+        visited.add(real)
+
+
+def _holds_a_model(folder: str) -> bool:
+    return not any(fnmatchcase(folder, leftover) for leftover in LEFTOVER_FOLDERS)
 
 
 def _weights(model: object) -> str | None:
