@@ -42,6 +42,7 @@ from lm_eval_leakage.jobs.estimates import (
 from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     MANIFEST_VERSION,
+    MODELS,
     TASK_FILES,
     differences,
     set_apart,
@@ -52,6 +53,7 @@ from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stag
 from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
+from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.results.formatting import about, count, counted, duration, whole_percent
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import in_one_sentence
@@ -223,6 +225,8 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
 
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> CheckOutcome:
     read_looks(folder.path)  # before hours of asking
+    if plan.is_here:  # the same weights under another path are the same model
+        plan = plan.kept_as(folder.manifest().get(MODELS) or {})
     prepared = prepare(plan, folder, say)
     session, units = _Session(prepared, folder, say, watch), prepared.units()
     shown, planned = session.planned(units) if plan.is_here else (None, {})
@@ -393,6 +397,7 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
         ],
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "sessions": manifest.get("sessions", []),
+        MODELS: (manifest.get(MODELS) or {}) | {digest_of(one.who.identity): one.key for one in plan.asked_models},
         TASK_FILES: {task: {**found.files.get(task, {}), **known.get(task, {})} for task in {**found.files, **known}},
     }
     folder.write_manifest(beginning | {key: told for key, told in manifest.items() if key not in beginning})

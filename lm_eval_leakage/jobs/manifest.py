@@ -46,7 +46,7 @@ PLAN_MAY_CHANGE = (
 MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
 MAY_GROW = ("tasks", "audits")
 IDENTITY_OF_UNIT = "identity"  # key of a unit's file
-TASK_FILES = "task_files"  # key of the manifest
+TASK_FILES, MODELS = "task_files", "models"  # keys of the manifest
 OUTDATED = "outdated"  # folder of replaced units whose files were changed, which no later command takes back
 UNKNOWN = "no file says which model answered"
 GONE = ""  # instead of a digest
@@ -88,7 +88,16 @@ def differences(before: Plan, now: Plan) -> list[str]:
 
 
 def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
+    """What makes a plan's model another one: instead of paths, the content of files."""
+    from lm_eval_leakage.harness.saved_run import NamedModel
+
+    arguments = model["model_args"]
+    if model["name"]:  # else its folder has the name of the path
+        told = NamedModel(model["model"], arguments).identity
+        contents = {name: text for name, text in told.items() if name in arguments and LOCAL.fullmatch(text)}
+        arguments = {**arguments, **contents}
+    kept = {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
+    return kept | {"model_args": arguments}
 
 
 # ---------------------------------------------------------------------- the user's own files

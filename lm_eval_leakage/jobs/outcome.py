@@ -34,7 +34,7 @@ from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
 from lm_eval_leakage.logs.audit_line import window_needed
-from lm_eval_leakage.logs.run import Problem, digest_of, in_brackets, same_model
+from lm_eval_leakage.logs.run import Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
@@ -70,7 +70,6 @@ from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.texts import as_json, visible
 
 LOOKS = "looks.jsonl"
-UNKNOWN_MODEL = " [unknown]"
 VERDICTS_SHOWN = 20
 
 
@@ -144,11 +143,13 @@ def _look_at(one: TaskFindings) -> Look | None:
     if not tested:
         return None
     row, asked = tested[-1], {name: digest for name, digest in one.benchmarks.items() if digest}
-    model = in_brackets(one.who.identity) if row.provenance.asked_as else UNKNOWN_MODEL
+    # by what its answers depend on, so that it is the same model under another path
+    identity = f"[{digest_of(one.who.identity)}]"
+    model = identity if row.provenance.asked_as else f"{one.annotation.model} [unknown]"
     benchmark = f"{one.task} [{digest_of(asked or one.benchmarks)}]"
     digest = _digest_of(one.annotation.audited_questions, row.verdict)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    of, verdict = f"{one.annotation.model}{model} on {benchmark}", row.verdict
+    of, verdict = f"{model} on {benchmark}", row.verdict
     return Look(0, of, digest, EVIDENCE_LEVEL, verdict.pvalue, verdict.tested.log_evalue, "", now)
 
 

@@ -226,6 +226,12 @@ class PlanModel(BaseModel):
             found._own_key = f"{found.key}@{digest_of({name: str(own) for name, own in model_args.items()})}"
         return found
 
+    def kept_as(self, key: str) -> PlanModel:
+        """Return the same model with another name of its folder."""
+        found = self.model_copy()
+        found._own_key = key
+        return found
+
     @property
     def key(self) -> str:
         """The name of its folder, unique in a plan: its own, or made from the arguments that name the model."""
@@ -321,6 +327,8 @@ class Plan(BaseModel):
     dry_run: Switch = False
     quiet: Switch = False
 
+    _reference_key: str = PrivateAttr(default="")
+
     @model_validator(mode="after")
     def _fits(self) -> Plan:
         names = [one.name for one in self.models]
@@ -401,7 +409,24 @@ class Plan(BaseModel):
         first, args = self.models[0], self.reference
         if not isinstance(args, Mapping):
             return self.models
-        return (*self.models, first.another(args, self.models))
+        other = first.another(args, self.models)
+        return (*self.models, other.kept_as(self._reference_key or other.key))
+
+    def kept_as(self, keys: Mapping[str, str]) -> Plan:
+        """Return the same plan of one model, with the folders in which the model and its reference have been before.
+
+        keys: names of folders by digests of identities
+        """
+
+        def key_of(model: PlanModel) -> str:
+            return keys.get(digest_of(model.who.identity)) or model.key
+
+        (model,) = self.models
+        found = self.changed(models=(model.kept_as(key_of(model)),))
+        for reference in found.reference_models:
+            if (key := key_of(reference)).casefold() != found.models[0].key.casefold():
+                found._reference_key = key
+        return found
 
     def model(self, key: str) -> PlanModel:
         return next(one for one in self.asked_models if one.key == key)

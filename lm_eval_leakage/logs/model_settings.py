@@ -13,10 +13,12 @@ from typing import Any
 from lm_eval_leakage.logs.audits import audit_logs_of
 from lm_eval_leakage.logs.run import (
     CHAT_TEMPLATE,
+    LOCAL,
     SYSTEM_INSTRUCTION,
     Problem,
     Run,
     arguments_of,
+    digest_of,
     identity_differences,
     in_brackets,
 )
@@ -45,6 +47,27 @@ RECORDED = ("model_num_parameters", "model_dtype", "model_sha", "peft_sha", "del
 IN_COMMIT = re.compile(r".+ \(([0-9a-f]{40})\)", re.DOTALL)  # a model of the hub in an identity
 SERVER = re.compile(r"completions|chat|openai|anthropic")  # backends whose templates are the server's
 SAME_BACKEND = {"hf-auto": "hf", "huggingface": "hf"}
+
+
+def named_by_content(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, where those of one model whose files had several paths have the name of the oldest of them.
+
+    A run that does not record its model follows a name that stands for no other model.
+    """
+    canonical: dict[str, str] = {}  # names by identities
+    identities: dict[str, set[str]] = {}  # by names
+    for run in runs:
+        if any(map(LOCAL.fullmatch, run.identity.values())):
+            canonical.setdefault(digest_of(run.identity), run.model)
+        if run.identity:
+            identities.setdefault(run.model, set()).add(digest_of(run.identity))
+
+    def name_of(run: Run) -> str:
+        own = {digest_of(run.identity)} if run.identity else identities.get(run.model, set())
+        (digest,) = own if len(own) == 1 else ("",)
+        return canonical.get(digest, run.model)
+
+    return [replace(run, model=name_of(run)) for run in runs]
 
 
 def told_apart(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:

@@ -37,7 +37,7 @@ class Look:
     """One look at one model.
 
     number: from 1, of the looks that this seal, or this model at one benchmark in the folder of a check, has had
-    model: its name; in the folder of a check with its identity and the benchmark
+    model: its name; in the folder of a check a digest of its identity, and the benchmark
     digest: of what was looked at
     alpha: the error of all looks together, as chosen at this look
     pvalue: of all tests together

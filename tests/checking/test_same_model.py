@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lm_eval_leakage.jobs.driver import run_plan
+from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.results.annotate import annotate
 from tests.checking.conftest import NamedFake, OptionOrders, questions, statuses, written
 from tests.checking.conftest import checked as checked_with
 from tests.fakes import by_hash
@@ -143,3 +148,121 @@ def test_plain_runs_that_the_user_names_and_that_contradict_the_command_are_refu
         file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"only runs of another model .*: load_in_8bit \(True, not given\)"):
         checked(folder, runs=folder / "earlier" / "runs")
+
+
+# ---------------------------------------------------------------------- the same files under another path
+
+
+@pytest.fixture
+def paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """How one may name a model's folder."""
+    monkeypatch.chdir(folder)
+    (folder / "link").symlink_to(folder / "model")
+    (folder / "elsewhere").mkdir()
+    shutil.copytree(folder / "model", folder / "elsewhere" / "copy")
+    told = {"relative": "model", "dotted": "./model", "a folder": "model/", "absolute": str(folder / "model")}
+    return told | {"a symbolic link": "link", "a copy": "elsewhere/copy"}
+
+
+SPELLED = ("dotted", "a folder", "absolute", "a symbolic link", "a copy")
+
+
+def said(outcome: Any) -> dict[str, Any]:
+    """Of its only verdict, without when it was told."""
+    (one,) = outcome.verdicts
+    return {name: value for name, value in asdict(one).items() if name != "time"}
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_the_same_files_under_another_path_are_not_asked_again_and_a_second_look_is_the_second(
+    fakes: type[NamedFake], folder: Path, paths: dict[str, str], spelled: str
+) -> None:
+    first = checked(folder, model_args="pretrained=model", questions=40)
+    fakes.asked.clear()
+    again = checked(folder, model_args=f"pretrained={paths[spelled]}", questions=40)
+    assert fakes.asked == []
+    assert said(again) == said(first)
+    assert again.others == ()
+    second = checked(folder, model_args=f"pretrained={paths[spelled]}", questions=60)
+    n_asked = len(fakes.asked)
+    same = checked(folder, model_args="pretrained=model", questions=60, out="same_name")
+    assert (second.verdicts[0].look, second.verdicts[0].pvalue) == (2, same.verdicts[0].pvalue)
+    assert second.others == ()
+    assert n_asked < len(fakes.asked) - n_asked  # the answers to the first 40 were kept
+    assert checked(folder, model_args="pretrained=model", questions=40).verdicts[0].look == 1
+
+
+def test_other_files_under_another_path_are_another_model(folder: Path, paths: dict[str, str]) -> None:
+    checked(folder, model_args="pretrained=model", questions=40)
+    (folder / "elsewhere" / "copy" / "model.safetensors").write_bytes(b"3" * 100)
+    other = checked(folder, model_args=f"pretrained={paths['a copy']}", questions=60)
+    assert other.verdicts[0].look == 1
+    assert statuses(checked(folder, model_args="pretrained=model", questions=40, dry_run=True))["accuracy"] == THERE
+
+
+def test_a_reference_under_another_path_is_not_audited_again_and_the_model_itself_is_refused(
+    fakes: type[NamedFake], folder: Path, paths: dict[str, str]
+) -> None:
+    shutil.copytree(folder / "model", folder / "other")
+    (folder / "other" / "model.safetensors").write_bytes(b"3" * 100)
+    given = {"model_args": "pretrained=model", "questions": 40}
+    first = checked(folder, reference="pretrained=other", **given)
+    fakes.asked.clear()
+    again = checked(folder, reference=f"pretrained={folder / 'other'}", **given)
+    assert fakes.asked == []
+    assert said(again) == said(first)
+    for name in SPELLED:
+        with pytest.raises(ValueError, match="which is the model itself"):
+            checked(folder, reference=f"pretrained={paths[name]}", **given)
+
+
+def test_runs_of_one_model_under_several_paths_are_one_model(folder: Path, paths: dict[str, str]) -> None:
+    places = [folder / f"of {name}" for name in paths]
+    for place, path in zip(places, paths.values(), strict=True):
+        checked(folder, model_args=f"pretrained={path}", output_path=place)
+    (annotation,) = annotate([place / "runs" for place in places])
+    assert annotation.model == "model"
+    given = checked(folder, model_args="pretrained=./model", runs=[places[0] / "runs"], out="later")
+    assert [statuses(given)[step] for step in RUN_STEPS] == [THERE] * 3
+
+
+def test_a_campaign_goes_on_with_its_models_under_other_paths(folder: Path, paths: dict[str, str]) -> None:
+    def run(path: str) -> Any:
+        models = [{"name": "a", "model": "fake", "model_args": {"pretrained": path}}]
+        plan = {"models": models, "tasks": str(folder / "quiz.jsonl"), "engine": "inline", "output_path": folder / "c"}
+        return run_plan(check_plan(plan))
+
+    first = run("model")
+    for path in paths.values():
+        again = run(path)
+        assert (again.n_done, said(again)) == (first.n_done, said(first))
+    (folder / "model" / "model.safetensors").write_bytes(b"3" * 100)
+    with pytest.raises(ValueError, match="has another campaign: the model 'a' was"):
+        run("elsewhere/copy")
+
+
+# ---------------------------------------------------------------------- files that are replaced meanwhile
+
+
+@pytest.mark.parametrize("whose", ["model", "reference"])
+def test_weights_that_are_replaced_while_they_are_loaded_are_refused(
+    fakes: type[NamedFake], folder: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    place = folder / whose
+    place.mkdir(exist_ok=True)
+    (place / "model-00002-of-00002.safetensors").write_bytes(b"3" * 100)
+    load = fakes.__init__
+
+    def replacing(self: NamedFake, **arguments: Any) -> None:
+        load(self, **arguments)
+        if arguments["pretrained"] == str(place):
+            (place / "model-00002-of-00002.safetensors").write_bytes(b"4" * 100)
+
+    monkeypatch.setattr(fakes, "__init__", replacing)
+    given = {} if whose == "model" else {"reference": f"pretrained={place}"}
+    with pytest.raises(ValueError, match=f"pretrained is '{place}', whose files changed while the model was loaded"):
+        checked(folder, **given)
+    assert not [file for file in (folder / "out").rglob("results_*.json") if f"/{whose}" in str(file)]
+    monkeypatch.setattr(fakes, "__init__", load)
+    fresh = checked(folder, **given, out="fresh")
+    assert checked(folder, **given).verdicts == fresh.verdicts
