@@ -160,3 +160,73 @@ def edits_that_keep_size_and_time(tally: Tally, folder: Path, tries: int, rng: r
         ended = edited.check()
         tally.tries += 1
         tally.found(f"{note}: {ended.output[-600:]}", wrong=edited.place.verdicts() != after)
+
+
+# ---------------------------------------------------------------------- models
+
+MORE_FILES = ("qwen.tiktoken", "vocab.bpe", "source.spm", "vocab", "tokenizer/vocab", "a/b/adapter.bin")
+SPELLINGS: Mapping[str, Callable[[Path], str]] = {  # of a model's folder, seen from the folder that it is in
+    "relative": lambda model: model.name,
+    "dotted": lambda model: f"./{model.name}",
+    "as a folder": lambda model: f"{model}/",
+    "absolute": str,
+    "a symbolic link": lambda model: str(_linked(model)),
+    "a copy": lambda model: str(shutil.copytree(model, model.with_name("copy"), dirs_exist_ok=True)),
+}
+
+
+def _linked(model: Path) -> Path:
+    link = model.with_name("link")
+    if not link.is_symlink():
+        link.symlink_to(model)
+    return link
+
+
+def _told(place: Place, ended: Ended) -> tuple[int, list[dict[str, Any]]]:
+    """What a check says, by whatever path its model is called."""
+    text = json.dumps(place.verdicts())
+    for path in sorted((spell(place.model) for spell in SPELLINGS.values()), key=len, reverse=True):
+        text = text.replace(path, "MODEL")
+    return ended.code, json.loads(text)
+
+
+@attack("models by other paths, and with other files", 60, 0)
+def models_by_content(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
+    """A model has some files of every kind. Under another path it is the same one: nothing is asked again, and the
+    verdict on more questions is a second look. With one file changed it is another one."""
+
+    def check(place: Place, spelled: str, n_questions: int) -> Ended:
+        words = ["check", "--model", NAME, "--model_args", f"pretrained={spelled}", "--tasks", str(place.quiz)]
+        words += ["--questions", str(n_questions), "--output_path", str(place.out), "--fail-on", "evidence"]
+
+        def program() -> None:
+            os.chdir(folder)
+            cli.main()
+
+        return place.run(["lm-eval-leakage", *words], program)
+
+    while tally.tries < tries:
+        place = Place(folder)
+        for name in rng.sample(MORE_FILES, 3):
+            (place.model / name).parent.mkdir(parents=True, exist_ok=True)
+            (place.model / name).write_text("as it was")
+        place.weights(b"memory %.1f " % rng.choice([0.0, 0.5, 4.0]))
+        first, second = rng.choice([*SPELLINGS]), rng.choice([*SPELLINGS])
+        by_path = {name: SPELLINGS[name](place.model) for name in (first, second)}
+        same = [_told(place, check(place, by_path[first], n)) for n in (20, 40)]
+        n_same = place.n_asked()
+        place.without_output()
+        place.notes.unlink()
+        mixed = [_told(place, check(place, by_path[name], n)) for name, n in ((first, 20), (second, 40))]
+        n_mixed = place.n_asked()
+        note = f"{first}, then {second}"
+        tally.tries += 1
+        tally.found(f"{note}: {n_mixed} requests instead of {n_same}", wrong=n_mixed != n_same)
+        tally.found(f"{note}: {mixed[1]} instead of {same[1]}", wrong=mixed != same)
+        changed = rng.choice([file for file in place.model.rglob("*") if file.is_file()])
+        changed.write_bytes(changed.read_bytes()[::-1])
+        place.notes.unlink()
+        check(place, by_path[second], 40)
+        is_asked = second == "a copy" or place.n_asked() > 0
+        tally.tries += 1
+        tally.found(f"{note}: {changed.name} changed, and nothing was asked", wrong=not is_asked)
