@@ -37,7 +37,7 @@ KEYS_THAT_DIFFER = frozenset(  # in JSON
 )
 PACKAGES = "python"  # a dict with this key has the versions of all packages that are installed
 SETTINGS_OF_HARNESS = frozenset(("configs", "higher_is_better"))
-DIGEST = re.compile("[0-9a-f]{64}")
+DIGEST = re.compile(r"[0-9a-f]{32}|[0-9a-f]{64}")
 # Of files that hold times or paths, and of ledgers, whose looks have times.
 DIGESTS_THAT_DIFFER = re.compile(r"results_[^/]*\.json$|unit\.json$|\.yaml$|^head$|^code$")
 LISTED = (".parquet",)  # that they are written is kept, not what they hold
