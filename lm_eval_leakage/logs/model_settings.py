@@ -27,6 +27,7 @@ HOW_IT_RUNS = frozenset(  # backend arguments that affect how a model is run, bu
     (
         *("batch_size", "max_batch_size", "max_tokens", "device", "device_map", "parallelize", "tp_plan"),
         *("device_map_option", "max_memory_per_gpu", "max_cpu_memory", "offload_folder", "cache_dir"),
+        "download_dir",
         *("gpu_memory_utilization", "swap_space", "enforce_eager", "max_num_seqs", "max_num_batched_tokens"),
         *("enable_prefix_caching", "block_size", "disable_log_stats", "distributed_executor_backend"),
         *("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size", "tp_size", "dp_size", "gpus"),

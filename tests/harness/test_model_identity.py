@@ -198,6 +198,13 @@ def test_other_arguments_that_name_files_are_read_too(folder: Path, tmp_path: Pa
     assert identity(folder, **{argument: str(other)}) != before
 
 
+def test_a_folder_that_a_backend_writes_to_does_not_belong_to_the_model(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    before = identity(folder, scratch=str(tmp_path / "scratch"), download_dir=str(tmp_path / "scratch"))
+    (tmp_path / "scratch" / "model.safetensors").write_bytes(b"1")
+    assert identity(folder, scratch=str(tmp_path / "scratch"), download_dir=str(tmp_path)) == before
+
+
 # ---------------------------------------------------------------------- what is remembered
 
 

@@ -21,6 +21,7 @@ from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.digests import content_digest
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
+from lm_eval_leakage.logs.answer_store import NAMING
 from lm_eval_leakage.logs.model_settings import HOW_IT_RUNS
 from lm_eval_leakage.logs.run import LOCAL
 
@@ -36,6 +37,7 @@ LEFTOVER_FOLDERS = (
     *("leakage", "leakage_answers", ".*"),
 )
 OUTPUT_OF_CHECK = ("plan.yaml", "manifest.json")  # are in a folder that a check has written
+OF_FOLDERS = (*NAMING, "tokenizer", "lora_local_path", "gguf_file", "base", "code")  # name folders of a model
 OF_SERVERS = ("model", "engine")  # arguments whose value is sent to a server, so that it counts even if it is a path
 CODE, SLOW = "trust_remote_code", "use_fast_tokenizer"  # arguments that answers depend on in some models
 VALUES = 64  # of each tensor of a model in memory
@@ -148,11 +150,16 @@ def _told(name: str, value: object, arguments: Mapping[str, Any]) -> str:
     place = _place(value)
     if place is None and name == "gguf_file":
         place = _place(str(Path(str(arguments.get("pretrained", "")), str(arguments.get("subfolder") or ""), value)))
-    if place is not None:
+    if place is not None and (place.is_file() or name in OF_FOLDERS or _has_configuration(place)):
         digest = f"({_files_digest(place, str(arguments.get('subfolder') or ''))})"
         return f"{value} {digest}" if name in OF_SERVERS else f"files {digest}"
     commit = folder_in_cache(value, arguments.get("revision"))
     return f"{value} ({commit.name})" if commit else value
+
+
+def _has_configuration(folder: Path) -> bool:
+    """Whether a folder is that of a model, an adapter or a tokenizer; others may be written to while a model runs."""
+    return any((folder / file).is_file() for file in CONFIGURATIONS)
 
 
 def _place(value: str) -> Path | None:
