@@ -20,7 +20,7 @@ from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, n
 from lm_eval_leakage.harness.tasks.data import ENDINGS, read_file
 from lm_eval_leakage.harness.tasks.given_questions import rows_of
 from lm_eval_leakage.results.seal_audit import told_ledger
-from lm_eval_leakage.seal.author_rows import READ_FIELDS, Examined, OrderRule, examined
+from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined, unpublished_fields
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
 from lm_eval_leakage.seal.folders import (
     CARD_FILE,
@@ -81,8 +81,7 @@ def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str |
     name = _checked_name(name or usual)
     rows = rows_of(what, include_path)
     found = examined(((row, row.reading) for row in rows), rule)
-    fields = dict.fromkeys(field for row in rows for field in row if field not in READ_FIELDS)
-    return Sealing(sealed(name, TOOL, new_key(), found.originals), found, tuple(fields))
+    return Sealing(sealed(name, TOOL, new_key(), found.originals), found, unpublished_fields(rows))
 
 
 def write_sealing(sealing: Sealing, folder: Path) -> None:

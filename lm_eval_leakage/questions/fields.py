@@ -13,7 +13,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from string import ascii_uppercase
+from functools import lru_cache
+from itertools import takewhile
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -26,7 +28,7 @@ BY_CHANCE = 0.01  # rows that leave two readings open with less than this probab
 REMEDY = "write each as its letter, or as the text of the option"
 
 LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
-SEVERAL_LETTERS = re.compile(r"[A-Z]{2,}")  # several right options, as in CMB
+SEVERAL_LETTERS = re.compile(r"[A-Z](?:\s*[,;/&+]?\s*[A-Z])+")  # several right options, as in CMB
 Places = tuple[int, ...]
 
 
@@ -168,8 +170,13 @@ def _by_label(value: object, key: _Key) -> Places | None:
     known = ascii_uppercase[: len(key.options)]
     if found := LETTER.fullmatch(value.strip()):
         return (known.index(found[1].upper()),) if found[1].upper() in known else None
-    several = list(value) if SEVERAL_LETTERS.fullmatch(value) else []
+    several = _letters_in(value)
     return tuple(map(known.index, several)) if several and several == sorted({*several} & {*known}) else None
+
+
+def _letters_in(value: str) -> list[str]:
+    """Return the letters of a text that names several options, such as "AC" or "A, C"; none of another text."""
+    return re.findall("[A-Z]", value) if SEVERAL_LETTERS.fullmatch(value.strip()) else []
 
 
 def _counted_from(first: int) -> Callable[[object, _Key], Places | None]:
@@ -266,11 +273,16 @@ class Layout:
 
 
 def _listed(doc: Doc, stem: str, choices: str) -> Raw:
-    """Options as a list, beside their labels or marks (ARC, TruthfulQA), or each with its mark (BIG-bench)."""
+    """Options as a list, beside their labels or marks (ARC, TruthfulQA), or each with its own (CMB, BIG-bench)."""
     options = doc[choices]
+    if _are_records(options):
+        options = {name: [one.get(name) for one in options] for name in ("text", "label") if name in options[0]}
     if not isinstance(options, Mapping):
         return Raw(doc[stem], options)
     texts = next((options[name] for name in ("text", "choices") if isinstance(options.get(name), (list, tuple))), None)
+    if texts is None and choices not in OF_MARKS and (labels := _as_labels(options)):
+        texts = _without_missing_end([options[label] for label in labels])
+        return Raw(doc[stem], texts, labels=None if labels[0] == "A" else labels[: len(texts)])
     if texts is None and options and _are_marks(options.values()):
         return Raw(doc[stem], [*options], options)
     if texts is None and any(mark is None for mark in options.values()):
@@ -280,8 +292,8 @@ def _listed(doc: Doc, stem: str, choices: str) -> Raw:
         )
     if texts is None:
         raise UntestableQuestion(
-            f"{choices} is {brief(options)}; it must be a list of texts, have lists as text and label, or have a mark "
-            "of 0 or 1 for each option"
+            f"{choices} is {brief(options)}; it must be a list of texts, have lists as text and label, have a text "
+            "for each label from A on, or have a mark of 0 or 1 for each option"
         )
     given = next((options[name] for name in ("label", "labels") if name in options), None)
     if given is None:
@@ -292,16 +304,81 @@ def _listed(doc: Doc, stem: str, choices: str) -> Raw:
     return Raw(doc[stem], texts, labels=labels)
 
 
+def _are_records(options: Any) -> bool:
+    """Whether each option is a record of its text and its label, as in ARC's own files."""
+    is_list = isinstance(options, (list, tuple)) and len(options) > 0
+    return is_list and all(isinstance(option, Mapping) and "text" in option for option in options)
+
+
+def _as_labels(names: Iterable[object]) -> list[str]:
+    """Return names in the order of an alphabet or of numbers if they are all of its first labels; else nothing."""
+    given = set(names)
+    for labels in LABELS:
+        if given and given == {*labels[: len(given)]}:
+            return list(labels[: len(given)])
+    return []
+
+
+def _without_missing_end(texts: Sequence[Any]) -> list[Any]:
+    """Return texts without the missing and empty ones after the last one that is there: a table has as many columns
+    as the question with the most options."""
+    n = len(texts)
+    while n and (_is_missing(texts[n - 1]) or (isinstance(texts[n - 1], str) and not texts[n - 1].strip())):
+        n -= 1
+    return list(texts[:n])
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or value != value  # NaN differs from itself
+
+
 def _columns(doc: Doc, stem: str, *columns: str) -> Raw:
     return Raw(doc[stem], [doc[column] for column in columns])
 
 
-def _cmb(doc: Doc, stem: str, choices: str) -> Raw:
-    """In CMB, unused letters after the last option hold an empty text (or, on some mirrors, None)."""
-    options = [doc[choices].get(letter) for letter in ascii_uppercase if letter in doc[choices]]
-    while options and not options[-1]:
-        options.pop()
-    return Raw(doc[stem], options)
+def _lettered_columns(doc: Doc, stem: str, *columns: str) -> Raw:
+    return Raw(doc[stem], _without_missing_end([doc[column] for column in columns]))
+
+
+def _opentdb(doc: Doc, stem: str, right: str, wrong: str) -> Raw:
+    return Raw(doc[stem], [doc[right], *doc[wrong]])
+
+
+def _chat(doc: Doc, stem: str) -> Raw:
+    """Read a message that shows its options as lines with letters, as in samples of OpenAI's evals."""
+    text = _last_message(doc[stem])
+    if not isinstance(text, str):
+        raise UntestableQuestion(f"{stem} is {brief(text)}; it must be a text or a list of messages")
+    lines = list(LETTERED_LINE.finditer(text))
+    first = max((place for place, line in enumerate(lines) if line[1] == "A"), default=len(lines))
+    in_order = takewhile(lambda pair: pair[0][1] == pair[1], zip(lines[first:], ascii_uppercase, strict=False))
+    shown = [line for line, _ in in_order]
+    if len(shown) < 2:
+        raise UntestableQuestion(
+            f"{stem} shows no options in lines that begin with A, B, ...; give them as a list with the name choices"
+        )
+    ends = [*(line.start() for line in shown[1:]), len(text)]
+    options = [text[line.end() : end].strip() for line, end in zip(shown, ends, strict=True)]
+    # what follows the last option asks for the answer
+    of_one_line = not any("\n" in option for option in options[:-1])
+    options[-1] = options[-1].partition("\n" if of_one_line else "\n\n")[0].strip()
+    return Raw(text[: shown[0].start()].rstrip(), options)
+
+
+def _last_message(given: Any) -> Any:
+    """Return what the user says last in a list of chat messages; anything else as it is."""
+    if not (isinstance(given, (list, tuple)) and given and all(isinstance(one, Mapping) for one in given)):
+        return given
+    messages = [(one.get("role"), _text_of_message(one.get("content"))) for one in given]
+    said = [content for role, content in messages if role == "user"] or [content for _, content in messages]
+    return said[-1]
+
+
+def _text_of_message(content: Any) -> Any:
+    """Return the text of a message's content, which may be a list of parts."""
+    if isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) and "text" in part for part in content):
+        return "".join(str(part["text"]) for part in content)
+    return content
 
 
 def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
@@ -321,17 +398,21 @@ ANSWERS = (
     *("answer_index", "answer_idx", "answer", "answerKey", "gold", "label", "labels", "target", "target_scores"),
     EQUALLY_RIGHT,
 )
+OF_MARKS = ("mc1_targets", "mc2_targets", "target_scores")  # fields of options with marks
+STEMS = ("question", "Question", "prompt")  # of a question with a column for each option
+LABELS = (ascii_uppercase, ascii_lowercase, [*map(str, range(1, 27))], [*map(str, range(26))])
+OPTION_COLUMN = re.compile(r"((?:option|choice|opt)?[ _-]?)([a-z]|\d\d?)", re.IGNORECASE)
+LETTERED_LINE = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]+", re.MULTILINE)
 LAYOUTS = (
     Layout(("query", "choices", "gold"), _listed, ("gold",)),
     Layout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
     Layout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
     Layout(("Problem", "options", "correct"), _math_qa, ("correct",)),
-    Layout(("question", "option"), _cmb, ("answer",)),
-    Layout(("question", *"ABCD", "answer"), _columns, ("answer",)),
-    Layout(("Question", *"ABCD", "Answer"), _columns, ("Answer",)),
+    Layout(("question", "option"), _listed, ("answer",)),
     Layout(("question", "options"), _listed, ANSWERS),
     Layout(("Question", *GPQA), _columns, right=0),
     Layout(("question", *SCIQ), _columns, right=3),
+    Layout(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
     Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
     Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
     Layout(("question", "mc1_targets"), _listed),
@@ -339,6 +420,8 @@ LAYOUTS = (
     Layout(("question", "mc2_targets"), _listed),
     Layout(("question", "target_scores"), _listed),
     Layout(("input", "target_scores"), _listed),
+    Layout(("input", "choices"), _listed, (*ANSWERS, "ideal")),
+    Layout(("input", "ideal"), _chat, ("ideal",)),
     Layout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
 )
 
@@ -355,7 +438,7 @@ def question_from_doc(doc: Doc) -> Question:
     if not raw.options:
         raise UntestableQuestion("it has no options; at least 2 are needed")
     refuse_beyond_limits(raw.options)
-    stem = _text(raw.stem, "question")
+    stem = _text(_last_message(raw.stem), "question")
     names = (*ascii_uppercase, *range(len(ascii_uppercase) + 1, MOST_OPTIONS + 1))
     options = tuple(_text(option, f"option {name}") for name, option in zip(names, raw.options, strict=False))
     right = _places(raw.answer, raw.labels, options) or ()
@@ -393,21 +476,55 @@ def subject_of(doc: Doc) -> str:
 
 def raw_parts(doc: Doc) -> Raw:
     """The parts of a doc, by the first layout whose fields it has; raises UntestableQuestion if there is none."""
+    if isinstance(doc.get("question"), Mapping):
+        doc = {**doc, **_renamed_stem(doc["question"])}
+    layout = _layout_of(doc)
+    if layout is None:
+        raise UntestableQuestion(
+            f"fields {brief(sorted(map(str, doc)))} do not form a question in a known layout; rename them to "
+            "question, choices, answer"
+        )
+    try:
+        return layout.parts(doc)
+    except UntestableQuestion:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        fields = {field: doc[field] for field in layout.fields}
+        raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
+
+
+def fields_read(doc: Doc) -> frozenset[str]:
+    """Return the names of the fields of which the question in a row is made."""
+    layout = _layout_of(doc)
+    return frozenset() if layout is None else frozenset((*layout.fields, *layout.keys))
+
+
+def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a question that has its options inside it, as in ARC's own files."""
+    return {"question" if name == "stem" else name: question[name] for name in ("stem", "choices") if name in question}
+
+
+def _layout_of(doc: Doc) -> Layout | None:
     layouts = [layout for layout in LAYOUTS if all(field in doc for field in layout.fields)]
     # a table gives each row the fields of all others, too, as null
     filled = (layout for layout in layouts if all(doc[field] is not None for field in layout.fields))
-    if layout := next(filled, layouts[0] if layouts else None):
-        try:
-            return layout.parts(doc)
-        except UntestableQuestion:
-            raise
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            fields = {field: doc[field] for field in layout.fields}
-            raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
-    raise UntestableQuestion(
-        f"fields {brief(sorted(map(str, doc)))} do not form a question in a known layout; rename them to question, "
-        "choices, answer"
-    )
+    return next(filled, None) or _of_columns(tuple(doc)) or next(iter(layouts), None)
+
+
+@lru_cache
+def _of_columns(names: tuple[object, ...]) -> Layout | None:
+    """Return the layout of rows with a column for each option (`A`, `B`, ... or `option1`, `option2`, ...), if these
+    are the names of such columns."""
+    stem = next((name for name in STEMS if name in names), None)
+    labels: dict[str, dict[str, str]] = {}
+    for name in names:
+        if isinstance(name, str) and (parts := OPTION_COLUMN.fullmatch(name)):
+            labels.setdefault(parts[1], {})[parts[2]] = name
+    columns = next((columns for columns in labels.values() if len(columns) > 1 and _as_labels(columns)), None)
+    if stem is None or columns is None:
+        return None
+    ordered = [columns[label] for label in _as_labels(columns)]
+    return Layout((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
 
 
 def _text(value: object, name: str) -> str:
@@ -442,8 +559,8 @@ def _places(answer: object, labels: Sequence[str] | None, options: Sequence[obje
         return marked
     known = labels or ascii_uppercase
     values: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
-    if isinstance(answer, str) and SEVERAL_LETTERS.fullmatch(answer) and _place(answer, known, options) is None:
-        values = list(answer)
+    if isinstance(answer, str) and _place(answer, known, options) is None:
+        values = _letters_in(answer) or values
     places = [_place(value, known, options) for value in values]
     named = [place for place in places if place is not None]
     return tuple(dict.fromkeys(named)) if len(named) == len(places) else None

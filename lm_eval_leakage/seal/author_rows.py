@@ -12,7 +12,7 @@ from string import ascii_uppercase
 from typing import Any, Literal
 
 from lm_eval_leakage.questions.families import question_key
-from lm_eval_leakage.questions.fields import ANSWERS, LAYOUTS, right_options, well_formed
+from lm_eval_leakage.questions.fields import ANSWERS, fields_read, right_options, well_formed
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import OrderFate, Original, order_dependence
 from lm_eval_leakage.texts import brief, canonical
@@ -21,8 +21,7 @@ OrderRule = Literal["keep", "hold_out", "refuse"]
 ORDER_RULES: tuple[OrderRule, ...] = ("keep", "hold_out", "refuse")
 WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "hold_out": "held out"}
 WRONG_ROWS_NAMED = 5
-READ_FIELDS = {"wordings", "seal", "subject", "category", "Subject", "Category", *ANSWERS}
-READ_FIELDS |= {name for layout in LAYOUTS for name in (*layout.fields, *layout.keys)}
+OTHER_FIELDS_READ = ("wordings", "seal", "subject", "category", "Subject", "Category", *ANSWERS)
 Notes = tuple[tuple[int, str], ...]  # rows, from 1, and what the author has to know about them
 
 
@@ -40,6 +39,15 @@ class Examined:
 
 class _Wrong(Exception):
     """A field for sealing that says something else than it can say."""
+
+
+def unpublished_fields(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the names of the fields that no sealed folder has."""
+    names: dict[str, None] = {}
+    for row in rows:
+        read = fields_read(row).union(OTHER_FIELDS_READ)
+        names |= dict.fromkeys(name for name in row if name not in read)
+    return tuple(names)
 
 
 def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuestion]], rule: OrderRule) -> Examined:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
@@ -42,6 +43,63 @@ LAYOUTS = {
     },
     "math_qa": {"Problem": "Q?", "options": "a ) red , b ) green , c ) blue , d ) grey", "correct": "c"},
     "hellaswag after process_docs": {"query": "Q?", "choices": list(OPTIONS), "gold": 2},
+    "a text for each label": {"question": "Q?", "choices": dict(zip("ABCD", OPTIONS, strict=True)), "answer": "C"},
+    "a text for each label, in another order": {
+        "question": "Q?",
+        "options": dict(reversed(list(zip("abcd", OPTIONS, strict=True)))),
+        "answer": "c",
+    },
+    "a text for each number": {"question": "Q?", "options": dict(zip("1234", OPTIONS, strict=True)), "answer": "3"},
+    "ai2_arc in its own files": {
+        "id": "7",
+        "question": {
+            "stem": "Q?",
+            "choices": [{"text": text, "label": label} for label, text in zip("ABCD", OPTIONS, strict=True)],
+        },
+        "answerKey": "C",
+    },
+    "records of text and mark": {
+        "question": "Q?",
+        "choices": [{"text": text, "label": int(text == "blue")} for text in OPTIONS],
+    },
+    "inspect_ai": {"input": "Q?", "choices": list(OPTIONS), "target": "C"},
+    "inspect_ai with messages": {
+        "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q?"}],
+        "choices": list(OPTIONS),
+        "target": ["C"],
+    },
+    "inspect_ai with parts of a message": {
+        "input": [{"role": "user", "content": [{"type": "text", "text": "Q?"}]}],
+        "choices": list(OPTIONS),
+        "target": "C",
+    },
+    "OpenAI evals": {
+        "input": [
+            {"role": "system", "content": "The following are questions about colours."},
+            {"role": "user", "content": "Q?\nA) red\nB) green\nC) blue\nD) grey\nAnswer:"},
+        ],
+        "ideal": "C",
+    },
+    "OpenAI evals with the options in a list": {
+        "input": [{"role": "user", "content": "Q?"}],
+        "choices": list(OPTIONS),
+        "ideal": ["blue"],
+    },
+    "columns of options": {
+        "question": "Q?",
+        **{f"option{n}": text for n, text in enumerate(OPTIONS, 1)},
+        "answer": "C",
+    },
+    "columns of options with letters": {
+        "prompt": "Q?",
+        **{f"Choice_{letter}": text for letter, text in zip("abcd", OPTIONS, strict=True)},
+        "answer": "C",
+    },
+    "more columns than the question has options": {
+        "question": "Q?",
+        **dict(zip("ABCDEFG", (*OPTIONS, None, "", math.nan), strict=True)),
+        "answer": "C",
+    },
 }
 
 
@@ -49,6 +107,37 @@ LAYOUTS = {
 def test_known_layouts_hold_the_same_question(doc: dict) -> None:
     question = question_from_doc(doc)
     assert (question.stem, question.options, question.answer) == ("Q?", OPTIONS, 2)
+
+
+@pytest.mark.parametrize("n", range(2, 27))
+@pytest.mark.parametrize("names", [ascii_uppercase, [f"option {number}" for number in range(26)]])
+def test_a_question_has_as_many_options_as_columns(names: Sequence[str], n: int) -> None:
+    texts = [f"text {number}" for number in range(n)]
+    doc = {"question": "Q?", "explanation": "", **dict(zip(names[:n], texts, strict=True)), "answer": "B"}
+    assert question_from_doc(doc).options == tuple(texts)
+    assert read_keys([doc]).reading == "letters"
+
+
+def test_columns_of_indices_from_1_are_read_with_the_fifth_option() -> None:
+    rows = [{"question": f"Q{n}?", **dict(zip("ABCDE", COLOURS, strict=True)), "answer": n + 1} for n in range(5)]
+    assert texts_of_right_options(rows) == list(COLOURS)
+
+
+@pytest.mark.parametrize("empty", ["", None, math.nan])
+def test_an_option_that_is_missing_before_others_is_refused(empty: object) -> None:
+    with pytest.raises(UntestableQuestion, match="option B is"):
+        question_from_doc({"question": "Q?", "A": "red", "B": empty, "C": "blue", "answer": "A"})
+
+
+def test_options_that_a_message_has_in_several_lines_end_with_an_empty_line() -> None:
+    shown = "Which prints 2?\n\n(A) print(\n  1)\n(B) print(\n  2)\n\nAnswer with a letter."
+    question = question_from_doc({"input": [{"role": "user", "content": shown}], "ideal": "B"})
+    assert (question.stem, question.options) == ("Which prints 2?", ("print(\n  1)", "print(\n  2)"))
+
+
+def test_the_last_list_of_options_in_a_message_is_the_questions_own() -> None:
+    shown = "Which?\nA. one\nB. two\nAnswer: A\n\nWhich other?\nA. three\nB. four\nC. five\nAnswer:"
+    assert question_from_doc({"input": shown, "ideal": "C"}).options == ("three", "four", "five")
 
 
 def test_math_qa_options_may_hold_commas_and_spaces() -> None:
@@ -103,7 +192,13 @@ BAD = {
         "it has 10,000 options; a question has at most 100",
     ),
     "an option of 100,000 characters": ({"question": "Q?", "choices": ["a", "x" * 10**5]}, "has 100,000 characters"),
-    "a layout's field of another type": ({"question": "Q?", "option": None}, "cannot be read"),
+    "a layout's field of another type": ({"question": "Q?", "options": {"text": ["a"], "label": 3}}, "cannot be read"),
+    "labels with a gap": ({"question": "Q?", "options": {"A": "a", "C": "c"}}, "have a text for each label from A on"),
+    "a message without options": (
+        {"input": [{"role": "user", "content": "Q?"}], "ideal": "B"},
+        "input shows no options in lines that begin with A, B, ...; give them as a list with the name choices",
+    ),
+    "no message": ({"input": None, "ideal": "B"}, "input is None; it must be a text or a list of messages"),
 }
 
 
@@ -261,6 +356,10 @@ def test_several_letters_are_several_right_options_and_no_single_one() -> None:
     options = dict(zip("ABCDE", COLOURS, strict=True))
     rows = [{"question": f"Q{n}?", "option": options, "answer": key} for n, key in enumerate(["A", "BCE", "E"])]
     assert texts_of_right_options(rows) == ["red", None, "pink"]
+    for key in ("B, C,E", "B;C & E", " B C E"):
+        rows[1]["answer"] = key
+        assert right_options(rows[1]) == (1, 2, 4)
+        assert texts_of_right_options(rows) == ["red", None, "pink"]
     rows[1]["answer"] = "CB"
     with pytest.raises(ValueError, match="row 2 has 'CB'"):
         read_keys(rows)

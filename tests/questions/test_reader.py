@@ -305,3 +305,17 @@ def test_half_a_surrogate_pair_is_replaced_anywhere() -> None:
         assert question.options == ("a\ufffd", "b")
         assert str(question).encode()
         assert question.id == "7\ufffd"
+
+
+@pytest.mark.parametrize(("key", "target"), [(4, "D"), ("D", "D"), (4, 3)])
+def test_a_task_with_five_columns_of_options_is_read_whatever_the_row_names_its_key(
+    key: object, target: object
+) -> None:
+    doc = {"question": "Which is blue?", **dict(zip("ABCDE", ("sun", "leaf", "ash", "sea", "soot"), strict=True))}
+    prompt = "Which is blue?\nA. sun\nB. leaf\nC. ash\nD. sea\nE. soot\n정답："
+    question = read_question(doc | {"answer": key}, prompt, list("ABCDE"), target)
+    assert (question.stem, question.options, question.answer) == (
+        "Which is blue?",
+        ("sun", "leaf", "ash", "sea", "soot"),
+        3,
+    )
