@@ -24,6 +24,7 @@ LONGEST = (  # files, the longest first, or all wait for one of them at the end
     *("model/test_tutorial.py", "campaign/test_ray_engine.py", "faults/test_core.py", "checking/test_stages.py"),
     *("model/test_real_run.py", "campaign/test_slurm_runs.py", "model/test_distribution.py"),
     *("checking/test_same_questions.py", "campaign/test_ray_campaign.py", "checking/test_others.py"),
+    *("golden/test_golden.py", "checking/test_names.py"),  # whose tests share what one process has run
 )
 
 
