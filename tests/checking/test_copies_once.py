@@ -46,7 +46,7 @@ def details(folder: Path) -> list[dict[str, Any]]:
 def test_a_file_with_every_row_twice_has_the_numbers_of_the_file_without(
     fakes: type[NamedFake], tmp_path: Path, order: str
 ) -> None:
-    docs = questions(30)
+    docs = questions(30, n_options=3)
     fakes.score = staticmethod(OptionOrders(docs[:12], (3.0, 0.0)))
     twice = {
         "each twice in a row": [doc for doc in docs for _ in range(2)],
@@ -67,7 +67,7 @@ def test_a_file_with_every_row_twice_has_the_numbers_of_the_file_without(
 
 
 def test_questions_are_drawn_and_not_copies(tmp_path: Path) -> None:
-    docs = questions(30)
+    docs = questions(30, n_options=3)
     file = written(tmp_path, docs + list(map(otherwise, docs)))
     (one,) = checked(tmp_path, file, questions=24).verdicts
     assert (one.n, one.n_copies, one.n_tested) == (24, 0, 24)

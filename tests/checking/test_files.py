@@ -12,7 +12,7 @@ from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 from tests.written_tasks import LETTERED, write_task
 
-SEEN, CLEAN = questions(40, seed=1), questions(40, seed=2)
+SEEN, CLEAN = questions(25, seed=1), questions(25, seed=2)
 
 
 @pytest.fixture(autouse=True)

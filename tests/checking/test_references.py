@@ -14,7 +14,7 @@ from lm_eval_leakage.logs.run import same_weights
 from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
-DOCS = questions(40)
+DOCS = questions(30, n_options=3)
 
 
 class Revisions(NamedFake):
@@ -60,7 +60,7 @@ def test_models_whose_folders_would_have_one_name_are_told_apart(
     found = checked(tmp_path, model_args=args, reference=reference)
     (one,) = found.verdicts
     assert (one.verdict == STRONG_EVIDENCE) == ("clean" not in args)
-    assert (one.basis, one.n_tested, one.accuracy is not None) == ("reference", 40, True)
+    assert (one.basis, one.n_tested, one.accuracy is not None) == ("reference", 30, True)
     assert {step.status for step in found.plan.steps} <= {"to run", "not possible"}
     assert len(model.built) == 2
     assert checked(tmp_path, model_args=args, reference=reference).verdicts == found.verdicts
