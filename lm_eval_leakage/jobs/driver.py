@@ -293,7 +293,8 @@ class _Session:
         audits = [step for unit, step in planned.items() if unit.kind in plan.audits]
         if audits and all(step.status == NOT_POSSIBLE for step in audits):
             raise ValueError(
-                f"{audits[0].task} cannot be checked: {audits[0].note}; choose another benchmark or model"
+                f"{audits[0].task} cannot be checked: {audits[0].note}; "
+                f"{audits[0].remedy or 'choose another benchmark or model'}"
             )
         return planner.table(planned, self.prepared.impossible), planned
 

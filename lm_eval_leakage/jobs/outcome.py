@@ -58,7 +58,6 @@ from lm_eval_leakage.results.verdict_words import (
     EVIDENCE,
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
-    NO_VERDICT,
     NONE_FOUND,
     STRONG_EVIDENCE,
     WORDS,
@@ -577,10 +576,11 @@ def _findings(
     lacking = next(
         (one.what for one in annotation.problems if one.incomplete and _is_in(one, folder.run_of(audit))), ""
     )
-    rows = [_judged(row, why, lacking, plan.detect) for row in annotation.rows]
+    remedy = _sentence(steps[audit].remedy) if audit in own else ""
+    rows = [_judged(row, why, remedy, lacking, plan.detect) for row in annotation.rows]
     if not any(row.task == task and not row.group for row in rows):
         made = provenance_of_model(model.who.name, model.who.identity)
-        verdict = not_judged(why)
+        verdict = not_judged(why, remedy)
         rows.append(Row(name, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=verdict, provenance=made))
     return TaskFindings(
         model.who,
@@ -605,12 +605,16 @@ def _why_not_judged(
     return prepared.impossible.get(audit, "")
 
 
-def _judged(row: Row, why: str, lacking: str, detect: float) -> Row:
-    """With the reason where there is no verdict, and without a verdict on an audit whose log has lost questions: what
-    is left may be any part. Any other verdict knows what it should be able to find."""
-    if row.verdict == NO_VERDICT:
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+
+
+def _judged(row: Row, why: str, remedy: str, lacking: str, detect: float) -> Row:
+    """With the reason, and what may change it, where there is no verdict, and without a verdict on an audit whose log
+    has lost questions: what is left may be any part. Any other verdict knows what it should be able to find."""
+    if not row.verdict.basis:  # texts are tested without any orders
         is_part = row.level == SUBJECT_LEVEL or row.group
-        return row if is_part else replace(row, verdict=not_judged(why))
+        return row if is_part else replace(row, verdict=replace(not_judged(why, remedy), texts=row.verdict.texts))
     if lacking:
         return replace(row, verdict=not_judged(lacking))
     return replace(row, verdict=replace(row.verdict, detect=detect)) if row.verdict.basis else row
@@ -643,7 +647,7 @@ def _skipped(annotation: Annotation) -> str:
 
 def _with_remedies(one: TaskFindings, plan: Plan) -> TaskFindings:
     def remedied(row: Row) -> Row:
-        if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE):
+        if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE) or row.verdict.remedy:
             return row
         return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one.whole)))
 

@@ -26,10 +26,23 @@ from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_names
+from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 from lm_eval_leakage.jobs.design import AuditDesign
-from lm_eval_leakage.jobs.plan import CONFUSION, ENOUGH, REFERENCE, ROOMS, RUN, RUNS, TOKENS, UNSEEN, Plan, Unit
+from lm_eval_leakage.jobs.plan import (
+    ALL_QUESTIONS,
+    CONFUSION,
+    ENOUGH,
+    REFERENCE,
+    ROOMS,
+    RUN,
+    RUNS,
+    TOKENS,
+    UNSEEN,
+    Plan,
+    Unit,
+)
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.model_settings import contradiction
@@ -41,10 +54,11 @@ from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
-from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
+from lm_eval_leakage.stats.order_sum import NaturalPart
 from lm_eval_leakage.texts import visible
 
 ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
@@ -303,7 +317,7 @@ class PlannedStep:
     """What is to be done for a unit; all but `job` is written into the unit's file, from which verdicts are told.
 
     n_questions, n_requests, n_tokens: 0 if unknown; tokens are estimated
-    status: one of the four above; note: where it is, or why not
+    status: one of the four above; note: where it is, or why not; remedy: what may change that
     files: results files of given runs that are there already
     remarks: what is to be said of them
     benchmarks: the tasks in it, with digests of the rows of those whose option orders can be audited
@@ -319,6 +333,7 @@ class PlannedStep:
     n_tokens: int = 0
     status: str = TO_RUN
     note: str = ""
+    remedy: str = ""
     files: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     benchmarks: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -379,6 +394,7 @@ def visible_lines(text: str) -> str:
 
 def _cells(step: PlannedStep) -> Sequence[str]:
     status = f"{step.status}: {step.note}" if step.note else step.status
+    status += f"; {step.remedy}" if step.remedy else ""
     numbers = [step.n_questions, step.n_requests]
     tokens = about(step.n_tokens) if step.n_tokens else DASH
     return (step.task, step.what, *(count(number) if number else DASH for number in numbers), tokens, status)
@@ -517,7 +533,7 @@ class _PlannedTask:
         population = self.given.among(population) or population
         if self.references is not None:
             population = self.references.among(population) or population
-        self.n_questions = len(population)
+        self.population = population
         if self.plan.budget is not None and self.design is not None:
             return self.design.affordable(each_once(population, lambda row: row.key))
         return self._drawn(population)
@@ -527,18 +543,76 @@ class _PlannedTask:
         if self.plan.questions == ENOUGH:
             n = max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
             if self.name in self.planner.early:
-                n = max(FEWEST_DRAWN, rounded_up(min(n, self.n_questions) * FIRST_PART))
+                n = max(FEWEST_DRAWN, rounded_up(min(n, len(self.population)) * FIRST_PART))
         return drawn_once(rows, n, self.plan.seed)
 
     @property
     def is_staged(self) -> bool:
         is_free = self.plan.questions == ENOUGH and self.plan.budget is None
-        return self.plan.is_here and is_free and min(self.n_enough or 0, self.n_questions) >= STAGED_FROM
+        return self.plan.is_here and is_free and min(self.n_enough or 0, len(self.population)) >= STAGED_FROM
 
     @property
     def n_enough(self) -> int | None:
         """None, too, if no option orders are asked."""
-        return None if self.design is None else self.design.n_enough
+        return None if self.design is None or self.obstacle_of_all is not None else self.design.n_enough
+
+    # ------------------------------------------------------------------ whether a verdict is possible
+
+    @cached_property
+    def obstacle_of_all(self) -> Obstacle | None:
+        """Why the option orders of all questions that may be drawn have no verdict; None if they may have one."""
+        return self._prospect(self.population).obstacle
+
+    @cached_property
+    def obstacle(self) -> Obstacle | None:
+        """Why those of the drawn questions have none. A first stage is only asked where all may have one."""
+        if self.obstacle_of_all is not None:
+            every = self.obstacle_of_all
+            remedies = (*every.remedies, *self._of_texts())
+            return Obstacle(f"{every.reason}; no number of questions is enough", remedies)
+        if self.name in self.planner.early or (found := self._prospect(self.chosen).obstacle) is None:
+            return None
+        n = 2 * len(self.chosen)
+        while n < len(self.population):
+            if self._prospect(drawn_once(self.population, n, self.plan.seed)).obstacle is None:
+                break
+            n *= 2
+        enough = ALL_QUESTIONS if n >= len(self.population) else n
+        return Obstacle(f"of those drawn, {found.reason}", (f"more questions (`--questions {enough}`)",))
+
+    def _prospect(self, rows: Sequence[PlacedRow]) -> Prospect:
+        """What can be known of a verdict on these rows of the benchmark."""
+        if isinstance(self.orders, str):
+            return Prospect(())
+        leaves = self.orders.leaves
+        asked = [(leaves[row.task], row.index) for _, row in found_among(self.orders.rows, rows)]
+        return Prospect(asked, self._has_reference, self._natural)
+
+    @cached_property
+    def _has_reference(self) -> bool:
+        return bool(self.plan.reference_models or (self.references and self.references.among(self.population)))
+
+    @cached_property
+    def _natural(self) -> NaturalPart | None:
+        """What the unseen questions will say, where that decides whether there is a verdict."""
+        leaves = {} if isinstance(self.orders, str) else self.orders.leaves
+        if self.plan.unseen is None or all(task.orders.status != PATTERNED_ORDERS for task in leaves.values()):
+            return None
+        asked = {**self.of_orders, "data_files": str(self.plan.unseen)}
+        unseen = self._loaded(f"{self.name}_{FIRST_AUDIT}", asked)
+        return None if isinstance(unseen, str) else natural_before(unseen.leaves)
+
+    def _of_texts(self) -> Iterator[str]:
+        """Texts show evidence without any option orders."""
+        has_all = self.plan.unseen is not None and self.plan.reference_models
+        if not self._prospect(self.population).has_enough_families:
+            return
+        task = self._loaded(f"{self.name}_{TOKENS}")
+        if has_all or isinstance(task, str) or TOKENS not in self.plan.audits:
+            return
+        needs = {needs_of(leaf) for leaf in task.leaves.values()}
+        if not any(why_cannot_answer(self.who.model, need) for need in needs):
+            yield "unseen questions and a reference, beside which texts are tested (`--unseen FILE --reference ARGS`)"
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
@@ -552,7 +626,7 @@ class _PlannedTask:
 
     def planned(self, unit: Unit, places: Sequence[Path]) -> PlannedStep:
         step = self._without_asking(unit) or self._asked(unit, self._task_of(unit), places)
-        whole = len(self.chosen) == self.n_questions
+        whole = len(self.chosen) == len(self.population)
         return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged)
 
     def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
@@ -573,6 +647,8 @@ class _PlannedTask:
         if unit.room == RUNS and self.given.has_all(unit.kind, self.chosen):
             step = self._there(unit, n, self.given.with_any(unit.kind, self.chosen))
             return replace(step, remarks=tuple(_unlike(self.given)))
+        if unit.suffix == FIRST_AUDIT and unit.room != RUNS and self.obstacle is not None:
+            return self._step(unit, 0, NOT_NEEDED, "the option orders of the benchmark have no verdict")
         if unit.room != REFERENCE or unit.suffix == TOKENS:
             return None
         if isinstance(self.orders, str):
@@ -627,12 +703,15 @@ class _PlannedTask:
         reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
         if reasons or not rows:
             return self._step(unit, n, NOT_POSSIBLE, reasons[0] if reasons else "no question can be read")
+        if unit.kind == FIRST_AUDIT and self.obstacle is not None:
+            step = self._step(unit, n, NOT_POSSIBLE, self.obstacle.reason)
+            return replace(step, remedy=self.obstacle.remedy)
         samples = samples_of(rows)
         size = size_of_chosen(loaded.leaves, samples, self.planner.tokenizer(unit.model), who.apply_chat_template)
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return self._step(unit, len(rows), NOT_POSSIBLE, reason)
-        is_drawn = len(self.chosen) < self.n_questions and unit.room != UNSEEN
+        is_drawn = len(self.chosen) < len(self.population) and unit.room != UNSEEN
         step = self._step(unit, len(rows))
         return replace(
             step,

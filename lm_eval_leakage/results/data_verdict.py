@@ -129,29 +129,54 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
     if not questions:
         return NO_VERDICT
     orders = _weakest(questions)
-    open_ones = [one for one in questions if not one.guarded]
-    unguarded = [one for one in open_ones if natural or one.orders != PATTERNED_ORDERS]
-    if open_ones and not unguarded:
-        found = DataVerdict(BY_CONTROL, doubt=PATTERN_ALONE)
-    elif orders in EXACT:
-        found = _by_draws(questions, orders)
-    elif any(one.reference for one in questions):
-        found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
-    elif any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
-        asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
-        found = _tested(BY_CONTROL, asked, natural)
-    else:
-        found = DataVerdict(BY_RATIO)
+    basis, asked = _compared_by(questions, natural)
+    found = _not_comparable(basis, questions, natural)
+    if found is None:
+        found = _by_draws(basis, asked) if orders in EXACT else _tested(basis, asked, natural)
     layouts = max(one.layouts for one in questions)  # of all of them, unless a group has others
-    return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded), layouts=layouts)
+    ratio = _ratio(_counted(questions, natural))
+    return replace(found, orders=orders, n_asked=len(questions), ratio=ratio, layouts=layouts)
 
 
-def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
-    basis, compared = BY_ORDERS, questions
-    asked = [one for one in questions if one.reference]
-    if orders == DRAWN_ORDERS and asked:
-        basis, questions = BY_REFERENCE, asked
-        scored = _scored(basis, asked, equally=True)
+def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict | None:
+    """Return the verdict that cannot be told whatever the model answers, if its answers differ between orders; None
+    if there is a test."""
+    if not questions:
+        return NO_VERDICT
+    basis, asked = _compared_by(questions, natural)
+    found = _not_comparable(basis, questions, natural)
+    return found or _units(basis, asked, equally=_weakest(questions) in EXACT).refusal
+
+
+def _not_comparable(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict | None:
+    """Return the verdict where there is nothing that the published orders may be compared with."""
+    if not _counted(questions, natural) and any(not one.guarded for one in questions):
+        return DataVerdict(BY_CONTROL, doubt=PATTERN_ALONE)
+    return DataVerdict(basis) if basis == BY_RATIO else None
+
+
+def _counted(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> list[OrderAnswers]:
+    """Return those that a verdict counts where the orders were not drawn."""
+    return [one for one in questions if not one.guarded and (natural or one.orders != PATTERNED_ORDERS)]
+
+
+def _compared_by(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> tuple[str, Sequence[OrderAnswers]]:
+    """Return what the published orders are compared with, and the questions of which that may be done."""
+    orders, unguarded = _weakest(questions), _counted(questions, natural)
+    referred = [one for one in (questions if orders in EXACT else unguarded) if one.reference]
+    if orders in EXACT:
+        return (BY_REFERENCE, referred) if orders == DRAWN_ORDERS and referred else (BY_ORDERS, questions)
+    if any(one.reference for one in questions):
+        return BY_REFERENCE, referred
+    if any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
+        return BY_CONTROL, [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
+    return BY_RATIO, unguarded
+
+
+def _by_draws(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
+    compared = questions
+    if basis == BY_REFERENCE:
+        scored = _scored(basis, questions, equally=True)
         compared = [replace(one.answers, loglikelihoods=tuple(one.scores[0].tolist())) for one in scored]
     independent = [compared[family] for family in dict.fromkeys(_families(compared))]
     return replace(_tested(basis, questions, equally=True), seen=best_bound(order_hits(independent)))
@@ -181,6 +206,35 @@ def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
     return order_ratio(n_first, [1 / len(one.loglikelihoods) for one in unguarded])
 
 
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """What a test is made of.
+
+    families: of each question, the number of its family
+    refusal: the verdict that they are too few for a test; None if they are not
+    """
+
+    scored: Sequence[_Scored]
+    families: Sequence[int] = ()
+    refusal: DataVerdict | None = None
+
+
+def _units(basis: str, questions: Sequence[OrderAnswers], *, equally: bool) -> _Units:
+    usable = _scored(basis, questions, equally=equally)
+    scored = [one for one in usable if one.prior[0] < 1]
+    scored.sort(key=lambda one: tuple(one.scores[0]))  # so that no draw depends on which log has a question first
+    n = len(scored)
+    if usable and not scored:
+        return _Units(scored, refusal=DataVerdict(basis, doubt=ONE_PLACE))
+    if n < FEWEST_JUDGED:
+        return _Units(scored, refusal=DataVerdict(basis, n=n))
+    numbers = _families([one.answers for one in scored])
+    if len(set(numbers)) < FEWEST_JUDGED:
+        few = f"{counted(n)} {in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
+        return _Units(scored, numbers, DataVerdict(basis, n=n, doubt=few))
+    return _Units(scored, numbers)
+
+
 def _tested(
     basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
 ) -> DataVerdict:
@@ -188,17 +242,10 @@ def _tested(
 
     equally: whether all orders were as likely to be published and no preference for them is natural
     """
-    usable = _scored(basis, questions, equally=equally)
-    scored = [one for one in usable if one.prior[0] < 1]
-    scored.sort(key=lambda one: tuple(one.scores[0]))  # so that no draw depends on which log has a question first
-    n, numbers = len(scored), _families([one.answers for one in scored])
-    if usable and not scored:
-        return DataVerdict(basis, doubt=ONE_PLACE)
-    if n < FEWEST_JUDGED:
-        return DataVerdict(basis, n=n)
-    if len(set(numbers)) < FEWEST_JUDGED:
-        few = f"{counted(n)} {in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
-        return DataVerdict(basis, n=n, doubt=few)
+    units = _units(basis, questions, equally=equally)
+    if units.refusal is not None:
+        return units.refusal
+    scored, numbers, n = units.scored, units.families, len(units.scored)
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     n_layouts = max(len(one.answers.layouts) for one in scored) or 1
     weigh = _weighed_by(basis)

@@ -139,7 +139,7 @@ def _measured(row: Row, measured: columns.Measured) -> Row:
         values=columns.values_of(measured),
         others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
-        verdict=replace(verdict, n_copies=measured.n_copies, texts=texts) if verdict.basis else verdict,
+        verdict=replace(verdict, n_copies=measured.n_copies if verdict.basis else 0, texts=texts),
     )
 
 

@@ -198,9 +198,9 @@ def word_without_evidence(at_most: Shares, detect: float = DETECT) -> str:
 NO_VERDICT = DataVerdict()
 
 
-def not_judged(reason: str) -> DataVerdict:
-    """The verdict where no option orders could be asked, with the reason."""
-    return DataVerdict(BY_NOTHING, doubt=reason)
+def not_judged(reason: str, remedy: str = "") -> DataVerdict:
+    """The verdict where no option orders could be asked, with the reason, and what may change it."""
+    return DataVerdict(BY_NOTHING, doubt=reason, remedy=remedy)
 
 
 # ---------------------------------------------------------------------- in words

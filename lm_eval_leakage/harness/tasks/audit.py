@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
 )
 from lm_eval_leakage.harness.tasks.data import Rows, docs_to_audit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
-from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
     FIRST_AUDIT,
     PARTS_OF_SEAL,
@@ -240,7 +240,7 @@ def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Ma
     tasks = built.get_all_tasks() if isinstance(built, Group) else built
     refuse_one_file_for_many(name or "the tag", len(tasks), metadata, suffix)
     if isinstance(built, Group):
-        metadata = {"tasks_of_group": len(tasks), **metadata}
+        metadata = {TASKS_OF_GROUP: len(tasks), **metadata}
     audits = []
     for member in built:
         try:

@@ -28,6 +28,7 @@ from lm_eval_leakage.records import (
     Answered,
     Evidence,
     OrderAnswers,
+    Question,
     Skipped,
     TokenScores,
     UntestableQuestion,
@@ -159,17 +160,34 @@ def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
     )
     if probe.asks_orders:
         asked.skipped = _not_finite(everything[n_asked:], begin=n_asked)
-        found.orders = OrderAnswers(
-            own,
-            task.orders.status,
-            bool(found.guards),
-            of_control,
-            expected,
-            shared_texts(question),
-            probe.compared(question),
-            probe.right_places(question),
-            probe.asked_layouts if n_layouts > 1 else (),
-        )
+        found.orders = answers_of_orders(task, question, bool(found.guards), own, of_control, expected)
+
+
+def answers_of_orders(
+    task: Any,
+    question: Question,
+    guarded: bool,
+    own: Sequence[float],
+    of_control: Sequence[float] = (),
+    expected: Sequence[float] = (),
+) -> OrderAnswers:
+    """Return what the verdict on the data set reads of a question.
+
+    own, of_control, expected: log-likelihoods of its orders by the model, of those in the control forms, and by the
+        reference
+    """
+    probe = task.probe_for(guarded)
+    return OrderAnswers(
+        tuple(own),
+        task.orders.status,
+        guarded,
+        tuple(of_control),
+        tuple(expected),
+        shared_texts(question),
+        probe.compared(question),
+        probe.right_places(question),
+        probe.asked_layouts if len(probe.asked_layouts) > 1 else (),
+    )
 
 
 def _report(task: Any, pipeline: str, verdicts: Sequence[Verdict]) -> None:

@@ -48,6 +48,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
 from lm_eval_leakage.harness.tasks.judging import judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
+from lm_eval_leakage.harness.tasks.prospect import Prospect
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.questions.families import distinct
@@ -65,6 +66,7 @@ logger = logging.getLogger(__name__)
 limit_logger = logging.getLogger("lm_eval.leakage_limit")  # a logger of the harness, so that messages are shown
 
 DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
+TASKS_OF_GROUP = "tasks_of_group"  # key of `metadata` of the members of a group
 NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
 
 
@@ -194,6 +196,25 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 raise ValueError(sentence)
             logger.warning(sentence)
         add_request_method(evaluation.lm)
+        self._warn_of_obstacle(evaluation)
+
+    def _warn_of_obstacle(self, evaluation: Evaluation) -> None:
+        """Says where no answers can give a verdict; of a group, which has one verdict, once."""
+        of_group = (self.config.metadata or {}).get(TASKS_OF_GROUP)
+        audits = [task for task in evaluation.tasks.values() if isinstance(task, LeakageTask)]
+        others = [
+            task for task in audits if (task.config.metadata or {}).get(TASKS_OF_GROUP) and task.probe == self.probe
+        ]
+        pooled = others if of_group and self in others else [self]
+        if not is_first() or self is not pooled[0]:
+            return
+        rows = [(task, place) for task in pooled for place in range(len(task.eval_docs))]
+        if (obstacle := Prospect(rows, has_reference=self.reference is not None).obstacle) is not None:
+            logger.warning(
+                "%s%s: the verdict will be “cannot be told”: %s; no number of questions is enough. `lm-eval-leakage "
+                "check --dry_run` says what may help",
+                *(self.config.task, " and its group" if len(pooled) > 1 else "", obstacle.reason),
+            )
 
     # ------------------------------------------------------------------ questions
 
