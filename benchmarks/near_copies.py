@@ -1,6 +1,6 @@
 """What near copies do to families and to the test of option orders (docs/validity.md#families-of-questions).
 
-`sizes FILE ...` counts the families of the questions in local files (`.parquet`, `.json` or `.jsonl`), without and
+`sizes FILE ...` counts the families of the questions in local files (`.parquet`, `.csv`, `.jsonl`, ...), without and
 with near copies. `alarms` simulates clean benchmarks of which near copies share one drawn order, and counts p-values
 of at most .01: of the orders, and of their differences from a control (ten minutes on one CPU core).
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_eval_leakage.harness.tasks.data import read_file
+from lm_eval_leakage.harness.tasks.question_files import read_file
 from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.questions.fields import question_if_any
 from lm_eval_leakage.questions.near_copies import is_word_pairs

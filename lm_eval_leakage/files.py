@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 from uuid import uuid4
 
+QUESTION_FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")  # endings of files that may hold a benchmark
+
 PART = ".part"  # suffix of parts; our readers ignore such files
 A_PART = re.compile(rf"\..*\.(?P<kernel>[0-9a-f]{{8}})\.[0-9a-f]{{32}}{re.escape(PART)}", re.DOTALL)
 LONGEST_NAME = 40  # characters of the final name in that of a part; a file system takes 255 bytes

@@ -26,7 +26,7 @@ from typing import NoReturn, TextIO
 import shtab
 from tqdm import tqdm
 
-from lm_eval_leakage.files import check_writable
+from lm_eval_leakage.files import QUESTION_FILES, check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
@@ -162,7 +162,6 @@ def _mute(stream: TextIO) -> None:
 
 WRITES_FOLDER = ("annotate", "clean", "simulate")
 WRITES_FILE = ("report", "leaderboard")
-FILES = (".json", ".jsonl", ".parquet")  # of questions, which `ls --orders` and `simulate` take instead of a task
 NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_eval's tasks
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
@@ -193,12 +192,12 @@ def _check_named(args: argparse.Namespace) -> None:
         models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
         check_model(args.model, audits)
     preflight(
-        [name for name in named if not name.endswith(FILES)],
+        [name for name in named if not name.endswith(QUESTION_FILES)],
         models,
         audits=audits,
         include_path=args.include_path,
         data_files=metadata.get("data_files"),
-        files=[name for name in named if name.endswith(FILES)],
+        files=[name for name in named if name.endswith(QUESTION_FILES)],
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lm_eval_leakage.cli.arguments import add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
 from lm_eval_leakage.cli.of_results import tell_problems
-from lm_eval_leakage.files import atomic_write, check_writable
+from lm_eval_leakage.files import QUESTION_FILES, atomic_write, check_writable
 from lm_eval_leakage.seal.author_rows import ORDER_RULES, OrderRule
 from lm_eval_leakage.texts import as_json, visible
 
@@ -36,10 +36,10 @@ def seal(args: argparse.Namespace) -> None:
 
 
 WHAT = (
-    "questions to be sealed, in a file (.jsonl, .json, .parquet) or a task of lm_eval; or `verify PUBLIC [PRIVATE]`: "
-    "whether a public folder or file is what the key in a private folder draws, both are what the commitment fixed, "
-    "and no look was taken out of the ledger; or `audit RUNS...`: what runs (--log_samples) say about each model, "
-    "with --seal"
+    f"questions to be sealed, in a file ({', '.join(QUESTION_FILES)}) or a task of lm_eval; or "
+    "`verify PUBLIC [PRIVATE]`: whether a public folder or file is what the key in a private folder draws, both are "
+    "what the commitment fixed, and no look was taken out of the ledger; or `audit RUNS...`: what runs "
+    "(--log_samples) say about each model, with --seal"
 )
 OPTIONS = {
     "[--output_path -o DIR]": f"a new folder for public and private (default: {SEALED}); with audit: a JSON file",
@@ -62,10 +62,9 @@ def seal_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _seal(args: argparse.Namespace, what: str) -> None:
     from lm_eval_leakage.harness.preflight import preflight
-    from lm_eval_leakage.harness.tasks.data import ENDINGS
     from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 
-    is_file = what.endswith(ENDINGS)
+    is_file = what.endswith(QUESTION_FILES)
     preflight([] if is_file else [what], audits=[FIRST_AUDIT], include_path=args.include_path)
     from lm_eval_leakage.harness.sealing import check_free, sealing_of, write_sealing  # seconds
 

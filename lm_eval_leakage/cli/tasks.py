@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from lm_eval_leakage.cli.arguments import add_options
-from lm_eval_leakage.cli.ending import FILES, refuse, say
+from lm_eval_leakage.cli.ending import refuse, say
+from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.lab.settings import metadata_argument
 
 KINDS = {"ARGS": metadata_argument}
@@ -42,7 +43,7 @@ def _list_audits(args: argparse.Namespace) -> None:
     try:
         print(as_list(findings_of(args.what, TaskShelf(_folders(args)).index, each=True)))
     except KeyError:
-        if args.what.endswith(FILES):
+        if args.what.endswith(QUESTION_FILES):
             refuse(
                 f"{args.what!r} is a file, of which --orders tests the orders and `check --tasks` audits the questions"
             )

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import lm_eval.tasks
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.files import QUESTION_FILES, atomic_write
 from lm_eval_leakage.harness.tasks.audit_names import files_naming
-from lm_eval_leakage.harness.tasks.data import ENDINGS, docs_of, read_questions
+from lm_eval_leakage.harness.tasks.data import docs_of
+from lm_eval_leakage.harness.tasks.question_files import read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
 from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc, right_options
 from lm_eval_leakage.records import Question
@@ -118,7 +119,7 @@ test_split: test
 
 
 def is_file_of_questions(task: str) -> bool:
-    return task.endswith(ENDINGS)
+    return task.endswith(QUESTION_FILES)
 
 
 class OwnTask(NamedTuple):

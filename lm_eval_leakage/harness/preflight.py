@@ -208,7 +208,7 @@ def _refuse_file(file: object, bases: Sequence[str], texts: Mapping[str, str]) -
 
 
 def _questions_in(file: object) -> Any:
-    from lm_eval_leakage.harness.tasks.data import read_questions  # imports datasets
+    from lm_eval_leakage.harness.tasks.question_files import read_questions  # imports datasets
 
     return read_questions(file)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.files import check_writable, publish_files, try_to_write
+from lm_eval_leakage.files import QUESTION_FILES, check_writable, publish_files, try_to_write
 from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file
-from lm_eval_leakage.harness.tasks.data import ENDINGS, read_file
 from lm_eval_leakage.harness.tasks.given_questions import rows_of
+from lm_eval_leakage.harness.tasks.question_files import read_file
 from lm_eval_leakage.results.seal_audit import told_ledger
 from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined, unpublished_fields
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
@@ -77,7 +77,7 @@ def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str |
 
     Raises ValueError or OSError, with the remedy, if nothing can be read, or rows must be corrected first.
     """
-    usual = name_from_file(Path(what)) if what.endswith(ENDINGS) else f"{what}_sealed"
+    usual = name_from_file(Path(what)) if what.endswith(QUESTION_FILES) else f"{what}_sealed"
     name = _checked_name(name or usual)
     rows = rows_of(what, include_path)
     found = examined(((row, row.reading) for row in rows), rule)
@@ -121,7 +121,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *ENDINGS)  # by lm_eval or Python, wherever in the folder
+RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *QUESTION_FILES)  # by lm_eval or Python, wherever in the folder
 PUBLISHED = ("question", "choices", "answer", "subject")  # columns of the public rows
 REPOSITORY, CACHE = ".git", "__pycache__"
 PRIVATE_INSIDE = (
@@ -220,7 +220,7 @@ def _digits(name: str, told: str | None) -> str | None:
 def _files(public: Path) -> list[Path]:
     if not public.is_dir():
         return [public]
-    found = sorted(file for file in public.iterdir() if file.suffix in ENDINGS and file.name != COMMITMENT_FILE)
+    found = sorted(file for file in public.iterdir() if file.suffix in QUESTION_FILES and file.name != COMMITMENT_FILE)
     if not found:
         raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
     return found

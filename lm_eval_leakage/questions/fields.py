@@ -424,6 +424,7 @@ LAYOUTS = (
     Layout(("input", "ideal"), _chat, ("ideal",)),
     Layout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
 )
+LISTS_OF_OPTIONS = frozenset(layout.fields[1] for layout in LAYOUTS if layout.read is _listed)
 
 
 def question_from_doc(doc: Doc) -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,21 @@ def test_two_files_of_one_name_have_a_verdict_each(tmp_path: Path, first: str) -
     assert words(outcome) == {"a_test": STRONG_EVIDENCE, "b_test": NONE_FOUND}
     assert len(outcome.failed) == 1
     assert words(checked(tmp_path, tasks=tasks)) == words(outcome)
+
+
+def table(docs: Sequence[dict[str, Any]], delimiter: str) -> str:
+    lines = [["question", *"ABCD", "answer"]]
+    lines += [[doc["question"], *doc["choices"], "ABCD"[doc["answer"]]] for doc in docs]
+    return "".join(delimiter.join(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("quiz.csv", ","), ("quiz.tsv", "\t")])
+def test_a_table_is_judged_like_the_same_questions_as_json(tmp_path: Path, name: str, delimiter: str) -> None:
+    (tmp_path / name).write_text(table(SEEN, delimiter))
+    outcomes = [checked(tmp_path, tmp_path / name, "of_table"), checked(tmp_path, written(tmp_path, SEEN), "of_json")]
+    (of_table,), (of_json,) = (outcome.verdicts for outcome in outcomes)
+    assert words(outcomes[0]) == {"quiz": STRONG_EVIDENCE}
+    assert (of_table.sentence, of_table.figures) == (of_json.sentence, of_json.figures)
 
 
 def test_one_file_spelled_in_two_ways_is_one_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lm_eval_leakage.harness.tasks.data import Rows, load_questions, read_file, read_questions
+from lm_eval_leakage.harness.tasks.data import load_questions
+from lm_eval_leakage.harness.tasks.question_files import Rows, read_file, read_questions
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import UntestableQuestion
 
@@ -75,6 +76,101 @@ def test_a_parquet_file_that_was_edited_with_size_and_time_kept_is_read_as_it_is
         assert [dict(row) for row in read_file(file)] == [{"question": question}]
 
 
+# ---------------------------------------------------------------------- tables
+
+
+def table(folder: Path, text: str, name: str = "mine.csv") -> list[dict]:
+    (folder / name).write_bytes(text.encode())
+    return [dict(row) for row in read_file(folder / name)]
+
+
+ANIMAL = {"question": 'Which "é", of these?', "A": "an owl", "B": "a fox,\nor two", "C": None, "answer": "B"}
+TABLES = {
+    "as CSV": ("mine.csv", '"Which ""é"", of these?",an owl,"a fox,\nor two",,B\n', ","),
+    "as TSV": ("mine.tsv", '"Which ""é"", of these?"\tan owl\t"a fox,\nor two"\t\tB\n', "\t"),
+    "with semicolons": ("mine.csv", '"Which ""é"", of these?";an owl;"a fox,\nor two";;B\n', ";"),
+}
+
+
+@pytest.mark.parametrize(("name", "line", "delimiter"), TABLES.values(), ids=TABLES.keys())
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_tables_are_read_with_their_quotation_marks_and_missing_cells(
+    tmp_path: Path, name: str, line: str, delimiter: str, mark: str
+) -> None:
+    header = delimiter.join(["question", "A", " B", "C", "answer"])
+    assert table(tmp_path, f"{mark}{header}\n{line}{line}", name) == [ANIMAL, ANIMAL]
+
+
+def test_lines_of_tables_may_end_as_on_windows_be_empty_or_lack_the_last_cells(tmp_path: Path) -> None:
+    text = "question,A,B,C,answer,\r\nWhich?,owl,fox,,A,\r\n\r\n,,,,,\r\nWhat?,red,blue,pink\r\n"
+    assert table(tmp_path, text) == [
+        {"question": "Which?", "A": "owl", "B": "fox", "C": None, "answer": "A"},
+        {"question": "What?", "A": "red", "B": "blue", "C": "pink", "answer": None},
+    ]
+
+
+def test_only_columns_of_numbers_as_python_writes_them_have_numbers(tmp_path: Path) -> None:
+    text = ",n,share,code,price,mixed,long\n0,1,0.5,007,1.50,3,12345678901234567890\n1,,1e-05,8,2,x,1\n"
+    whole = {"n": 1, "share": 0.5, "code": "007", "price": "1.50", "mixed": "3", "long": "12345678901234567890"}
+    assert table(tmp_path, text) == [
+        whole,
+        {"n": None, "share": 1e-05, "code": "8", "price": "2", "mixed": "x", "long": "1"},
+    ]
+
+
+LISTS = {
+    "JSON": '"[""it\'s"", ""b, c""]"',
+    "Python": '"[""it\'s"", \'b, c\']"',
+    "a mapping": '"{""A"": ""it\'s"", ""B"": ""b, c""}"',
+}
+
+
+@pytest.mark.parametrize("cell", LISTS.values(), ids=LISTS.keys())
+def test_a_cell_may_hold_a_list_of_options(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "mine.csv").write_text(f"question,choices,answer\nWhich?,{cell},1\nWhat?,{cell},0\n")
+    questions = [question_from_doc(row) for row in read_questions(tmp_path / "mine.csv")]
+    assert [(one.options, one.answer) for one in questions] == [(("it's", "b, c"), 1), (("it's", "b, c"), 0)]
+
+
+def test_a_list_without_commas_is_no_list_of_one_option(tmp_path: Path) -> None:
+    (row,) = table(tmp_path, "question,choices,answer\nWhich?,['a' 'b'],1\n")
+    with pytest.raises(UntestableQuestion, match="options are \"\\['a' 'b'\\]\"; they must be a list of texts"):
+        question_from_doc(row)
+
+
+def test_keys_of_a_table_are_read_like_those_of_json(tmp_path: Path) -> None:
+    rows = "".join(f"Q{n},red,blue,pink,{n % 3 + 1}\n" for n in range(6))
+    (tmp_path / "mine.tsv").write_text("question,A,B,C,answer\n".replace(",", "\t") + rows.replace(",", "\t"))
+    questions = [question_from_doc(row) for row in read_questions(tmp_path / "mine.tsv")]
+    assert [one.answer for one in questions] == [0, 1, 2, 0, 1, 2]
+
+
+REFUSED_TABLES = {
+    "nothing": ("", "which has no questions; give it one row per question"),
+    "a first line alone": ("question,A,B,answer\n", "which has no questions; give it one row per question"),
+    "a comma without quotation marks": (
+        "question,A,B,answer\nWhich?,owl,fox,A\n\nWhich,then,owl,fox,A\n",
+        "whose line 4 has 5 cells, and its first line 4; put a text with ',' in it into quotation marks",
+    ),
+    "a quotation mark that is not doubled": (
+        'question,A,B,answer\n"Which?\n",owl,fox,A\n"The "owl" is?",b,c,A\n',
+        "whose line 4 cannot be split into cells (',' expected after '\"'); put a text with quotation marks",
+    ),
+    "a quotation mark that never ends": (
+        'question,A,B,answer\n"Which?,owl,fox,A\nWhat?,b,c,A\n',
+        "whose line 2 cannot be split into cells (unexpected end of data)",
+    ),
+    "two columns of one name": ("question,A,A,answer\nWhich?,owl,fox,A\n", "whose first line has the name 'A' twice"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED_TABLES.values(), ids=REFUSED_TABLES.keys())
+def test_a_table_that_cannot_be_read_is_refused_with_its_file_and_line(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match="data_files is") as refused:
+        table(tmp_path, text)
+    assert reason in str(refused.value)
+
+
 DEEP = b"[" * 100_000 + b"]" * 100_000
 REFUSED = {
     "nothing": (b"", "has no questions; give it one row"),
@@ -113,7 +209,7 @@ def test_invalid_json_is_refused_with_its_file_and_line(tmp_path: Path, data: by
     [
         ("folder.jsonl", "a folder; name one file in it"),
         ("none.jsonl", "there is no such file; check the path"),
-        ("mine.jsonl.gz", "its name must end in one of: .json, .jsonl, .parquet"),
+        ("mine.jsonl.gz", "its name must end in one of: .jsonl, .json, .csv, .tsv, .parquet"),
         ("mine.parquet", "cannot be read as a table of questions"),
     ],
 )

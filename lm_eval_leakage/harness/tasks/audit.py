@@ -31,8 +31,9 @@ from lm_eval_leakage.harness.tasks.base_task import (
     refusal,
     seal_in,
 )
-from lm_eval_leakage.harness.tasks.data import Rows, docs_to_audit
+from lm_eval_leakage.harness.tasks.data import docs_to_audit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
+from lm_eval_leakage.harness.tasks.question_files import Rows
 from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
     FIRST_AUDIT,

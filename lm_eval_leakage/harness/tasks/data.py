@@ -1,9 +1,4 @@
-"""Reads a local file of questions (JSON, JSON lines, Parquet); errors name the file, the line and the remedy.
-
-JSON is parsed here, line by line, since pyarrow's reader, which `datasets` uses, crashes the interpreter (segmentation
-fault) on deeply nested lists, parses options that look like dates as dates, and refuses columns of mixed types.
-
-Loads a task's data: from the Hugging Face hub, several subsets there, or a local file.
+"""Loads a task's data: from the Hugging Face hub, several subsets there, or a local file.
 
 Chooses the rows that an audit of an lm_eval task tests: its own, or those of a user's file (`data_files`).
 """
@@ -13,163 +8,25 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 from lm_eval.utils import handle_non_serializable, hash_string
 
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, reader_of, texts_before
+from lm_eval_leakage.harness.tasks.question_files import Rows, read_file, read_questions
 from lm_eval_leakage.logs.audit_line import content_of
-from lm_eval_leakage.questions.fields import Doc, question_from_doc, read_keys, well_formed_parts
+from lm_eval_leakage.questions.fields import Doc, question_from_doc, well_formed_parts
 from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
-
-ENDINGS = (".json", ".jsonl", ".parquet")
-
-FileRow = dict[str, Any]
-
-
-class Rows(list[FileRow]):
-    """Rows in memory with the attributes and methods of `datasets.Dataset` that the harness and tasks' functions use
-    most often."""
-
-    @property
-    def features(self) -> dict[str, None]:
-        return dict.fromkeys(name for row in self for name in row)
-
-    @property
-    def column_names(self) -> list[str]:
-        return list(self.features)
-
-    def map(self, function: Callable[[FileRow], FileRow], **_: object) -> Rows:
-        return Rows({**row, **function(dict(row))} for row in self)
-
-    def filter(self, function: Callable[[FileRow], bool], **_: object) -> Rows:
-        return Rows(row for row in self if function(row))
-
-
-def read_file(given: object) -> datasets.Dataset | Rows:
-    """The rows of a file; `Rows` if its columns have mixed types or mappings with other names in each row, which a
-    `datasets.Dataset` cannot hold.
-
-    Raises ValueError or OSError with a one-sentence message.
-    """
-    file = existing_file(given)
-    try:
-        rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file.read_bytes()))
-    except ValueError as error:
-        raise ValueError(f"data_files is {str(file)!r}, {error}") from None
-    if not len(rows):
-        raise ValueError(f"data_files is {str(file)!r}, which has no questions; give it one row per question")
-    return rows
-
-
-def read_questions(given: object) -> datasets.Dataset | Rows:
-    """The rows of a user's file, with right answers that are named in another way (by letter, index from 1 or text)
-    as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
-
-    Raises ValueError or OSError with a one-sentence message, also if the right answers can be read in no way or in
-    several.
-    """
-    rows = read_file(given)
-    try:
-        keys = read_keys(rows)
-    except ValueError as error:
-        raise ValueError(f"data_files is {str(given)!r}, whose {error}") from None
-    if keys.doubt:
-        _say_once(f"{given}: {keys.doubt}")
-    if not keys.changed:
-        return rows
-    _say_once(f"{given}: right answers are read as {keys.reading}")
-    return Rows({**row, **keys.changed.get(place, {})} for place, row in enumerate(rows))
-
-
-@cache
-def _say_once(sentence: str) -> None:
-    """A command reads its file several times."""
-    logger.warning("%s", sentence)
-
-
-def existing_file(given: object) -> Path:
-    """The path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
-    message if it is none."""
-    if not isinstance(given, (str, Path)) or not str(given):
-        raise ValueError(f"data_files is {brief(given)}; it must be the path of one file")
-    file = Path(given).expanduser()
-    if file.is_dir():
-        raise IsADirectoryError(f"data_files is {str(file)!r}, a folder; name one file in it")
-    if file.suffix not in ENDINGS:
-        raise ValueError(f"data_files is {str(file)!r}; its name must end in one of: {', '.join(ENDINGS)}")
-    if not file.exists():
-        raise FileNotFoundError(f"data_files is {str(file)!r}, but there is no such file; check the path")
-    return file
-
-
-def _parquet(file: Path) -> datasets.Dataset:
-    try:
-        return datasets.Dataset(pq.read_table(file))
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise ValueError(
-            f"which cannot be read as a table of questions ({brief(error)}); give one row per question"
-        ) from error
-
-
-def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
-    columns = Rows(rows).column_names
-    if any(len({tuple(row[name]) for row in rows if isinstance(row.get(name), dict)}) > 1 for name in columns):
-        return Rows(rows)  # a table would give all of these rows the names of all, in one order
-    try:
-        return datasets.Dataset.from_dict({column: [row.get(column) for row in rows] for column in columns})
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError):  # columns of mixed types
-        return Rows(rows)
-
-
-def _json_rows(data: bytes) -> list[FileRow]:
-    """The JSON objects of a file: one per line, or a list of them."""
-    text = _decoded(data)
-    if text.lstrip().startswith("["):
-        found = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
-    else:
-        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        found = [(f"line {number}", _parsed(line, number)) for number, line in lines]
-    return [_row(value, place) for place, value in found]
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        byte = f"{data[error.start]:#04x}"
-        raise ValueError(f"whose line {line} is not UTF-8 (byte {byte}); save the file as UTF-8") from error
-
-
-def _parsed(text: str, line: int) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        place, why = line + error.lineno - 1, f"{error.msg}, column {error.colno}"
-    except RecursionError:
-        place, why = line, "too deeply nested lists"
-    raise ValueError(f"whose line {place} is not valid JSON ({why}); fix or remove that line")
-
-
-def _row(value: object, place: str) -> FileRow:
-    if not isinstance(value, dict):
-        raise ValueError(f"whose {place} is {brief(value)}; each must be an object with the fields of one question")
-    row: FileRow = well_formed_parts(value)
-    return row
-
 
 FILE_TYPES = ("json", "parquet")
 

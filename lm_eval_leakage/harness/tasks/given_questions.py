@@ -9,11 +9,13 @@ from typing import Any
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.detectors import probes
+from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.models.request_tokens import n_generated, tokens_of
 from lm_eval_leakage.harness.seams.tasks import kind_of
 from lm_eval_leakage.harness.tasks.audit import Config, audit_task, of_shards, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
-from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, Rows, docs_of, read_questions
+from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of
+from lm_eval_leakage.harness.tasks.question_files import Rows, read_questions
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.questions.fields import Doc, question_from_doc
@@ -73,7 +75,7 @@ def rows_of(
     benchmark: str, include_path: str | None = None, metadata: Mapping[str, object] = NO_METADATA
 ) -> list[ReadDoc]:
     """The rows of the same, those that are no questions among them."""
-    if benchmark.endswith(ENDINGS):
+    if benchmark.endswith(QUESTION_FILES):
         if "data_files" in metadata:
             given = metadata["data_files"]
             raise ValueError(f"benchmark is the file {benchmark!r} and data_files is {given!r}; give only one of them")
@@ -83,7 +85,7 @@ def rows_of(
     if audit not in manager.task_index:
         raise ValueError(
             f"benchmark is {benchmark!r}; it must be a task, group or tag of the harness (`lm-eval-leakage ls tasks`) "
-            f"or a file ending in one of: {', '.join(ENDINGS)}"
+            f"or a file ending in one of: {', '.join(QUESTION_FILES)}"
         )
     known = manager.task_index.get(benchmark)
     if known is not None and kind_of(known) == "TASK":
