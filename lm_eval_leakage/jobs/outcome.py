@@ -46,7 +46,7 @@ from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
+from lm_eval_leakage.results.result_types import OF_FILES, Annotation, AuditedQuestion, Row, provenance_of_model
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
@@ -390,13 +390,18 @@ def told(one: CheckedTask) -> str:
 def earlier_verdicts(file: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTask, ...]:
     """Those of earlier checks into the same folder, of other models or tasks than `now`; none if the file cannot be
     read."""
-    names = {(one.model, one.task) for one in now}
+
+    def key(one: CheckedTask) -> tuple[str, str]:
+        """The same for one model whose files had several paths."""
+        return one.revision if OF_FILES in one.revision else one.model, one.task
+
+    names = {key(one) for one in now} | {(one.model, one.task) for one in now}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         records = [CheckedTask(**record) for part in ("verdicts", "earlier") for record in found[part]]
     except (OSError, ValueError, TypeError, KeyError):
         return ()
-    return tuple(one for one in records if (one.model, one.task) not in names)
+    return tuple(one for one in records if not {key(one), (one.model, one.task)} & names)
 
 
 PAGE, VERDICTS = "leakage.html", "verdicts.json"

@@ -108,6 +108,7 @@ def _over_questions(detector: str, name: str, found: Sequence[Values]) -> Detect
 
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+OF_FILES = "files with digest"  # in the provenance of a model with local files
 WITH_DIGEST = re.compile(r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)
 OF_NAME = ("pretrained", "model")  # arguments that name the model itself
 HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
@@ -196,7 +197,7 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
     for argument, told in identity.items():
         if match := WITH_DIGEST.fullmatch(told):
             digest = match["digest"]
-            revisions[argument] = f"{'revision' if COMMIT.fullmatch(digest) else 'files with digest'} {digest}"
+            revisions[argument] = f"{'revision' if COMMIT.fullmatch(digest) else OF_FILES} {digest}"
         elif argument not in (*OF_NAME, "backend"):
             others.append(f"{argument}={told}")
     own = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
