@@ -26,7 +26,7 @@ from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_names
-from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before
+from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before, obstacle_of_unseen
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 from lm_eval_leakage.jobs.design import AuditDesign
@@ -706,6 +706,8 @@ class _PlannedTask:
         if unit.kind == FIRST_AUDIT and self.obstacle is not None:
             step = self._step(unit, n, NOT_POSSIBLE, self.obstacle.reason)
             return replace(step, remedy=self.obstacle.remedy)
+        if unit.room == UNSEEN and unit.suffix == FIRST_AUDIT and (reason := obstacle_of_unseen(loaded.leaves)):
+            return self._step(unit, n, NOT_POSSIBLE, f"they do not say what is natural: {reason}")
         samples = samples_of(rows)
         size = size_of_chosen(loaded.leaves, samples, self.planner.tokenizer(unit.model), who.apply_chat_template)
         if not size.n_requests:

@@ -194,3 +194,14 @@ def test_workers_of_an_engine_ask_no_orders_and_its_dry_run_says_why(fakes: type
     outcome = check(config=file)
     assert "no number of questions is enough" in outcome.verdicts[0].summary
     assert orders_asked(fakes) == 0
+
+
+def test_unseen_questions_that_have_a_natural_order_are_not_asked_in_other_orders(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
+    file, unseen = written(tmp_path, questions(60)), written(tmp_path, guarded(40), "unseen.jsonl")
+    plan = checked(tmp_path, file, unseen=unseen, dry_run=True)
+    step = step_of(plan, f"unseen questions: {ORDERS}")
+    assert step.status == NOT_POSSIBLE
+    assert step.note.startswith("they do not say what is natural: 40 of 40 questions have a natural order (passage 40")
+    assert step_of(plan).status == step_of(plan, "unseen questions: choice confusion").status == TO_RUN

@@ -191,6 +191,14 @@ def natural_before(unseen: Mapping[str, Any]) -> NaturalPart | None:
     return natural_part(Prospect(rows).answers(rows))
 
 
+def obstacle_of_unseen(unseen: Mapping[str, Any]) -> str:
+    """Return why the option orders of unseen questions cannot say what is natural; empty if they can, and for too few
+    questions, guarded or not."""
+    rows = [(task, place) for task in unseen.values() for place in range(len(task.eval_docs))]
+    obstacle = Prospect(rows, natural=NATURAL).obstacle
+    return "" if obstacle is None else obstacle.reason
+
+
 def _question(row: Row) -> Question | None:
     task, place = row
     try:
