@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -72,8 +74,10 @@ def test_a_larger_window_asks_them(docs: Any, fakes: type[NamedFake], tmp_path: 
 def test_where_too_few_fit_the_remedy_is_a_larger_window(
     docs: Any, fakes: type[NamedFake], tmp_path: Path, window: int, n_long: int
 ) -> None:
-    for row in docs[N_LONG:n_long]:
-        row["question"] = LONG + row["question"]
+    rng = random.Random(0)
+    for row in docs[:n_long]:  # of words of their own, so that they are no family
+        words = ("".join(rng.choices(ascii_lowercase, k=4)) for _ in range(300))
+        row["question"] = " ".join([*words, row["question"].removeprefix(LONG)])
     written(tmp_path, docs)
     fakes.max_length = window
     outcome = checked(tmp_path, questions="all")
