@@ -25,8 +25,10 @@ from lm_eval_leakage.harness.tasks.audit_names import files_naming
 from lm_eval_leakage.harness.tasks.data import docs_of
 from lm_eval_leakage.harness.tasks.question_files import read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
-from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc, right_options
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.questions.fields import ROWS_NAMED, Doc, question_from_doc, right_options
+from lm_eval_leakage.questions.rendering import refuse_unlabelled
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.texts import as_json, as_yaml
 
 INSTALLED_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
@@ -123,10 +125,15 @@ def is_file_of_questions(task: str) -> bool:
 
 
 class OwnTask(NamedTuple):
-    """unscored: why there is no accuracy; empty if there is one"""
+    """The task of a file.
+
+    unscored: why there is no accuracy; empty if there is one
+    unread: which rows of the file are left out, and why; empty if there are none
+    """
 
     name: str
     unscored: str
+    unread: str = ""
 
 
 def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
@@ -134,7 +141,7 @@ def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
-    questions, several = _questions(file)
+    questions, several, unread = _questions(file)
     name = name or name_from_file(file)
     rows = folder / f"{name}.jsonl"
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
@@ -144,38 +151,68 @@ def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
         audit_only.unlink(missing_ok=True)  # of the file as it was before
         data = SCORED_DATA.format(rows=as_yaml(str(rows.resolve())))
         atomic_write(scored, lettered_yaml(name, data, SCORED_COMMENT.format(source=as_yaml(file.name))))
-        return OwnTask(name, "")
+        return OwnTask(name, "", unread)
     scored.unlink(missing_ok=True)
     template = as_yaml(str(task_configs_path() / f"_{FIRST_AUDIT}_yaml"))
     given = {"source": as_yaml(file.name), "name": name, "rows": as_yaml(rows.name), "template": template}
     atomic_write(audit_only, AUDIT_ONLY_YAML.format(**given, audit=FIRST_AUDIT))
     none = [row for row in without if row not in several]
     kinds = (("no right answer", none), ("several right answers", [row for row in without if row in several]))
-    counted = [
+    parts = [
         f"{len(own):,} {'has' if len(own) == 1 else 'have'} {what} (row {_listed(own)})" for what, own in kinds if own
     ]
-    return OwnTask(
-        name, f"of {len(questions):,} questions, {' and '.join(counted)}; give each one, or leave these out"
-    )
+    why = f"of {len(questions):,} questions, {' and '.join(parts)}; give each one, or leave these out"
+    return OwnTask(name, why, unread)
 
 
 def _listed(rows: Sequence[int]) -> str:
     return ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
 
 
-def _questions(file: Path) -> tuple[dict[int, Question], set[int]]:
-    """The questions of the rows, counted from 1, that can be read; and the rows that have several right answers."""
-    docs = docs_of(read_questions(file), question_from_doc)
-    readings = [doc.reading for doc in docs]
-    questions = {row: one for row, one in enumerate(readings, 1) if isinstance(one, Question)}
-    found = {row: one for row, one in questions.items() if len(one.options) <= len(ascii_uppercase)}
-    if not found:
-        reason = readings[0] if not questions else "too many options"
+def _questions(file: Path) -> tuple[dict[int, Question], set[int], str]:
+    """Return the questions of the rows, counted from 1, that can be asked; the rows that have several right answers;
+    and which rows cannot be asked, with the reasons."""
+    docs = docs_of(read_questions(file), lettered_question)
+    questions: dict[int, Question] = {}
+    several: set[int] = set()
+    for row, doc in enumerate(docs, 1):
+        if isinstance(doc.reading, Question):
+            questions[row] = doc.reading
+            if len(right_options(doc) or ()) > 1:
+                several.add(row)
+    unread = unread_in_words([doc.reading for doc in docs])
+    if not questions:
         raise ValueError(
-            f"tasks has the file {str(file)!r}, in which no question can be read ({reason}); give each row the fields "
+            f"tasks has the file {str(file)!r}, in which no question can be read ({unread}); give each row the fields "
             "question, choices and answer"
         )
-    return found, {row for row, doc in enumerate(docs, 1) if row in found and len(right_options(doc) or ()) > 1}
+    return questions, several, unread
+
+
+def lettered_question(doc: Doc) -> Question:
+    """Read a row whose question is asked with a letter before each option. Raises UntestableQuestion, with the
+    reason, if it holds none."""
+    question = question_from_doc(doc)
+    if len(question.options) < 2:
+        raise UntestableQuestion("it has 1 option; at least 2 are needed")
+    refuse_unlabelled(len(question.options))
+    return question
+
+
+def unread_in_words(readings: Sequence[Question | UntestableQuestion]) -> str:
+    """Say which rows of a file, counted from 1, hold no question that can be asked, and why; empty if all hold one."""
+    rows: dict[str, list[int]] = {}
+    for row, reading in enumerate(readings, 1):
+        if isinstance(reading, UntestableQuestion):
+            rows.setdefault(str(reading), []).append(row)
+    if not rows:
+        return ""
+    n_unread, most = sum(map(len, rows.values())), sorted(rows.items(), key=lambda reason: -len(reason[1]))
+    reasons = [f"{reason} (row {_listed(own)})" for reason, own in most[:ROWS_NAMED]]
+    if n_more := sum(len(own) for _, own in most[ROWS_NAMED:]):
+        reasons.append(f"and {counted(n_more, 'row')} for other reasons")
+    left_out = f"{count(n_unread)} of {counted(len(readings), 'row')} {'is' if n_unread == 1 else 'are'} left out"
+    return f"{left_out}: {'; '.join(reasons)}"
 
 
 def _row(question: Question) -> dict[str, object]:

@@ -296,7 +296,8 @@ class _Session:
                 f"{audits[0].task} cannot be checked: {audits[0].note}; "
                 f"{audits[0].remedy or 'choose another benchmark or model'}"
             )
-        return planner.table(planned, self.prepared.impossible), planned
+        prepared = self.prepared
+        return planner.table(planned, prepared.impossible, prepared.unread_in_words), planned
 
     def decided_early(self, planned: Planned) -> frozenset[str] | None:
         """The tasks for which the first of two stages finds clear evidence, or excludes what has to be excluded; None
@@ -378,6 +379,8 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
     for reason in () if plan.is_here else dict.fromkeys(found.impossible.values()):  # there, a table has them
         say(f"left out: {reason}")
+    for sentence in () if plan.is_here else found.unread_in_words:
+        say(sentence)
     return found
 
 

@@ -42,12 +42,14 @@ class CheckedPlan:
     impossible: why units cannot be done, by whole ones
     shelf: from which its tasks are loaded
     files: digests of the user's own files that each task is made of
+    unread: which rows of the files of questions are left out, and why, by the names of their tasks
     """
 
     plan: Plan
     impossible: Mapping[Unit, str]
     shelf: TaskShelf
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: CampaignFolder) -> CheckedPlan:
@@ -55,6 +57,11 @@ class CheckedPlan:
         told = folder.manifest().get("impossible") or ()
         known = {Unit(one["model"], one["task"], one["kind"]): one["reason"] for one in told}
         return cls(folder.plan, known, TaskShelf(folder.plan.include_paths))
+
+    @property
+    def unread_in_words(self) -> list[str]:
+        """A sentence for each task of a file that has rows which are left out."""
+        return [f"{task}: {rows}" for task, rows in self.unread.items()]
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
@@ -82,7 +89,8 @@ def checked(plan: Plan) -> CheckedPlan:
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
         impossible |= dict(_left_out(named, leaves, shelf))
-    found = CheckedPlan(named, impossible, shelf, files)
+    unread = {one.name: one.unread for one in own.values() if one.unread}
+    found = CheckedPlan(named, impossible, shelf, files, unread)
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found
@@ -229,6 +237,7 @@ def foreseen(prepared: CheckedPlan, say: Callable[[str], None]) -> str:
             if model.key not in sizes
         ),
         *(f"left out: {reason}" for reason in dict.fromkeys(prepared.impossible.values())),
+        *prepared.unread_in_words,
         *(f"not counted: {problem}" for problem in problems),
     ]
     n_models, n_tasks = counted(len(plan.asked_models), "model"), counted(len(plan.tasks), "task")

@@ -587,6 +587,7 @@ def _findings(
         made = provenance_of_model(model.who.name, model.who.identity)
         verdict = not_judged(why, remedy)
         rows.append(Row(name, task, TASK_LEVEL, "", "", 0, UNKNOWN, 0, 0, verdict=verdict, provenance=made))
+    rows = [replace(row, unread=prepared.unread.get(row.task, "")) for row in rows]
     return TaskFindings(
         model.who,
         task,

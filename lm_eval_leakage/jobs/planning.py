@@ -355,13 +355,19 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """seed: by which questions were drawn; counted: whether tokens are counted by the model's tokenizer"""
+    """What a check of one model does.
+
+    seed: by which questions were drawn
+    counted: whether tokens are counted by the model's tokenizer
+    remarks: what is to be said of its tasks
+    """
 
     model: str
     backend: str
     seed: int
     steps: tuple[PlannedStep, ...]
     counted: bool = False
+    remarks: tuple[str, ...] = ()
 
     @property
     def to_run(self) -> list[PlannedStep]:
@@ -372,7 +378,8 @@ class CheckPlan:
         lines = [HEADINGS, *(_cells(step) for step in self.steps)]
         widths = [max(len(line[place]) for line in lines) for place in range(len(HEADINGS) - 1)]
         table = "\n".join(_line(line, widths) for line in lines)
-        return f"{visible(self._head)}\n\n{visible_lines(table)}\n\n{self._sum}"
+        paragraphs = (visible(self._head), visible_lines(table), visible_lines("\n".join(self.remarks)), self._sum)
+        return "\n\n".join(filter(None, paragraphs))
 
     @property
     def _head(self) -> str:
@@ -439,10 +446,11 @@ class Planner:
         main = unit.model if is_own else self.plan.models[0].key
         return self._task(main, unit.task).planned(unit, places)
 
-    def table(self, planned: Planned, left_out: Mapping[Unit, str]) -> CheckPlan:
+    def table(self, planned: Planned, left_out: Mapping[Unit, str], remarks: Sequence[str]) -> CheckPlan:
         """Of a plan of one model.
 
         left_out: units that are not possible, with the reasons
+        remarks: what is to be said of its tasks
         """
         model, place = self.plan.models[0], self.plan.tasks.index
         steps = [
@@ -453,7 +461,7 @@ class Planner:
         steps += [replace(planned[unit], job=None) for unit in in_rooms]
         steps.sort(key=lambda step: place(step.task))
         is_counted = self.tokenizer(model.key) is not None
-        return CheckPlan(model.who.name, model.model, self.plan.seed, tuple(steps), is_counted)
+        return CheckPlan(model.who.name, model.model, self.plan.seed, tuple(steps), is_counted, tuple(remarks))
 
 
 def _unlike(present: PresentRuns) -> Iterator[str]:

@@ -91,10 +91,15 @@ def in_orders(markers: Sequence[str], options: Sequence[str], orders: Iterable[S
     return ["".join(map(getitem, lines, order)) for order in orders]
 
 
+def refuse_unlabelled(n_options: int) -> None:
+    """Raises UntestableQuestion for more options than there are labels."""
+    if n_options > len(ascii_uppercase):
+        raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is {len(ascii_uppercase)}")
+
+
 @cache
 def _labels(after_label: str, n_options: int) -> tuple[str, ...]:
-    if n_options > len(ascii_uppercase):
-        raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
+    refuse_unlabelled(n_options)
     return tuple(f"\n{letter}{after_label}" for letter in ascii_uppercase[:n_options])
 
 

@@ -85,7 +85,8 @@ def told_verdict(row: Row) -> ToldVerdict:
     else:
         sentence = "No audit of this model covers it, so there is no verdict."
     copies = left_out_in_words(row.n_copies)
-    figures = " ".join(filter(None, (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row))))
+    unread = row.unread and f"Of its file, {row.unread}."
+    figures = " ".join(filter(None, (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), unread)))
     told = tuple(filter(None, reasons))
     return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, told, sentence_to_copy(row))
 

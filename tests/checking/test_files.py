@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.own_benchmark import name_from_file, names_from_files
+from lm_eval_leakage.jobs.driver import run_plan
+from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 from tests.written_tasks import LETTERED, write_task
@@ -57,6 +59,27 @@ def test_a_table_is_judged_like_the_same_questions_as_json(tmp_path: Path, name:
     (of_table,), (of_json,) = (outcome.verdicts for outcome in outcomes)
     assert words(outcomes[0]) == {"quiz": STRONG_EVIDENCE}
     assert (of_table.sentence, of_table.figures) == (of_json.sentence, of_json.figures)
+
+
+def test_rows_that_hold_no_question_are_named_in_the_plan_in_the_verdict_and_on_the_page(tmp_path: Path) -> None:
+    docs = questions(40)
+    for doc in docs[:10]:
+        doc["choices"][0] = ""
+    said = "10 of 40 rows are left out: option A is empty; it must have text (row 1, 2, 3, ...)"
+    outcome = checked(tmp_path, written(tmp_path, docs))
+    assert f"quiz: {said}" in outcome.plan.as_text.splitlines()
+    (verdict,) = outcome.verdicts
+    assert verdict.n == 30
+    assert verdict.figures.endswith(f" Of its file, {said}.")
+    assert said in outcome.page.read_text()
+
+
+def test_workers_are_told_of_rows_that_hold_no_question_too(tmp_path: Path) -> None:
+    docs = [{"question": "Which?", "choices": ["red"], "answer": 0}, *CLEAN]
+    settings = {"model": "fake", "engine": "local", "dry_run": True, "output_path": tmp_path / "out"}
+    outcome = run_plan(check_plan({**settings, "tasks": str(written(tmp_path, docs))}))
+    said = f"quiz: 1 of {len(docs)} rows is left out: it has 1 option; at least 2 are needed (row 1)"
+    assert said in outcome.plan_text
 
 
 def test_one_file_spelled_in_two_ways_is_one_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

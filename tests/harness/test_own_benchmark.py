@@ -44,3 +44,32 @@ def test_what_names_no_option_is_refused_with_its_row_and_field(tmp_path: Path) 
     rows = [{"choices": OPTIONS, "label": 2}, {"choices": OPTIONS, "label": "hard"}]
     with pytest.raises(ValueError, match="row 2 has 'hard' as label"):
         written(tmp_path, *rows)
+
+
+def test_rows_without_a_question_that_can_be_asked_are_counted_and_named_with_their_reasons(tmp_path: Path) -> None:
+    many, empty = [f"word {n}" for n in range(27)], ["red", "blue", ""]
+    usual = {"choices": OPTIONS, "answer": 0}
+    bad = [{"choices": many, "answer": 26}, {"choices": empty, "answer": 0}, {"choices": ["red"], "answer": 0}]
+    rows = [
+        {"question": f"Which of {n}?"} | row for n, row in enumerate([usual, *bad, *[bad[0]] * 4, {"a": 1}, usual])
+    ]
+    (tmp_path / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = write_task(tmp_path / "quiz.jsonl", tmp_path / "tasks")
+    assert task.unscored == ""
+    assert task.unread == (
+        "8 of 10 rows are left out: 27 options, but labels end at Z; the limit is 26 (row 2, 5, 6, ...); option C is "
+        "empty; it must have text (row 3); it has 1 option; at least 2 are needed (row 4); and 1 row for other reasons"
+    )
+    assert len((tmp_path / "tasks" / "quiz.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_question_may_have_as_many_options_as_there_are_letters(tmp_path: Path) -> None:
+    rows = [{"choices": [f"word {n} {row}" for n in range(26)], "answer": row} for row in range(26)]
+    assert written(tmp_path, *rows) == ("", [*range(26)])
+
+
+def test_a_file_without_any_such_row_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"can be read \(2 of 2 rows are left out: 27 options, .* \(row 1, 2\)\); give"
+    ):
+        written(tmp_path, *[{"choices": [f"word {n}" for n in range(27)], "answer": 0}] * 2)
