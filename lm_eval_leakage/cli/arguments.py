@@ -44,6 +44,10 @@ def add_options(
     parser.set_defaults(**defaults)
 
 
+FIELDS = {
+    "[--fields NAMES]": "which fields of a file hold question, options and answer, if they have names of their own: "
+    "question=input,answer=target; options=a+b+c, where each has a field",
+}
 READING = {
     "RUNS...": "output folders (--output_path) of lm_eval --log_samples",
     "[--audit FOLDER]...": "output folder of audits, if they are not in RUNS; may be repeated",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from lm_eval_leakage.cli.arguments import add_options
+from lm_eval_leakage.cli.arguments import FIELDS, add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.seams.patching import REFUSED
@@ -95,7 +95,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, FIRST, kinds=KINDS)
     several = "tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions "
     add("--tasks", "-t", nargs="+", metavar="TASK", help=f"{several}({', '.join(QUESTION_FILES)})")
-    add_options(parser, ASKED, kinds=KINDS)
+    add_options(parser, FIELDS | ASKED, kinds=KINDS)
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     as_the_plan_says = dict.fromkeys(("allow_untold", "dry_run", "quiet"))
     add_options(parser, HOW_IT_RUNS, KINDS, as_the_plan_says)

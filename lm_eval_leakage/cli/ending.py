@@ -19,7 +19,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -30,6 +30,7 @@ from lm_eval_leakage.files import QUESTION_FILES, check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
@@ -198,7 +199,17 @@ def _check_named(args: argparse.Namespace) -> None:
         include_path=args.include_path,
         data_files=metadata.get("data_files"),
         files=[name for name in named if name.endswith(QUESTION_FILES)],
+        fields=fields_of_files(getattr(args, "fields", None), named),
     )
+
+
+def fields_of_files(given: str | None, named: Sequence[str]) -> Mapping[str, str]:
+    """Return which fields --fields names. Raises ValueError if it is wrong, or if no file is named."""
+    if given is None:
+        return {}
+    if not any(name.endswith(QUESTION_FILES) for name in named):
+        raise ValueError(f"--fields is {given!r}, but no file of questions is named; name one, or leave out --fields")
+    return fields_named(given)
 
 
 def _check_run(args: argparse.Namespace) -> None:

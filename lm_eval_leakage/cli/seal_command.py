@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_eval_leakage.cli.arguments import add_options
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
+from lm_eval_leakage.cli.arguments import FIELDS, add_options
+from lm_eval_leakage.cli.ending import CONDITION_MET, fields_of_files, note, say, warn
 from lm_eval_leakage.cli.of_results import tell_problems
 from lm_eval_leakage.files import QUESTION_FILES, atomic_write, check_writable
 from lm_eval_leakage.seal.author_rows import ORDER_RULES, OrderRule
@@ -57,7 +57,7 @@ OPTIONS = {
 
 def seal_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", metavar="FILE", help=WHAT)
-    add_options(parser, OPTIONS, defaults={"order_dependent": ORDER_RULES[0]})
+    add_options(parser, FIELDS | OPTIONS, defaults={"order_dependent": ORDER_RULES[0]})
 
 
 def _seal(args: argparse.Namespace, what: str) -> None:
@@ -65,6 +65,7 @@ def _seal(args: argparse.Namespace, what: str) -> None:
     from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 
     is_file = what.endswith(QUESTION_FILES)
+    fields = fields_of_files(args.fields, [what])
     preflight([] if is_file else [what], audits=[FIRST_AUDIT], include_path=args.include_path)
     from lm_eval_leakage.harness.sealing import check_free, sealing_of, write_sealing  # seconds
 
@@ -72,7 +73,7 @@ def _seal(args: argparse.Namespace, what: str) -> None:
     check_free(folder)
     if is_file:
         _without_bars()
-    sealing = sealing_of(what, args.name, args.order_dependent, args.include_path)
+    sealing = sealing_of(what, args.name, args.order_dependent, args.include_path, fields)
     write_sealing(sealing, folder)
     _tell_rows(sealing, args.order_dependent)
     _tell(sealing, folder)

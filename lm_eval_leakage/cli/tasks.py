@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from lm_eval_leakage.cli.arguments import add_options
-from lm_eval_leakage.cli.ending import refuse, say
+from lm_eval_leakage.cli.arguments import FIELDS, add_options
+from lm_eval_leakage.cli.ending import refuse, say, warn
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.lab.settings import metadata_argument
 
@@ -29,7 +29,7 @@ def describe(args: argparse.Namespace) -> None:
 def ls_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, LISTED, KINDS, {"format": "markdown", "metadata": {}})
     orders = parser.add_argument_group("are the published orders random? (from the questions alone; also of files)")
-    add_options(orders, {"[--orders]": "test whether they are"})
+    add_options(orders, {"[--orders]": "test whether they are"} | FIELDS)
     documented = (
         "what the builder says about the orders (random, sealed or written), and where; shown beside the tests"
     )
@@ -55,11 +55,17 @@ def _folders(args: argparse.Namespace) -> list[str]:
 
 
 def _test_orders(args: argparse.Namespace) -> None:
-    from lm_eval_leakage.harness.tasks.given_questions import questions_of
+    from lm_eval_leakage.harness.own_benchmark import unread_in_words
+    from lm_eval_leakage.harness.tasks.given_questions import rows_of
+    from lm_eval_leakage.records import Question
     from lm_eval_leakage.results.published_orders import Documented, as_markdown, as_record, null_status, order_tests
 
     documented = None if args.documented is None else Documented(*args.documented)
-    found = order_tests(questions_of(args.what, args.include_path, args.metadata))
+    metadata = {**args.metadata, **({"fields": args.fields} if args.fields else {})}
+    readings = [doc.reading for doc in rows_of(args.what, args.include_path, metadata)]
+    if args.what.endswith(QUESTION_FILES) and (unread := unread_in_words(readings)):
+        warn(f"{args.what}: {unread}")
+    found = order_tests([reading for reading in readings if isinstance(reading, Question)])
     status = null_status(found, documented)
     _say(args, as_record(found, status), as_markdown(found, status))
 

@@ -26,6 +26,7 @@ from lm_eval_leakage.harness.tasks.data import docs_of
 from lm_eval_leakage.harness.tasks.question_files import read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
 from lm_eval_leakage.questions.fields import ROWS_NAMED, Doc, question_from_doc, right_options
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, Fields
 from lm_eval_leakage.questions.rendering import refuse_unlabelled
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.formatting import count, counted
@@ -136,12 +137,14 @@ class OwnTask(NamedTuple):
     unread: str = ""
 
 
-def write_task(file: Path, folder: Path, name: str = "") -> OwnTask:
+def write_task(file: Path, folder: Path, name: str = "", fields: Fields = NO_FIELDS) -> OwnTask:
     """Writes the task's YAML and rows into `folder`; the task has the file's name if no other is given.
+
+    fields: of the file's rows, that hold the parts of a question
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
-    questions, several, unread = _questions(file)
+    questions, several, unread = _questions(file, fields)
     name = name or name_from_file(file)
     rows = folder / f"{name}.jsonl"
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
@@ -169,10 +172,10 @@ def _listed(rows: Sequence[int]) -> str:
     return ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
 
 
-def _questions(file: Path) -> tuple[dict[int, Question], set[int], str]:
+def _questions(file: Path, fields: Fields) -> tuple[dict[int, Question], set[int], str]:
     """Return the questions of the rows, counted from 1, that can be asked; the rows that have several right answers;
     and which rows cannot be asked, with the reasons."""
-    docs = docs_of(read_questions(file), lettered_question)
+    docs = docs_of(read_questions(file, fields), lettered_question)
     questions: dict[int, Question] = {}
     several: set[int] = set()
     for row, doc in enumerate(docs, 1):
@@ -182,10 +185,7 @@ def _questions(file: Path) -> tuple[dict[int, Question], set[int], str]:
                 several.add(row)
     unread = unread_in_words([doc.reading for doc in docs])
     if not questions:
-        raise ValueError(
-            f"tasks has the file {str(file)!r}, in which no question can be read ({unread}); give each row the fields "
-            "question, choices and answer"
-        )
+        raise ValueError(f"tasks has the file {str(file)!r}, in which no question can be read ({unread}); {OF_ROWS}")
     return questions, several, unread
 
 

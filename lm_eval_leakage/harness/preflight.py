@@ -38,6 +38,7 @@ from lm_eval_leakage.harness.tasks.templates import (
     split_name,
     suffixes,
 )
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, Fields, fields_named
 from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -153,6 +154,7 @@ def preflight(
     include_path: str | Path | None = None,
     data_files: object = None,
     files: Sequence[str | Path] = (),
+    fields: Fields = NO_FIELDS,
     leaves_out: bool = False,
 ) -> None:
     """Raises ValueError, ImportError or OSError, in one sentence with the remedy, for an unknown task or model, an
@@ -164,13 +166,14 @@ def preflight(
     audits: suffixes of the audits of these tasks, such as `leakage_perm`; empty where tasks are audits by name
     data_files: of `--metadata`: the file of questions that audits read instead of the tasks' own data
     files: of plain questions, instead of tasks
+    fields: of the rows of all these files, that hold the parts of a question
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
     check_task_names(tasks, include_path)
     for model, model_args in models:
         check_model(model, (), model_args)
     for file in files:
-        _refuse_without_question(file, _questions_in(file))
+        _refuse_without_question(file, _questions_in(file, fields))
     named = {task: _parted(task) for task in tasks}
     asked = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
     if not asked or not all(suffix or audits for _, suffix in named.values()):
@@ -178,7 +181,7 @@ def preflight(
     _refuse_unable([model for model, _ in models], asked)
     bases, texts = [base for base, _ in named.values()], task_texts(include_path)
     if data_files is not None:
-        _refuse_file(data_files, bases, texts)
+        _refuse_file(data_files, fields, bases, texts)
     elif named:
         _refuse_unauditable(bases, texts, leaves_out)
 
@@ -199,18 +202,18 @@ def _refuse_unable(models: Sequence[str], audits: Sequence[str]) -> None:
         )
 
 
-def _refuse_file(file: object, bases: Sequence[str], texts: Mapping[str, str]) -> None:
+def _refuse_file(file: object, fields: Fields, bases: Sequence[str], texts: Mapping[str, str]) -> None:
     """Raises ValueError or OSError if the file or its right answers cannot be read, or if it has no question for tasks
     that read plain questions; whether another task can read it is left to the run."""
-    rows = _questions_in(file)
+    rows = _questions_in(file, fields)
     if all(_is_own(base, texts) or not files_naming(base, texts) for base in bases):
         _refuse_without_question(file, rows)
 
 
-def _questions_in(file: object) -> Any:
+def _questions_in(file: object, fields: Fields) -> Any:
     from lm_eval_leakage.harness.tasks.question_files import read_questions  # imports datasets
 
-    return read_questions(file)
+    return read_questions(file, fields)
 
 
 def _refuse_without_question(file: object, rows: Any) -> None:
@@ -218,10 +221,7 @@ def _refuse_without_question(file: object, rows: Any) -> None:
     from lm_eval_leakage.questions.fields import question_from_doc
 
     if why := why_unreadable(rows, question_from_doc, n_tried=None):
-        raise ValueError(
-            f"in the file {str(file)!r} no question can be read ({why}); give each row the fields question, choices "
-            "and answer"
-        )
+        raise ValueError(f"in the file {str(file)!r} no question can be read ({why}); {OF_ROWS}")
 
 
 # ---------------------------------------------------------------------- the kind of a task
@@ -286,7 +286,9 @@ def check_before_index(options: Any) -> None:
     model_args = {name: value for name, value in (options.model_args or {}).items() if name not in SET_BY_HARNESS}
     models, audits = [(options.model or USUAL_MODEL, model_args)], [task for task in tasks if names_an_audit(task)]
     file = (options.metadata or {}).get("data_files") if audits else None
-    preflight(tasks, models, include_path=options.include_path, data_files=file)
+    given = (options.metadata or {}).get("fields")
+    fields = fields_named(given) if given else NO_FIELDS
+    preflight(tasks, models, include_path=options.include_path, data_files=file, fields=fields)
     if audits:
         _check_metadata(options, tasks, audits)
     if options.output_path:

@@ -17,8 +17,9 @@ from typing import Any
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import QUESTION_FILES, check_writable, publish_files, try_to_write
 from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file
-from lm_eval_leakage.harness.tasks.given_questions import rows_of
+from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA, rows_of
 from lm_eval_leakage.harness.tasks.question_files import read_file
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, Fields
 from lm_eval_leakage.results.seal_audit import told_ledger
 from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined, unpublished_fields
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
@@ -72,14 +73,18 @@ class Sealing:
     unpublished_fields: tuple[str, ...]
 
 
-def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str | None) -> Sealing:
+def sealing_of(
+    what: str, name: str | None, rule: OrderRule, include_path: str | None, fields: Fields = NO_FIELDS
+) -> Sealing:
     """Seals the questions of a file or task with a new key; writes nothing.
+
+    fields: of the rows of a file, that hold the parts of a question
 
     Raises ValueError or OSError, with the remedy, if nothing can be read, or rows must be corrected first.
     """
     usual = name_from_file(Path(what)) if what.endswith(QUESTION_FILES) else f"{what}_sealed"
     name = _checked_name(name or usual)
-    rows = rows_of(what, include_path)
+    rows = rows_of(what, include_path, {"fields": fields} if fields else NO_METADATA)
     found = examined(((row, row.reading) for row in rows), rule)
     return Sealing(sealed(name, TOOL, new_key(), found.originals), found, unpublished_fields(rows))
 

@@ -454,6 +454,7 @@ def check(
     model_args: str | Mapping[str, Any] | None = None,
     tasks: str | Sequence[str] | None = None,
     *,
+    fields: str | Mapping[str, str | Sequence[str]] | None = None,
     config: str | Path | None = None,
     runs: str | Path | Sequence[str | Path] | None = None,
     reference: str | Path | Mapping[str, Any] | None = None,

@@ -107,7 +107,7 @@ def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
         return {}
     names = names_from_files({*files.values()}, task_texts(plan.include_path))
     place = plan.output_path.absolute() / OWN_TASKS
-    return {task: write_task(file, place / names[file], names[file]) for task, file in files.items()}
+    return {task: write_task(file, place / names[file], names[file], plan.fields) for task, file in files.items()}
 
 
 def check_early(plan: Plan) -> None:
@@ -129,10 +129,17 @@ def check_early(plan: Plan) -> None:
         include_path=plan.include_path,
         data_files=plan.metadata.get("data_files"),
         files=files,
+        fields=plan.fields,
         leaves_out=not plan.is_here,
     )
     if plan.unseen is not None:
-        preflight(plan.tasks, audits=plan.audits, include_path=plan.include_path, data_files=plan.unseen)
+        preflight(
+            plan.tasks,
+            audits=plan.audits,
+            include_path=plan.include_path,
+            data_files=plan.unseen,
+            fields=plan.fields,
+        )
     _refuse_own_reference(plan)
     if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=not plan.accuracy)):
         raise ValueError(f"metadata: {refusal}")

@@ -31,8 +31,10 @@ from pydantic import (
     model_validator,
 )
 
+from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.logs.run import digest_of
+from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_power import DETECT
@@ -252,6 +254,7 @@ class PlanModel(BaseModel):
 class Plan(BaseModel):
     """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
+    fields: which fields of the rows of files hold question, options and answer
     audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
     questions: how many are drawn of each task; ALL_QUESTIONS, or ENOUGH: as many as probably find `detect`; seed: of
         the draw
@@ -286,6 +289,11 @@ class Plan(BaseModel):
         Field(min_length=1, description="a list of models, each with name, model and model_args"),
     ]
     tasks: Names
+    fields: Annotated[
+        dict[str, str],
+        BeforeValidator(fields_named),
+        Field(description="names of fields, such as question=input,options=alternatives,answer=target"),
+    ] = {}
     runs: Annotated[
         tuple[Path, ...],
         BeforeValidator(_listed),
@@ -342,6 +350,7 @@ class Plan(BaseModel):
             raise ValueError("tasks is empty; name at least one task or group of lm_eval")
         if not self.accuracy and not self.audits:
             raise ValueError("audits is empty and accuracy is false, so that there is nothing to do; name an audit")
+        self._fits_files()
         for name, what in (("unseen", "questions of the same kind"), ("orders", "what the builder documents")):
             if getattr(self, name) is not None and len(self.tasks) != 1:
                 raise ValueError(f"{name} is for one benchmark, {what}; name one task with --{name}")
@@ -351,17 +360,23 @@ class Plan(BaseModel):
             )
         if self.budget is not None:
             self._fits_budget()
-        for task in filter(UNSAFE_IN_TASKS.search, self.tasks):
-            from lm_eval_leakage.harness.own_benchmark import is_file_of_questions
+        if not self.is_here:
+            self._fits_workers()
+        return self
 
-            if not is_file_of_questions(task):
+    def _fits_files(self) -> None:
+        files = [task for task in self.tasks if task.endswith(QUESTION_FILES)]
+        for task in filter(UNSAFE_IN_TASKS.search, self.tasks):
+            if task not in files:
                 raise ValueError(
                     f"tasks has {brief(task)}, which cannot be the name of a folder; name tasks, and give the folder "
                     "of your own with include_path"
                 )
-        if not self.is_here:
-            self._fits_workers()
-        return self
+        if self.fields and not files and self.unseen is None:
+            told = ",".join(f"{part}={field}" for part, field in self.fields.items())
+            raise ValueError(
+                f"fields is {told!r}, but tasks names no file of questions; name one, or leave out fields"
+            )
 
     def _fits_budget(self) -> None:
         fields = type(self).model_fields
@@ -430,6 +445,11 @@ class Plan(BaseModel):
 
     def model(self, key: str) -> PlanModel:
         return next(one for one in self.asked_models if one.key == key)
+
+    @property
+    def of_unseen(self) -> dict[str, object]:
+        """The metadata by which an audit asks the unseen questions instead of the task's own."""
+        return {"data_files": str(self.unseen), **({"fields": dict(self.fields)} if self.fields else {})}
 
     @property
     def include_paths(self) -> list[str]:

@@ -606,7 +606,7 @@ class _PlannedTask:
         leaves = {} if isinstance(self.orders, str) else self.orders.leaves
         if self.plan.unseen is None or all(task.orders.status != PATTERNED_ORDERS for task in leaves.values()):
             return None
-        asked = {**self.of_orders, "data_files": str(self.plan.unseen)}
+        asked = {**self.of_orders, **self.plan.of_unseen}
         unseen = self._loaded(f"{self.name}_{FIRST_AUDIT}", asked)
         return None if isinstance(unseen, str) else natural_before(unseen.leaves)
 
@@ -676,7 +676,7 @@ class _PlannedTask:
             return self.base if unit.kind == RUN else self.orders
         asked: dict[str, object] = {**self.of_orders} if unit.suffix == FIRST_AUDIT else {}
         if unit.room == UNSEEN:
-            asked["data_files"] = str(self.plan.unseen)
+            asked |= self.plan.of_unseen
         elif unit.suffix == FIRST_AUDIT:
             asked |= self.documented | ({"control_form": False} if unit.room == REFERENCE else {})
         loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)

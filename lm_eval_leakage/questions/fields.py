@@ -281,7 +281,7 @@ def _listed(doc: Doc, stem: str, choices: str) -> Raw:
         return Raw(doc[stem], options)
     texts = next((options[name] for name in ("text", "choices") if isinstance(options.get(name), (list, tuple))), None)
     if texts is None and choices not in OF_MARKS and (labels := _as_labels(options)):
-        texts = _without_missing_end([options[label] for label in labels])
+        texts = without_missing_end([options[label] for label in labels])
         return Raw(doc[stem], texts, labels=None if labels[0] == "A" else labels[: len(texts)])
     if texts is None and options and _are_marks(options.values()):
         return Raw(doc[stem], [*options], options)
@@ -319,7 +319,7 @@ def _as_labels(names: Iterable[object]) -> list[str]:
     return []
 
 
-def _without_missing_end(texts: Sequence[Any]) -> list[Any]:
+def without_missing_end(texts: Sequence[Any]) -> list[Any]:
     """Return texts without the missing and empty ones after the last one that is there: a table has as many columns
     as the question with the most options."""
     n = len(texts)
@@ -337,7 +337,7 @@ def _columns(doc: Doc, stem: str, *columns: str) -> Raw:
 
 
 def _lettered_columns(doc: Doc, stem: str, *columns: str) -> Raw:
-    return Raw(doc[stem], _without_missing_end([doc[column] for column in columns]))
+    return Raw(doc[stem], without_missing_end([doc[column] for column in columns]))
 
 
 def _opentdb(doc: Doc, stem: str, right: str, wrong: str) -> Raw:

@@ -61,6 +61,35 @@ def test_a_table_is_judged_like_the_same_questions_as_json(tmp_path: Path, name:
     assert (of_table.sentence, of_table.figures) == (of_json.sentence, of_json.figures)
 
 
+RENAMED = {"question": "text", "choices": "alternatives", "answer": "key"}
+FIELDS = "question=text,options=alternatives,answer=key"
+
+
+def renamed(docs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{RENAMED[name]: value for name, value in doc.items()} for doc in docs]
+
+
+def test_a_file_with_fields_of_other_names_is_judged_like_the_same_questions(tmp_path: Path) -> None:
+    file = written(tmp_path, renamed(SEEN))
+    with pytest.raises(ValueError, match=r"say which of its own these are \(`--fields question=FIELD,options=FIELD,"):
+        checked(tmp_path, file)
+    with pytest.raises(
+        ValueError, match="quiz.jsonl', whose rows have no field 'title', which fields gives as question"
+    ):
+        checked(tmp_path, file, fields="question=title")
+    unseen = written(tmp_path, renamed(CLEAN), "unseen.jsonl")
+    plan = checked(tmp_path, file, fields=FIELDS, unseen=unseen, dry_run=True).plan
+    assert {step.n_questions for step in plan.steps if step.what.startswith("unseen")} == {len(CLEAN)}
+    (of_other_names,) = checked(tmp_path, file, fields=FIELDS).verdicts
+    (usual,) = checked(tmp_path, written(folder(tmp_path / "usual"), SEEN), "usual").verdicts
+    assert (of_other_names.sentence, of_other_names.figures) == (usual.sentence, usual.figures)
+
+
+def test_fields_without_a_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="fields is 'answer=key', but tasks names no file of questions; name one, or"):
+        checked(tmp_path, tasks="mmlu", fields="answer=key")
+
+
 def test_rows_that_hold_no_question_are_named_in_the_plan_in_the_verdict_and_on_the_page(tmp_path: Path) -> None:
     docs = questions(40)
     for doc in docs[:10]:

@@ -14,6 +14,12 @@ import pytest
         (("FILE", "--orders", "--documented", "shuffled", "README"), "the documented status is 'shuffled'; choose"),
         (("FILE", "--orders", "--documented", "random", ""), "the documented status has no source"),
         (("FILE", "--orders", "--metadata", "data_files=FILE"), "give only one of them"),
+        (
+            ("FILE", "--orders", "--fields", "question=title"),
+            "rows have no field 'title', which fields gives as question",
+        ),
+        (("FILE", "--orders", "--fields", "title"), "fields is 'title'; write PART=FIELD with commas between"),
+        (("arc_easy", "--orders", "--fields", "answer=key"), "no file of questions is named; name one, or leave out"),
         (("nowhere.jsonl", "--orders"), "there is no such file"),
         (("tasks", "--orders"), "--orders is for a task; name it"),
     ],
@@ -62,3 +68,11 @@ def test_unknown_tasks_and_tasks_without_orders_are_refused(typed, tmp_path, fil
 def test_a_file_is_read_instead_of_the_data_of_a_task(typed, file_of) -> None:
     code, out, _ = typed("ls", "mmlu", "--orders", "--metadata", f"data_files={file_of(docs(60))}")
     assert (code, "| numbers sorted | 60 |" in out) == (0, True)
+
+
+def test_fields_are_named_and_rows_that_hold_no_question_are_told(typed, file_of) -> None:
+    rows = [{"text": doc["question"], "choices": doc["choices"], "key": doc["answer"]} for doc in docs(60)]
+    file = file_of([{"text": "Which?", "choices": ["red", ""], "key": 0}, *rows])
+    code, out, err = typed("ls", file, "--orders", "--fields", "question=text,answer=key")
+    assert (code, "| numbers sorted | 60 |" in out) == (0, True)
+    assert "1 of 61 rows is left out: option B is empty; it must have text (row 1)" in err

@@ -54,6 +54,18 @@ def sealed(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "sealed"))
 
 
+def test_a_table_with_fields_of_other_names_is_sealed_like_other_files(typed, tmp_path: Path) -> None:
+    lines = [f"Which is {n}?,{n}w,{n}x,{n}y,{n}x,a book\n" for n in range(8)]
+    (tmp_path / "mine.csv").write_text("".join(["text,first,second,third,key,source\n", *lines]))
+    fields = ("--fields", "question=text,options=first+second+third,answer=key")
+    code, out, err = typed("seal", tmp_path / "mine.csv", *fields, "-o", tmp_path / "sealed")
+    assert (code, out.partition(":")[0]) == (0, "8 questions sealed as mine")
+    assert "fields in neither folder: source\n" in err
+    rows = [json.loads(line) for line in (tmp_path / "sealed" / "public" / "mine.jsonl").read_text().splitlines()]
+    assert {row["question"]: sorted(row["choices"]) for row in rows}["Which is 0?"] == ["0w", "0x", "0y"]
+    assert {row["choices"][row["answer"]][1:] for row in rows} == {"x"}
+
+
 def test_two_seals_of_one_file_have_different_keys(typed, tmp_path: Path) -> None:
     file = write(tmp_path / "mine.jsonl", ROWS)
     for name in "ab":

@@ -246,6 +246,15 @@ def test_a_file_with_wrong_right_answers_is_refused_by_name(tmp_path: Path) -> N
         read_questions(tmp_path / "mine.jsonl")
 
 
+def test_metadata_names_the_fields_of_the_file_that_it_names(tmp_path: Path) -> None:
+    file, doc = tmp_path / "mine.jsonl", {"question": "Which?", "choices": ["red", "blue"], "answer": "B"}
+    file.write_text('{"text": "Which?", "choices": ["red", "blue"], "key": "B"}\n')
+    metadata = {"data_files": str(file), "fields": {"question": "text", "answer": "key"}}
+    assert [dict(row) for row in load_questions(config(metadata=metadata), "test")] == [doc]
+    with pytest.raises(ValueError, match="fields has 3 as answer; give the name of a field"):
+        load_questions(config(metadata={"data_files": str(file), "fields": {"answer": 3}}), "test")
+
+
 # ---------------------------------------------------------------------- data of the hub
 
 

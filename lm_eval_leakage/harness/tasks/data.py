@@ -22,6 +22,7 @@ from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, re
 from lm_eval_leakage.harness.tasks.question_files import Rows, read_file, read_questions
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, well_formed_parts
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, Fields, fields_named
 from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
@@ -36,12 +37,17 @@ def load_questions(config: TaskConfig, split: str) -> datasets.Dataset | Rows:
     from a file next to the task's YAML, or from the hub; a list of `dataset_name`s is concatenated."""
     metadata = config.metadata or {}
     if "data_files" in metadata:
-        return read_questions(metadata["data_files"])
+        return read_questions(metadata["data_files"], fields_of(metadata))
     if config.dataset_path in FILE_TYPES:
         return read_file(Path(metadata["config_source"]).parent / config.dataset_kwargs["data_files"])
     if isinstance(config.dataset_name, list):
         return _read_subjects(config.dataset_path, config.dataset_name, split)
     return datasets.load_dataset(config.dataset_path, config.dataset_name, split=split)
+
+
+def fields_of(metadata: Mapping[str, object]) -> Fields:
+    """Return which fields of `data_files` hold the parts of a question. Raises ValueError for a wrong value."""
+    return fields_named(metadata["fields"]) if metadata.get("fields") else NO_FIELDS
 
 
 def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.Dataset:
@@ -114,7 +120,7 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
             kept[OWN_DOCS] = docs_of(base.eval_docs, reader_of(base)), texts_before(base)
         own: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
         return own
-    given, read = read_questions(metadata["data_files"]), reader_of(base)
+    given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
     in_data, ways = frozenset(texts_in(given[0])), [given]
     if callable(base.config.process_docs):
         try:

@@ -14,7 +14,7 @@ from lm_eval_leakage.harness.models.request_tokens import n_generated, tokens_of
 from lm_eval_leakage.harness.seams.tasks import kind_of
 from lm_eval_leakage.harness.tasks.audit import Config, audit_task, of_shards, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
-from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of
+from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of, fields_of
 from lm_eval_leakage.harness.tasks.question_files import Rows, read_questions
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
@@ -65,7 +65,8 @@ def questions_of(
 
     A group for which we have a YAML with one data set, such as mmlu, is read as that data set.
 
-    metadata: as in `--metadata`; `data_files` names a file whose questions are read instead of the task's own
+    metadata: as in `--metadata`; `data_files` names a file whose questions are read instead of the task's own, and
+        `fields` the fields of a file that hold the parts of a question
     """
     readings = (doc.reading for doc in rows_of(benchmark, include_path, metadata))
     return [reading for reading in readings if isinstance(reading, Question)]
@@ -79,7 +80,7 @@ def rows_of(
         if "data_files" in metadata:
             given = metadata["data_files"]
             raise ValueError(f"benchmark is the file {benchmark!r} and data_files is {given!r}; give only one of them")
-        return docs_of(read_questions(benchmark), question_from_doc)
+        return docs_of(read_questions(benchmark, fields_of(metadata)), question_from_doc)
     find_audits(TaskManager)
     manager, audit = TaskManager(include_path=include_path, metadata=dict(metadata)), f"{benchmark}_{FIRST_AUDIT}"
     if audit not in manager.task_index:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.questions.fields import LISTS_OF_OPTIONS, read_keys, well_formed, well_formed_parts
-from lm_eval_leakage.questions.prompt_parser import listed_texts
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, Fields, list_in, with_named_fields
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
@@ -74,15 +74,19 @@ def read_file(given: object) -> datasets.Dataset | Rows:
     return rows
 
 
-def read_questions(given: object) -> datasets.Dataset | Rows:
+def read_questions(given: object, fields: Fields = NO_FIELDS) -> datasets.Dataset | Rows:
     """The rows of a user's file, with right answers that are named in another way (by letter, index from 1 or text)
     as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
+
+    fields: of its rows, that hold the parts of a question
 
     Raises ValueError or OSError with a one-sentence message, also if the right answers can be read in no way or in
     several.
     """
     rows = read_file(given)
     try:
+        if fields:
+            rows = Rows(with_named_fields(rows, fields))
         keys = read_keys(rows)
     except ValueError as error:
         raise ValueError(f"data_files is {str(given)!r}, whose {error}") from None
@@ -224,7 +228,7 @@ def _values(name: str, cells: Sequence[str]) -> list[Any]:
     given = [well_formed(cell) for cell in cells if cell.strip()]
     convert: Callable[[str], Any] = str
     if name in LISTS_OF_OPTIONS:
-        convert = _list_in
+        convert = list_in
     elif all(_is_written_by(int, cell) for cell in given):
         convert = int
     elif all(_is_written_by(float, cell) for cell in given):
@@ -242,15 +246,3 @@ def _is_written_by(kind: Callable[[str], float], cell: str) -> bool:
     except ValueError:
         return False
     return math.isfinite(number) and repr(number) == cell
-
-
-def _list_in(cell: str) -> Any:
-    """Return the list or mapping that a cell holds; its text if it holds none."""
-    if cell[:1] not in ("[", "{"):
-        return cell
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        texts = listed_texts(cell)
-    # NumPy writes lists without commas, in which texts cannot be told apart
-    return texts if repr(texts) == cell else cell
