@@ -506,10 +506,15 @@ def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layout_of(doc: Doc) -> Layout | None:
-    layouts = [layout for layout in LAYOUTS if all(field in doc for field in layout.fields)]
+    layouts = _layouts_with(tuple(doc))
     # a table gives each row the fields of all others, too, as null
     filled = (layout for layout in layouts if all(doc[field] is not None for field in layout.fields))
     return next(filled, None) or _of_columns(tuple(doc)) or next(iter(layouts), None)
+
+
+@lru_cache
+def _layouts_with(names: tuple[object, ...]) -> tuple[Layout, ...]:
+    return tuple(layout for layout in LAYOUTS if set(layout.fields) <= set(names))
 
 
 @lru_cache
