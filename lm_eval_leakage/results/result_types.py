@@ -309,6 +309,7 @@ class Row:
         answer, as far as the run says
     n_too_long: questions that were not asked, by the run or by an audit, since they are longer than the window
     window_needed: tokens that a window must hold for all of these; 0 if there are none
+    untested: numbers of questions that an audit could not ask for another reason, by the reason
     unread: which rows of the benchmark's file are no questions that can be asked, and why; empty if there are none
     """
 
@@ -332,6 +333,7 @@ class Row:
     n_left_out: int = 0
     n_too_long: int = 0
     window_needed: int = 0
+    untested: Mapping[str, int] = field(default_factory=dict)
     unread: str = ""
 
     @property

@@ -6,7 +6,7 @@ Rows and questions as flat mappings, for tables, JSON, data frames and condition
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -109,13 +109,17 @@ def _of_metrics(begun: Begun, unseen: UnseenQuestions | None, ease: Mapping[str,
 
 
 def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:
-    """Count the questions that have no accuracy and those that are longer than the model's window."""
+    """Count the questions that have no accuracy, those that are longer than the model's window, and those that no
+    audit could test for another reason."""
+    audited = [question.audited for question in questions if question.audited is not None]
+    reasons = (one.reason for one in audited if one.orders is None)  # two options have no p-value, and are tested
     needed = [_window_needed(question) for question in questions]
     return replace(
         row,
         n_left_out=sum(bool(question.left_out) for question in questions),
         n_too_long=sum(map(bool, needed)),
         window_needed=max(needed, default=0),
+        untested=Counter(reason for reason in reasons if reason and not window_needed(reason)),
     )
 
 

@@ -86,7 +86,8 @@ def told_verdict(row: Row) -> ToldVerdict:
         sentence = "No audit of this model covers it, so there is no verdict."
     copies = left_out_in_words(row.n_copies)
     unread = row.unread and f"Of its file, {row.unread}."
-    figures = " ".join(filter(None, (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), unread)))
+    parts = (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), _untested(row), unread)
+    figures = " ".join(filter(None, parts))
     told = tuple(filter(None, reasons))
     return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, told, sentence_to_copy(row))
 
@@ -185,6 +186,16 @@ def _too_long(row: Row) -> str:
         return ""
     texts = f"Texts of {counted(row.n_too_long)} are longer than the model's window and were not asked"
     return f"{texts}; all would need max_length={row.window_needed}."
+
+
+def _untested(row: Row) -> str:
+    """Return how many questions no audit could ask, with the most frequent reason."""
+    if not row.untested:
+        return ""
+    n = sum(row.untested.values())
+    reason, n_alike = max(row.untested.items(), key=lambda item: item[1])
+    share = f" of {count(n_alike)}" if n_alike < n else ""
+    return f"Not tested: {counted(n)} (reason{share}: {reason})."
 
 
 def worth(row: Row) -> str:

@@ -103,6 +103,16 @@ def test_rows_that_hold_no_question_are_named_in_the_plan_in_the_verdict_and_on_
     assert said in outcome.page.read_text()
 
 
+def test_questions_whose_orders_cannot_be_asked_are_counted_with_the_reason_in_the_verdict(tmp_path: Path) -> None:
+    docs = questions(40)
+    for doc in docs[:10]:
+        doc["choices"] = ["the same"] * 4
+    (verdict,) = checked(tmp_path, written(tmp_path, docs)).verdicts
+    assert verdict.n == 40
+    assert " of 30 questions flagged" in verdict.figures
+    assert " Not tested: 10 questions (reason: all orders of its 4 option(s) read the same" in verdict.figures
+
+
 def test_workers_are_told_of_rows_that_hold_no_question_too(tmp_path: Path) -> None:
     docs = [{"question": "Which?", "choices": ["red"], "answer": 0}, *CLEAN]
     settings = {"model": "fake", "engine": "local", "dry_run": True, "output_path": tmp_path / "out"}
