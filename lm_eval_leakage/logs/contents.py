@@ -102,19 +102,19 @@ class _Log:
     @cached_property
     def rows(self) -> dict[int, str]:
         """The hash of each row, by its number; empty where they are not recorded."""
-        return {number: told for number, told in self._scanned() if told}
+        return _without_ambiguous((number, digest) for number, digest in self._scanned() if digest)
 
     @cached_property
     def questions(self) -> dict[int, str]:
         """What is equal for copies of a question, by the row's number; the row's hash where it cannot be read."""
-        found = {}
+        keys = []
         for _, line in self.run.read_log(self.file, []):
             try:
                 if key := _key(line):
-                    found[int(line["doc_id"])] = key
-            except NOT_AS_WRITTEN:  # its reader will say so
+                    keys.append((int(line["doc_id"]), key))
+            except NOT_AS_WRITTEN:  # its reader reports it
                 continue
-        return found
+        return _without_ambiguous(keys)
 
     @property
     def digest(self) -> bytes:
@@ -136,6 +136,15 @@ class _Log:
                         yield from _parsed(line)
         except OSError:  # its reader will say so
             return
+
+
+def _without_ambiguous(values: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """Return the value of each row by its number. Rows whose number stands for several, as in a damaged log, are left
+    out: they say nothing about other logs."""
+    by_number: dict[int, set[str]] = {}
+    for number, value in values:
+        by_number.setdefault(number, set()).add(value)
+    return {number: own.pop() for number, own in by_number.items() if len(own) == 1}
 
 
 def _parsed(line: bytes) -> Iterator[tuple[int, str]]:

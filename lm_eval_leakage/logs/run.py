@@ -69,6 +69,7 @@ def json_lines(file: Path, problems: list[Problem]) -> Iterator[Line]:
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"  # in the names of files
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
+MOST_QUESTIONS = 10**9  # of a task; a larger number in a results file is a fault
 OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 LOCAL = re.compile(r"files \([0-9a-f]{16}\)")  # in an identity, instead of the path of a file or folder
 # sections of a results file
@@ -125,10 +126,11 @@ class Run:
 
 
 def n_told(run: Run, task: str, which: str = "effective") -> int | None:
-    """How many questions of a task the harness reports to have asked or, for `original`, that the task has."""
+    """Return how many questions of a task the harness reports to have asked or, for `original`, that the task has;
+    None if it reports no number that can be right."""
     counts = (run.results.get("n-samples") or {}).get(task)
-    found = counts.get(which) if isinstance(counts, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    n = counts.get(which) if isinstance(counts, Mapping) else None
+    return n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= MOST_QUESTIONS else None
 
 
 def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
@@ -182,7 +184,9 @@ OF_COMPUTATION = frozenset(  # keys of an identity that say how a model is asked
     )
 )
 WEIGHTS = "weights"  # key of an identity: a digest of the weights of a model in memory
-CONTENT = re.compile(r".+ \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)  # of a named folder, file or commit
+CONTENT = re.compile(
+    r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL
+)  # of a named folder, file or commit
 
 
 def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

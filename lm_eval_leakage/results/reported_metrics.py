@@ -6,7 +6,6 @@ used silently.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,7 +78,8 @@ def _estimate(run: Run, name: str, key: str, value: float, reason: str, problems
         problems.append(Problem(f"{name}: {reason}; the accuracy is left out", run.results_file))
         return UNKNOWN
     stderr = reported_stderr(run, name, key)
-    if isinstance(stderr, (int, float)) and not math.isnan(stderr) and not 0 <= stderr <= LARGEST_STDERR:
+    is_nan = stderr != stderr  # unlike `math.isnan`, for integers of any size
+    if isinstance(stderr, (int, float)) and not is_nan and not 0 <= stderr <= LARGEST_STDERR:
         what = f"{name}: the results file says that the standard error of {key} is {stderr!r}"
         problems.append(
             Problem(f"{what}, which is not between 0 and {LARGEST_STDERR}; it is left out", run.results_file)

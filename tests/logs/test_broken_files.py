@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lm_eval_leakage.results.annotate import annotate
@@ -77,6 +77,9 @@ def damage(file: Path, rng: Random) -> None:
 
 
 @settings(max_examples=60)
+@example(seed=175655)  # two lines of one number
+@example(seed=1351)  # a standard error of 10**400
+@example(seed=1417)  # a number of questions of 10**400
 @given(seed=st.integers(0, 10**6))
 def test_whatever_is_broken_the_rest_is_read_and_told(whole, tmp_path_factory, seed) -> None:
     folder = tmp_path_factory.mktemp("broken") / "runs"
