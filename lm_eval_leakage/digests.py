@@ -45,7 +45,7 @@ def content_digest(file: Path) -> str:
 
 
 def _kept_in(file: Path) -> Path:
-    """The file of the user's cache that has the digest, named by what changes with a file's content."""
+    """Return the file of the user's cache that has the digest; its name changes with the file's content."""
     stat = file.stat()
     state = (str(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage" / "digests"
@@ -85,7 +85,7 @@ def _used_by(module: Path) -> Iterator[Path]:
 
 
 def _modules(folder: Path, name: str) -> Iterator[Path]:
-    """The files below a folder that importing a dotted name reads."""
+    """Yield the files below a folder that importing a dotted name reads."""
     place = folder
     for part in name.split("."):
         place /= part

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from difflib import get_close_matches
 from reprlib import Repr
@@ -72,6 +72,15 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 def visible(text: str) -> str:
     """`text` on one line, with each unsafe character escaped, such as `\\x1b`."""
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def texts_within(value: object) -> Iterator[str]:
+    """Yield the texts in nested lists and mappings; of a mapping those of its values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_within(part)
 
 
 def as_json(value: object, indent: int | None = None) -> str:

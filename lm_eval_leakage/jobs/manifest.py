@@ -28,7 +28,7 @@ from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
 from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
 from lm_eval_leakage.results.formatting import counted
-from lm_eval_leakage.texts import brief
+from lm_eval_leakage.texts import brief, texts_within
 
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.seams.tasks import Entry
@@ -88,13 +88,13 @@ def differences(before: Plan, now: Plan) -> list[str]:
 
 
 def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a plan's model another one: instead of paths, the content of files."""
+    """Return the settings by which a plan's model is the same one, with the content of files instead of paths."""
     from lm_eval_leakage.harness.saved_run import NamedModel
 
     arguments = model["model_args"]
     if model["name"]:  # else its folder has the name of the path
-        told = NamedModel(model["model"], arguments).identity
-        contents = {name: text for name, text in told.items() if name in arguments and LOCAL.fullmatch(text)}
+        identity = NamedModel(model["model"], arguments).identity
+        contents = {name: value for name, value in identity.items() if name in arguments and LOCAL.fullmatch(value)}
         arguments = {**arguments, **contents}
     kept = {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
     return kept | {"model_args": arguments}
@@ -108,7 +108,7 @@ def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]
     `metadata` names, or `unseen`. Tasks without any are left out."""
     from lm_eval_leakage.harness.auditable import tasks_of
 
-    of_metadata = {*_named(plan.metadata, Path()), *([plan.unseen] if plan.unseen is not None else [])}
+    of_metadata = {*_files_named(plan.metadata, Path()), *([plan.unseen] if plan.unseen is not None else [])}
     own = [Path(folder).resolve() for folder in plan.include_paths]
     found = {}
     for task in plan.tasks:
@@ -120,7 +120,7 @@ def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]
 
 
 def digests_now(files: Iterable[Path]) -> Digests:
-    """Of these files, of those that the YAML files among them name, and of the modules that Python files import."""
+    """Return digests of these files, of those that the YAML files among them name, and of what Python files import."""
     found: set[Path] = set()
     left = [file.absolute() for file in files]
     while left:
@@ -132,58 +132,48 @@ def digests_now(files: Iterable[Path]) -> Digests:
 
 
 def _named_by(file: Path) -> Iterator[Path]:
+    """Yield the files that a task's YAML names."""
     from lm_eval_leakage.harness.seams.tasks import own_settings
 
     try:
-        told, whole = own_settings(file), own_settings(file, includes=True)
-    except Exception:  # it is gone, or anything may be in it; its own digest tells
+        settings, with_includes = own_settings(file), own_settings(file, includes=True)
+    except Exception:  # the file is gone, or anything may be in it; its own digest shows that
         return
-    yield from _named(told, file.parent)
-    yield from _data_of(whole, file.parent)
+    yield from _files_named(settings, file.parent)
+    yield from _data_of(with_includes, file.parent)
 
 
-def _named(told: Any, folder: Path) -> Iterator[Path]:
-    """Files that texts name, and the modules of functions, which are named as FOLDER/package.module.function."""
-    if isinstance(told, str):
-        module = told.removeprefix(f"{folder}/").rpartition(".")[0].replace(".", "/")
-        places = (folder / told, Path(told), folder / f"{module}.py")
-        # unlike `Path.is_file`, false for a text that cannot be a path
-        yield from (place.absolute() for place in places if isfile(place))  # noqa: PTH113
-    elif isinstance(told, Mapping | list | tuple):
-        for one in told.values() if isinstance(told, Mapping) else told:
-            yield from _named(one, folder)
+def _files_named(settings: Mapping[str, Any], folder: Path) -> Iterator[Path]:
+    """Yield the files that texts name, and the modules of functions written as FOLDER/package.module.function."""
+    for text in texts_within(settings):
+        module = text.removeprefix(f"{folder}/").rpartition(".")[0].replace(".", "/")
+        for place in (folder / text, Path(text), folder / f"{module}.py"):
+            if isfile(place):  # noqa: PTH113 (unlike `Path.is_file`, false for a text that cannot be a path)
+                yield place.absolute()
 
 
 def _data_of(settings: Mapping[str, Any], folder: Path) -> Iterator[Path]:
-    """Files of rows below the folders, and by the patterns, that a task's settings name; none of the hub's."""
-    name, kwargs = settings.get("dataset_path"), settings.get("dataset_kwargs")
+    """Yield the local files of rows in the folders and by the patterns that a task's settings name."""
+    dataset, kwargs = settings.get("dataset_path"), settings.get("dataset_kwargs")
     kwargs = kwargs if isinstance(kwargs, Mapping) else {}
-    places = [folder, Path()]
-    below: list[Path] = []
-    if name not in FORMATS:
-        places = below = _folders_of(name, places)
-    below = [*below, *_folders_of(kwargs.get("data_dir"), places)]
-    for place in below:
-        yield from (file.absolute() for file in place.rglob("*") if file.is_file())
-    for pattern in filter(has_magic, _texts(kwargs.get("data_files"))):
-        for place in places:
-            yield from (Path(file).absolute() for file in glob(str(place / pattern), recursive=True) if isfile(file))  # noqa: PTH113, PTH207
+    is_format = dataset in FORMATS  # else a folder, or a name on the hub
+    roots = [folder, Path()] if is_format else _folders_of(dataset, [folder, Path()])
+    data_folders = _folders_of(kwargs.get("data_dir"), roots)
+    for data_folder in data_folders if is_format else [*roots, *data_folders]:
+        yield from (file.absolute() for file in data_folder.rglob("*") if file.is_file())
+    for pattern in filter(has_magic, texts_within(kwargs.get("data_files"))):
+        for root in roots:
+            files = glob(str(root / pattern), recursive=True)  # noqa: PTH207
+            yield from (Path(file).absolute() for file in files if isfile(file))  # noqa: PTH113
 
 
-def _folders_of(name: Any, places: Iterable[Path]) -> list[Path]:
-    return [place / name for place in places if isinstance(name, str) and isdir(place / name)]  # noqa: PTH112
-
-
-def _texts(told: Any) -> Iterator[str]:
-    if isinstance(told, str):
-        yield told
-    elif isinstance(told, Mapping | list | tuple):
-        for one in told.values() if isinstance(told, Mapping) else told:
-            yield from _texts(one)
+def _folders_of(name: Any, roots: Iterable[Path]) -> list[Path]:
+    """Return the folders of this name below the roots; none if it is no text."""
+    return [root / name for root in roots if isinstance(name, str) and isdir(root / name)]  # noqa: PTH112
 
 
 def changed_files(before: Digests) -> list[str]:
-    """Those that are no longer as they were, or were not there."""
+    """Return the files that are no longer as they were, or were not there."""
     now = digests_now(map(Path, before))
     return [file for file in {**before, **now} if before.get(file, GONE) != now[file]]
 

@@ -390,18 +390,19 @@ def told(one: CheckedTask) -> str:
 def earlier_verdicts(file: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTask, ...]:
     """Those of earlier checks into the same folder, of other models or tasks than `now`; none if the file cannot be
     read."""
-
-    def key(one: CheckedTask) -> tuple[str, str]:
-        """The same for one model whose files had several paths."""
-        return one.revision if OF_FILES in one.revision else one.model, one.task
-
-    names = {key(one) for one in now} | {(one.model, one.task) for one in now}
+    judged_now = {key for verdict in now for key in _keys_of(verdict)}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         records = [CheckedTask(**record) for part in ("verdicts", "earlier") for record in found[part]]
     except (OSError, ValueError, TypeError, KeyError):
         return ()
-    return tuple(one for one in records if not {key(one), (one.model, one.task)} & names)
+    return tuple(record for record in records if judged_now.isdisjoint(_keys_of(record)))
+
+
+def _keys_of(verdict: CheckedTask) -> set[tuple[str, str]]:
+    """Return what a verdict is found by: its model's name and, whatever the path, the digest of the model's files."""
+    names = {verdict.model, verdict.revision} if OF_FILES in verdict.revision else {verdict.model}
+    return {(name, verdict.task) for name in names}
 
 
 PAGE, VERDICTS = "leakage.html", "verdicts.json"

@@ -28,7 +28,7 @@ BY_CHANCE = 0.01  # rows that leave two readings open with less than this probab
 REMEDY = "write each as its letter, or as the text of the option"
 
 LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
-SEVERAL_LETTERS = re.compile(r"[A-Z](?:\s*[,;/&+]?\s*[A-Z])+")  # several right options, as in CMB
+SEVERAL_LETTERS = re.compile(r"[A-Z](?:\s*(?:[,;/&+]\s*)?[A-Z])+")  # several right options, as in CMB
 Places = tuple[int, ...]
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
-from lm_eval_leakage.logs.run import LOCAL, Problem, Run, digest_of, leaves
+from lm_eval_leakage.logs.run import CONTENT, LOCAL, Problem, Run, digest_of, leaves
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
@@ -109,7 +109,6 @@ def _over_questions(detector: str, name: str, found: Sequence[Values]) -> Detect
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OF_FILES = "files with digest"  # in the provenance of a model with local files
-WITH_DIGEST = re.compile(r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)
 OF_NAME = ("pretrained", "model")  # arguments that name the model itself
 HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
 
@@ -195,7 +194,7 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
     such as an adapter."""
     revisions, others = dict[str, str](), [identity.get("backend", "")]
     for argument, told in identity.items():
-        if match := WITH_DIGEST.fullmatch(told):
+        if match := CONTENT.fullmatch(told):
             digest = match["digest"]
             revisions[argument] = f"{'revision' if COMMIT.fullmatch(digest) else OF_FILES} {digest}"
         elif argument not in (*OF_NAME, "backend"):
@@ -203,7 +202,7 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
     own = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
     revision = ", ".join([*own, *(f"{argument} {one}" for argument, one in revisions.items())])
     named = next((identity[argument] for argument in OF_NAME if argument in identity), name)
-    weights = name if LOCAL.fullmatch(named) else match["name"] if (match := WITH_DIGEST.fullmatch(named)) else named
+    weights = name if LOCAL.fullmatch(named) else match["name"] if (match := CONTENT.fullmatch(named)) else named
     return Provenance(name, revision, ", ".join(filter(None, others)), weights=weights)
 
 

@@ -22,18 +22,18 @@ _AGREED = 0.01  # nats by which two figures for the same token may differ in a r
 
 
 def readable(text: str) -> str:
-    """What servers write in one way, whatever the tokens are, but for characters that may be missing."""
+    """Return the characters of a text that all servers write alike; some of them may be missing."""
     return _SIGNS.sub("", "".join(text.split()))
 
 
 def after(text: str, sent: str) -> str | None:
-    """What follows `sent` in a text that begins with it, in readable characters; None if it does not."""
+    """Return what follows `sent` in a text that begins with it, in readable characters; None if it does not."""
     written, wanted = readable(text), readable(sent)
     return written[len(wanted) :] if written.startswith(wanted) else None
 
 
 def is_text(pieces: Sequence[str], sent: str) -> bool:
-    """Whether the pieces that a server wrote are `sent`."""
+    """Return whether the pieces that a server wrote are `sent`."""
     wanted = readable(sent)
     if readable("".join(pieces)) == wanted:
         return True
@@ -42,7 +42,7 @@ def is_text(pieces: Sequence[str], sent: str) -> bool:
 
 
 def ends_with_all(pieces: Sequence[str], sent: Sequence[str]) -> bool:
-    """Whether a server wrote all these texts, one after the other and the last one at the end of what it wrote,
+    """Return whether a server wrote all these texts, one after the other and the last one at the end of what it wrote,
     possibly with something else before each."""
     written, place = _Written.of(pieces).reversed(), 0
     for number, text in enumerate(reversed(sent)):
@@ -58,7 +58,10 @@ def ends_with_all(pieces: Sequence[str], sent: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Written:
-    """characters: readable ones; missing: how many may be missing before each, and at the end"""
+    """What a server wrote, in readable characters.
+
+    missing: how many characters may be missing before each, and at the end
+    """
 
     characters: str
     missing: tuple[int, ...]
@@ -82,7 +85,7 @@ class _Written:
         return _Written(self.characters[::-1], self.missing[::-1])
 
     def end_of(self, sent: str, start: int) -> int | None:
-        """Where `sent` ends if it begins at the character `start`, the last such place if there are several; None if
+        """Return where `sent` ends if it begins at the character `start`, the last of several such places; None if
         it does not begin there."""
         end, reached = None, {0}  # so many characters of `sent` may be read
         for place in range(start, len(self.missing)):
@@ -97,13 +100,13 @@ class _Written:
 
 
 def _without_missing(sent: str, first: int, n_missing: int) -> list[int]:
-    """Where a text may go on if up to so many characters beyond ASCII are missing at `first`."""
+    """Return where a text may go on if up to so many characters beyond ASCII are missing at `first`."""
     beyond = takewhile(lambda at: at < len(sent) and not sent[at].isascii(), count(first))
     return [first, *(at + 1 for at, _ in zip(beyond, range(n_missing), strict=False))]
 
 
 def special_texts(tokenizer: Any) -> re.Pattern[str] | None:
-    """The names of a tokenizer's special tokens; None if it does not tell any."""
+    """Return a pattern of the names of a tokenizer's special tokens; None if it has none."""
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
     names = {str(token) for token in added.values() if getattr(token, "special", False)}
     names |= {str(token) for token in getattr(tokenizer, "all_special_tokens", None) or ()} - {""}
@@ -113,7 +116,7 @@ def special_texts(tokenizer: Any) -> re.Pattern[str] | None:
 def are_misplaced(
     tokens: Sequence[object] | None, logprobs: Sequence[float], tops: Sequence[Mapping[str, float] | None]
 ) -> bool:
-    """Whether log-probabilities belong to other places than the most likely tokens beside them.
+    """Return whether log-probabilities belong to other places than the most likely tokens beside them.
 
     A token that is among the most likely ones has the same value there, and any other one a value below all of them.
     Where two tokens are written in the same way this need not be so, but that is rare.
@@ -135,8 +138,10 @@ def are_misplaced(
 
 
 def are_ahead(tokens: Sequence[object], tops: Sequence[Mapping[str, float] | None]) -> bool:
-    """Whether the most likely token of many places is the one that follows, which no model can foresee there, and that
-    of few the one that stands there."""
+    """Return whether the most likely token of many places is the one that follows, and of few the one that is there.
+
+    No model can foresee so many.
+    """
     likeliest = [max(top, key=top.__getitem__) if top else None for top in tops]
     texts = [str(token) for token in tokens]
     n_here = sum(map(str.__eq__, texts, map(str, likeliest)))

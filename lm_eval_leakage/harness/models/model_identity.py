@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +24,7 @@ from lm_eval_leakage.harness.seams.evaluation import Evaluation
 from lm_eval_leakage.logs.answer_store import NAMING
 from lm_eval_leakage.logs.model_settings import HOW_IT_RUNS
 from lm_eval_leakage.logs.run import LOCAL
+from lm_eval_leakage.texts import texts_within
 
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
 # What a model's folder may hold that no answer depends on: left by training and by evaluations, or written for people.
@@ -53,61 +54,62 @@ def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = C
 
 
 def identity_of(evaluation: Evaluation, named: Mapping[str, str] | None = None) -> dict[str, str] | None:
-    """Identifying properties of a loaded model by name; None if nothing would reveal that the model has been replaced
-    by another.
+    """Return identifying properties of a loaded model by name; None if nothing would show that the model has been
+    replaced by another.
 
-    named: its `named_identity` when it was loaded, if that is known; that of now otherwise
+    named: its `named_identity` when it was loaded; by default the present one
     """
     lm = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
     weights = _weights(getattr(lm, "model", None))
     if evaluation.model is None and weights is None:
         return None
-    told = named_identity(evaluation) if named is None else dict(named)
-    told.setdefault("backend", f"{type(lm).__module__}.{type(lm).__qualname__}")
+    identity = named_identity(evaluation) if named is None else dict(named)
+    identity.setdefault("backend", f"{type(lm).__module__}.{type(lm).__qualname__}")
     for name in ("softmax_dtype", "mixed_precision_dtype", "add_bos_token"):
         if getattr(lm, name, None) is not None:
-            told.setdefault(name, str(getattr(lm, name)))
+            identity.setdefault(name, str(getattr(lm, name)))
     dtype = getattr(getattr(lm, "model", None), "dtype", None)
     if dtype is not None:
-        told["dtype"] = str(dtype)
+        identity["dtype"] = str(dtype)
     if weights is not None:
-        told["weights"] = weights
-    return told
+        identity["weights"] = weights
+    return identity
 
 
 def named_identity(evaluation: Evaluation) -> dict[str, str]:
-    """What is known of a model without loading it: backend, arguments, the content of the files that they name, and
-    how questions are put to it. Written into runs; empty for a model that was passed as an object."""
+    """Return what is known of a model without loading it, as it is written into runs: backend, arguments, the content
+    of the files that they name, and the chat template; empty for a model that was passed as an object."""
     if evaluation.model is None:
         return {}
     arguments = arguments_of(evaluation.model_args)
-    told = {"backend": evaluation.model}
+    identity = {"backend": evaluation.model}
     for name, value in sorted(arguments.items()):
         if name not in HOW_IT_RUNS:
-            told[name] = _told(name, value, arguments)
-    told |= _code_and_base(arguments)
+            identity[name] = _identified(name, value, arguments)
+    identity |= _code_and_base(arguments)
     if str(arguments.get(SLOW)) == "False":
-        told[SLOW] = "False"
-    return told | {name: str(value) for name, value in sorted(evaluation.asked_with.items()) if value}
+        identity[SLOW] = "False"
+    return identity | {name: str(value) for name, value in sorted(evaluation.asked_with.items()) if value}
 
 
 def as_loaded(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """Return the `named_identity` of a loaded model, of those before it was loaded and now: one of the hub gets its
-    commit when it is loaded, and a local one may have got other files since then."""
-    return {**now, **{name: told for name, told in before.items() if LOCAL.fullmatch(told)}}
+    """Return the `named_identity` of a loaded model, given those before it was loaded and now.
+
+    A model of the hub gets its commit when it is loaded; a local one may have got other files since then.
+    """
+    return {**now, **{name: value for name, value in before.items() if LOCAL.fullmatch(value)}}
 
 
 def refuse_replaced(
     before: Mapping[str, str], now: Mapping[str, str], model_args: str | Mapping[str, Any] | None
 ) -> None:
-    """Raises ValueError if local files of a model are others than before it was loaded, so that nobody knows which of
-    them it has.
+    """Raise ValueError if local files of a model changed while it was loaded: nobody knows which of them it has.
 
     before, now: `named_identity` of these times; model_args: in which the files are named
     """
     arguments = arguments_of(model_args)
-    for name, told in before.items():
-        if LOCAL.fullmatch(told) and now.get(name) != told:
+    for name, value in before.items():
+        if LOCAL.fullmatch(value) and now.get(name) != value:
             raise ValueError(
                 f"{name} is {str(arguments.get(name, name))!r}, whose files changed while the model was loaded, so "
                 "that its answers may be of neither; start the same command again when nothing writes to them"
@@ -115,7 +117,7 @@ def refuse_replaced(
 
 
 def arguments_of(model_args: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """A model's arguments as lm_eval reads them."""
+    """Return a model's arguments as lm_eval reads them."""
     return dict(simple_parse_args_string(model_args)) if isinstance(model_args, str) else {**(model_args or {})}
 
 
@@ -123,27 +125,26 @@ _before_loading: dict[tuple[str, str], str] = {}  # local files of an identity, 
 
 
 def note_before_loading(model: str, model_args: str | Mapping[str, Any] | None) -> None:
-    """Remembers what files a model has that lm_eval is about to load, see `refuse_replaced_since_noted`."""
+    """Remember the files of a model that lm_eval is about to load, for `refuse_replaced_since_noted`."""
     arguments = arguments_of(model_args)
-    for name, told in named_identity(Evaluation(None, model=model, model_args=arguments)).items():
-        if LOCAL.fullmatch(told):
-            _before_loading[name, str(arguments.get(name, ""))] = told
+    for name, value in named_identity(Evaluation(None, model=model, model_args=arguments)).items():
+        if LOCAL.fullmatch(value):
+            _before_loading[name, str(arguments.get(name, ""))] = value
 
 
 def refuse_replaced_since_noted(now: Mapping[str, str], model_args: str | Mapping[str, Any] | None) -> None:
-    """Raises ValueError if files of the model changed while lm_eval loaded it; compares once what was noted."""
+    """Raise ValueError if files of the model changed while lm_eval loaded it. What was noted is compared once."""
     arguments = arguments_of(model_args)
-    places = {name: (name, str(arguments.get(name, ""))) for name in now}
-    before = {name: told for name, place in places.items() if (told := _before_loading.pop(place, ""))}
+    before = {name: _before_loading.pop((name, str(arguments.get(name, ""))), "") for name in now}
     refuse_replaced(before, now, arguments)
 
 
 # ---------------------------------------------------------------------- arguments
 
 
-def _told(name: str, value: object, arguments: Mapping[str, Any]) -> str:
-    """A value; instead of the path of a local file or folder a digest of its content, and beside the name of a model
-    of the hub its commit."""
+def _identified(name: str, value: object, arguments: Mapping[str, Any]) -> str:
+    """Return the value of an argument as an identity has it: a digest of the content instead of a local path, and the
+    commit beside the name of a model of the hub."""
     if not isinstance(value, str | os.PathLike):
         return repr(value)
     value = os.fspath(value)
@@ -163,7 +164,7 @@ def _has_configuration(folder: Path) -> bool:
 
 
 def _place(value: str) -> Path | None:
-    """The local file or folder that a text names."""
+    """Return the local file or folder that a text names; None if there is none."""
     place = Path(value).expanduser()
     try:
         return place if value and place.exists() else None
@@ -172,8 +173,8 @@ def _place(value: str) -> Path | None:
 
 
 def _code_and_base(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Whether code of the model's is run, where it has any, and which, if another repository has it; and the model
-    that an adapter is loaded with, if the adapter is named as the model."""
+    """Yield whether the model's own code is run, with the repository that has it if it is another one, and the base
+    model of an adapter that is named as the model."""
     code: dict[str, None] = {}
     for name, value in arguments.items():
         if name in HOW_IT_RUNS or not isinstance(value, str | os.PathLike):
@@ -182,36 +183,29 @@ def _code_and_base(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         folder = _place(value) or folder_in_cache(value, arguments.get("revision"))
         configs = [_settings(folder / file) for file in CONFIGURATIONS] if folder else []
         for config in configs:
-            classes = _texts(config.get("auto_map"))
+            classes = texts_within(config.get("auto_map"))
             code |= dict.fromkeys(text.partition("--")[0] if "--" in text else "" for text in classes)
         base = configs[1].get("base_model_name_or_path") if configs else None
         if name == "pretrained" and isinstance(base, str) and base:
-            yield f"{name}.base", _told("base", base, {})
+            yield f"{name}.base", _identified("base", base, {})
     if code and str(arguments.get(CODE)).lower() in ("true", "1"):
-        yield CODE, ", ".join(["True", *(_told("code", repository, {}) for repository in code if repository)])
+        yield CODE, ", ".join(["True", *(_identified("code", repository, {}) for repository in code if repository)])
 
 
 def _settings(file: Path) -> Mapping[str, Any]:
+    """Return what a JSON file holds; empty if it cannot be read or is no object."""
     try:
-        found = json.loads(file.read_bytes())
+        settings = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _texts(told: object) -> Iterator[str]:
-    if isinstance(told, str):
-        yield told
-    elif isinstance(told, Mapping | list):
-        for one in told.values() if isinstance(told, Mapping) else told:
-            yield from _texts(one)
+    return settings if isinstance(settings, dict) else {}
 
 
 # ---------------------------------------------------------------------- files
 
 
 def _files_digest(place: Path, subfolder: str) -> str:
-    """A digest of a file, or of what a folder holds, by the paths below it."""
+    """Return a digest of a file, or of the files in a folder by the paths below it."""
     digest = blake2b(digest_size=8)
     if place.is_file():
         digest.update(content_digest(place).encode())
@@ -222,26 +216,28 @@ def _files_digest(place: Path, subfolder: str) -> str:
 
 
 def _of_a_model(folder: Path, subfolder: str) -> Iterator[tuple[str, Path]]:
-    """The files of a model, with their paths below its folder: all but leftovers, at any depth. Where a subfolder is
-    named, those of other subfolders do not count."""
+    """Yield the files of a model with their paths below its folder: all but leftovers, at any depth. Where a subfolder
+    is named, other subfolders do not count."""
     inner = folder / subfolder
     if subfolder and inner.is_dir():
         yield from ((f"{subfolder}/{name}", file) for name, file in _of_a_model(inner, ""))
     visited = set[str]()
     for place, folders, names in os.walk(folder, followlinks=True):
-        files = [name for name in names if not any(fnmatchcase(name, leftover) for leftover in LEFTOVERS)]
         is_output = place != str(folder) and {*OUTPUT_OF_CHECK} <= {*names}
         real = os.path.realpath(place)
-        folders[:] = [] if is_output or subfolder or real in visited else [*filter(_holds_a_model, folders)]
-        if not (is_output or real in visited):
-            yield from (
-                (file.relative_to(folder).as_posix(), file) for name in files if (file := Path(place, name)).is_file()
-            )
+        if is_output or real in visited:
+            folders.clear()
+            continue
         visited.add(real)
+        folders[:] = [] if subfolder else [name for name in folders if not _is_any(name, LEFTOVER_FOLDERS)]
+        for name in names:
+            file = Path(place, name)
+            if file.is_file() and not _is_any(name, LEFTOVERS):
+                yield file.relative_to(folder).as_posix(), file
 
 
-def _holds_a_model(folder: str) -> bool:
-    return not any(fnmatchcase(folder, leftover) for leftover in LEFTOVER_FOLDERS)
+def _is_any(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _weights(model: object) -> str | None:

@@ -33,7 +33,7 @@ DOWNLOAD = "lm_eval.api.task:ConfigurableTask.download"
 
 
 def read_rows_anew() -> None:
-    """From now on, rows are prepared again if a local file or the code that they are made by has another content."""
+    """Make rows be prepared again if a local file or the code that makes them has another content."""
     patched_once(OF_FILE, _by_content)
     patched_once(DOWNLOAD, _by_code)
 
@@ -66,7 +66,7 @@ def _by_code(original: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _without_cache() -> Iterator[None]:
-    """Within the block, what functions make of rows is computed again."""
+    """Compute what functions make of rows again, within the block."""
     is_kept = datasets.is_caching_enabled()
     datasets.disable_caching()
     try:
@@ -77,7 +77,7 @@ def _without_cache() -> Iterator[None]:
 
 
 def modules_of(functions: Iterable[Any]) -> list[Path]:
-    """The files of the modules in which functions are defined, without functions of compiled modules."""
+    """Return the files of the modules that define the functions; compiled modules have none."""
     files: dict[Path, None] = {}
     for function in functions:
         inner = unwrap(getattr(function, "func", function))  # of a `functools.partial`
@@ -88,16 +88,18 @@ def modules_of(functions: Iterable[Any]) -> list[Path]:
 
 
 def digest_of_own_code(values: Iterable[Any]) -> str:
-    """A digest of the modules of those of the values that are functions of a user's; empty without any. What lm_eval
-    has installed is named by its version."""
+    """Return a digest of the modules of the values that are a user's functions; empty without any.
+
+    Modules of lm_eval do not count: its version names them.
+    """
     return _digest_of_code(file for file in modules_of(filter(callable, values)) if not file.is_relative_to(INSTALLED))
 
 
 def _digest_of_code(modules: Iterable[Path]) -> str:
-    """A digest of modules, with what these import from their folders; empty without any."""
+    """Return a digest of modules and of what they import from their folders; empty without any."""
     files = with_imports(modules)
-    told = "".join(f"{file.name} {content_digest(file)}\n" for file in files)
-    return blake2b(told.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest() if files else ""
+    contents = "".join(f"{file.name} {content_digest(file)}\n" for file in files)
+    return blake2b(contents.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest() if files else ""
 
 
 # ---------------------------------------------------------------------- modules in memory
@@ -106,7 +108,7 @@ _imported: dict[Path, str] = {}  # digests of modules of tasks, as they were whe
 
 
 def import_anew(modules: Iterable[Path]) -> None:
-    """Makes Python import a task's modules again, and compile them from their source, if one of them has changed since
+    """Make Python import a task's modules again, and compile them from their source, if one of them has changed since
     this process imported them: the others may hold its functions."""
     files = {module.resolve() for module in modules if module.suffix == ".py" and module.is_file()}
     digests = {file: content_digest(file) for file in files}
