@@ -91,7 +91,7 @@ class TaskFindings:
 
     task: a task or group; empty for other benchmarks in runs that the user names, which are shown and adjusted for
     annotation: its rows, those of its members and of its subjects
-    whole: whether all questions are asked; staged: whether fewer might have ended it
+    whole: whether all of its `n_available` questions are asked; staged: whether fewer might have ended it
     benchmarks: the tasks in it with digests of their rows, see `PlannedStep`
     problems: what is to be said of its runs
     """
@@ -100,6 +100,7 @@ class TaskFindings:
     task: str
     annotation: Annotation
     benchmarks: Mapping[str, str]
+    n_available: int | None = None
     whole: bool = False
     staged: bool = False
     problems: tuple[str, ...] = ()
@@ -594,6 +595,7 @@ def _findings(
         task,
         replace(annotation, rows=tuple(rows), problems=(*problems, *annotation.problems)),
         tasks,
+        max((step.n_available for step in own.values()), default=0) or None,
         any(step.whole for step in own.values()),
         any(step.staged for step in own.values()),
         (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *unused),
@@ -656,13 +658,13 @@ def _with_remedies(one: TaskFindings, plan: Plan) -> TaskFindings:
     def remedied(row: Row) -> Row:
         if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE) or row.verdict.remedy:
             return row
-        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one.whole)))
+        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one)))
 
     return one.with_rows(map(remedied, one.annotation.rows))
 
 
-def _remedy(row: Row, plan: Plan, is_whole: bool) -> str:
-    options = changing_options(row, has_more=not is_whole)
+def _remedy(row: Row, plan: Plan, one: TaskFindings) -> str:
+    options = changing_options(row, not one.whole, one.n_available)
     if options is None:
         return remedy_by(None)
     if not plan.has_command:  # the folder of an engine keeps its questions

@@ -321,7 +321,7 @@ class PlannedStep:
     files: results files of given runs that are there already
     remarks: what is to be said of them
     benchmarks: the tasks in it, with digests of the rows of those whose option orders can be audited
-    whole: whether all questions are asked
+    n_available: questions that may be drawn; 0 if unknown; whole: whether all of them are asked
     staged: whether fewer questions might have been the end
     job: None where the model is not asked
     """
@@ -337,6 +337,7 @@ class PlannedStep:
     files: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     benchmarks: Mapping[str, str] = field(default_factory=dict, hash=False)
+    n_available: int = 0
     whole: bool = False
     staged: bool = False
     job: UnitJob | None = field(default=None, repr=False, compare=False)
@@ -635,7 +636,9 @@ class _PlannedTask:
     def planned(self, unit: Unit, places: Sequence[Path]) -> PlannedStep:
         step = self._without_asking(unit) or self._asked(unit, self._task_of(unit), places)
         whole = len(self.chosen) == len(self.population)
-        return replace(step, benchmarks=self.benchmarks, whole=whole, staged=self.is_staged)
+        return replace(
+            step, benchmarks=self.benchmarks, n_available=len(self.population), whole=whole, staged=self.is_staged
+        )
 
     def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
         words = [IN_WORDS.get(unit.suffix, unit.suffix)]

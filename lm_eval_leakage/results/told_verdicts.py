@@ -103,11 +103,12 @@ def has_enough_flagged(row: Row) -> bool:
 # ---------------------------------------------------------------------- the verdict
 
 
-def changing_options(row: Row, has_more: bool = True) -> Mapping[str, str] | None:
-    """The options of `check` by which a verdict that is inconclusive, or cannot be told, may change; None if no
+def changing_options(row: Row, has_more: bool = True, n_available: int | None = None) -> Mapping[str, str] | None:
+    """Return the options of `check` by which a verdict that is inconclusive, or cannot be told, may change; None if no
     command would change it.
 
     has_more: whether the benchmark may have questions that were not asked
+    n_available: how many questions it has; None if that is not known
     """
     verdict = row.verdict
     if row.window_needed and verdict.n + row.n_too_long >= FEWEST_JUDGED > verdict.n:
@@ -117,7 +118,9 @@ def changing_options(row: Row, has_more: bool = True) -> Mapping[str, str] | Non
         return None
     if verdict.word == INCONCLUSIVE:
         if has_more and verdict.needed is not None:
-            return {"questions": str(rounded_up(verdict.needed * verdict.n_asked / verdict.n))}
+            n = verdict.needed * verdict.n_asked / verdict.n
+            if n_available is None or n <= n_available:
+                return {"questions": str(rounded_up(n))}
         return OTHER_REFERENCE if verdict.basis == BY_CONTROL else None
     if verdict.basis == BY_RATIO:
         return {}  # `check` asks the control forms

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +31,7 @@ from lm_eval_leakage.results.verdict_words import (
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.unseen_texts import TextTest
-from tests.report.made import UNDECIDED, row, verdict
+from tests.report.made import LITTLE, UNDECIDED, row, verdict
 
 LAYOUTS_OF_SEEN = ", each in one of six layouts"
 
@@ -116,8 +117,8 @@ def test_what_cannot_be_told_says_why_once_and_what_may_change_it(found, told, o
     assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
 
 
-def options(found: DataVerdict, has_more: bool = True, **numbers: int):
-    return changing_options(replace(row(verdict=found), **numbers), has_more)
+def options(found: DataVerdict, has_more: bool = True, n_available: int | None = None, **numbers: int):
+    return changing_options(replace(row(verdict=found), **numbers), has_more, n_available)
 
 
 def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
@@ -128,6 +129,13 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
     assert options(guarded) is options(replace(few, doubt=PATTERN_ALONE)) is None
     assert options(weak, has_more=False) == {"reference": "pretrained=OTHER_MODEL"}
     assert options(replace(weak, basis=BY_ORDERS), has_more=False) is None
+
+
+def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
+    power = SimpleNamespace(needed=lambda detect, level: 300)
+    missed = verdict(0.2, at_most=LITTLE, power=(power,))
+    assert options(missed) == options(missed, n_available=300) == {"questions": "300"}
+    assert options(missed, n_available=299) == {"reference": "pretrained=OTHER_MODEL"}
 
 
 def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() -> None:
