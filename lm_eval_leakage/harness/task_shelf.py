@@ -171,20 +171,21 @@ def _key(task: Any, doc: Any) -> str:
 
 
 def digest_of_rows(task: Any, *, documented: bool = True) -> str:
-    """A digest of all rows of a task, in their order, and of how they are put; an audit puts them as its base task.
+    """Return a digest of all rows of a task, in their order, and of how they are rendered. An audit renders them as
+    its base task does.
 
     documented: whether what is said about the published orders counts, too
     """
     config = getattr(task, "base", task).config
     asked = config.to_dict()
-    told = {key: asked[key] for key in OF_PROMPTS if key in asked}
+    rendering = {key: asked[key] for key in OF_PROMPTS if key in asked}
     functions = [getattr(config, key, None) for key in OF_PROMPTS]
     functions += (asked.get("fewshot_config") or {}).values()
     if code := digest_of_own_code(functions):
-        told["code"] = code
+        rendering["code"] = code
     if documented and (says := (task.config.metadata or {}).get(STATUS_KEY)):
-        told[STATUS_KEY] = says
-    digest = blake2b(json.dumps(told, sort_keys=True, default=_without_address).encode(), digest_size=16)
+        rendering[STATUS_KEY] = says
+    digest = blake2b(json.dumps(rendering, sort_keys=True, default=_without_address).encode(), digest_size=16)
     for doc in task.eval_docs:
         digest.update(row_hash(doc).encode())
     return digest.hexdigest()

@@ -146,15 +146,14 @@ def check_early(plan: Plan) -> None:
 
 
 def _refuse_own_reference(plan: Plan) -> None:
-    """Raises ValueError if the model of `reference` is one of the models: compared with itself, no model has seen
-    anything."""
+    """Raise ValueError if the reference is one of the models: compared with itself, no model has seen anything."""
     for reference in plan.reference_models:
         for model in plan.models:
             if same_weights(model.who.identity, reference.who.identity):
-                told = ",".join(f"{name}={value}" for name, value in reference.model_args.items())
+                arguments = ",".join(f"{name}={value}" for name, value in reference.model_args.items())
                 raise ValueError(
-                    f"reference is {told!r}, which is the model{f' {model.name!r}' if model.name else ''} itself, "
-                    "however it is asked; name another model, or a folder with its audits"
+                    f"reference is {arguments!r}, which is the model{f' {model.name!r}' if model.name else ''} "
+                    "itself, however it is asked; name another model, or a folder with its audits"
                 )
 
 

@@ -202,10 +202,10 @@ def differs(earlier: Identity, present: Identity) -> str:
     if not earlier:
         return UNKNOWN
     seen = {}
-    for name, told in present.items():
+    for name, value in present.items():
         before = earlier.get(name, "")
-        is_seen = told.endswith(")") or not (LOCAL.fullmatch(before) or before.startswith(f"{told} ("))
-        seen[name] = told if is_seen else before
+        is_seen = value.endswith(")") or not (LOCAL.fullmatch(before) or before.startswith(f"{value} ("))
+        seen[name] = value if is_seen else before
     return identity_differences(earlier, seen)
 
 

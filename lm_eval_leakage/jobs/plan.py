@@ -373,9 +373,9 @@ class Plan(BaseModel):
                     "of your own with include_path"
                 )
         if self.fields and not files and self.unseen is None:
-            told = ",".join(f"{part}={field}" for part, field in self.fields.items())
+            fields = ",".join(f"{part}={field}" for part, field in self.fields.items())
             raise ValueError(
-                f"fields is {told!r}, but tasks names no file of questions; name one, or leave out fields"
+                f"fields is {fields!r}, but tasks names no file of questions; name one, or leave out fields"
             )
 
     def _fits_budget(self) -> None:

@@ -199,11 +199,15 @@ def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 
 def _of_weights(identity: Mapping[str, str]) -> dict[str, str]:
-    told = {name: own for name, own in identity.items() if name not in OF_COMPUTATION}
-    contents = {name: match["digest"] for name, own in told.items() if (match := CONTENT.fullmatch(own))}
-    if contents or told.get("revision") == "main":  # a commit says more
-        told.pop("revision", None)
-    return told | contents
+    """Return what an identity says of the weights, with digests and commits instead of names."""
+    weights = {name: value for name, value in identity.items() if name not in OF_COMPUTATION}
+    contents = {}
+    for name, value in weights.items():
+        if match := CONTENT.fullmatch(value):
+            contents[name] = match["digest"]
+    if contents or weights.get("revision") == "main":  # a commit says more
+        weights.pop("revision", None)
+    return weights | contents
 
 
 def same_model(run: Run, other: Run) -> bool:

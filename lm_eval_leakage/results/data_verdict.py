@@ -139,8 +139,8 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
 
 
 def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict | None:
-    """Return the verdict that cannot be told whatever the model answers, if its answers differ between orders; None
-    if there is a test."""
+    """Return the verdict of questions that have no test, whatever the model answers, if its answers differ between
+    orders; None if they have one."""
     if not questions:
         return NO_VERDICT
     basis, asked = _compared_by(questions, natural)

@@ -120,7 +120,7 @@ def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_
         (varying(1.01 * MEAN_LOW), "on average, where -15 to -0.001 are plausible"),
         (varying(0.99 * MEAN_HIGH), "on average, where -15 to -0.001 are plausible"),
         (in_logprobs(lambda told: told["tokens"].reverse()), "the server answered about another text"),
-        (in_logprobs(of_the_tokens_before_themselves), "likeliest tokens that it tells are those of the next place"),
+        (in_logprobs(of_the_tokens_before_themselves), "likeliest tokens that it returns are those of the next place"),
         (without_other_tokens(moved("token_logprobs")), "values are of other tokens"),
         (without_other_tokens(moved("token_logprobs", by=-1)), "values are of other tokens"),
         (lambda response: Status(400), "refuses the request with status 400"),
@@ -177,7 +177,7 @@ def test_a_server_that_does_not_tell_its_text_is_proven_and_that_is_said() -> No
         response["choices"][0].update(text="")
         return in_logprobs(lambda told: told.pop("tokens"))(response)
 
-    assert "it does not tell of which text" in found(FakeServer(untold))
+    assert "it does not say which text they are of" in found(FakeServer(untold))
     assert "it does not tell" not in found(FakeServer(in_logprobs(lambda told: told.pop("tokens"))))
 
 

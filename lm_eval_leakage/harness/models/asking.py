@@ -135,19 +135,19 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
     if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
         yield None
         return
-    told = named_identity(evaluation)
+    named = named_identity(evaluation)
     if evaluation.identity:  # of a run of ours, which has compared its files
-        told = as_loaded(evaluation.identity, told)
+        named = as_loaded(evaluation.identity, named)
     else:
-        refuse_replaced_since_noted(told, evaluation.model_args)
-    if told:
-        on_next_results(lambda results: results.setdefault(IDENTITY, told))
-    identity = identity_of(evaluation, told) if resume else None
+        refuse_replaced_since_noted(named, evaluation.model_args)
+    if named:
+        on_next_results(lambda results: results.setdefault(IDENTITY, named))
+    identity = identity_of(evaluation, named) if resume else None
     if identity is None or (are_replicas(lm) and not is_first()):
         yield None
         return
     arguments = arguments_of(evaluation.model_args)
-    name = next((str(arguments[one]) for one in NAMING if one in arguments), "")
+    name = next((str(arguments[argument]) for argument in NAMING if argument in arguments), "")
     store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity, name)
     for difference in store.others():
         logger.warning("%s also has answers of another model, which are not used (%s)", store.folder, difference)

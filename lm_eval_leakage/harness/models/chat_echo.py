@@ -44,8 +44,10 @@ Messages = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class TokenTold:
-    """text: as the server writes it; logprob: None for the first; likeliest: False where that is not told
-    top: the values of the most likely tokens; empty where they are not told
+    """A token as a server returns it.
+
+    text: as the server writes it; logprob: None for the first; likeliest: False where that is not known
+    top: the values of the most likely tokens; empty where they are not returned
     """
 
     text: str

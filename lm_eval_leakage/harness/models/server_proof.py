@@ -63,7 +63,7 @@ class TextScores:
 
     tokens: of which each has a value, in any form; values: their log-probabilities (nats)
     n_context: how many of them are not of the text itself
-    names_text: whether the server tells which text they are of
+    names_text: whether the server says which text they are of
     """
 
     tokens: Sequence[Any]
@@ -204,7 +204,11 @@ def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
         raise refusal(lm, f"{told}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
     if at_word <= max(before, default=0.0):
         raise refusal(lm, moved)
-    unnamed = "" if first.names_text else "; it does not tell of which text, so that answers about another look right"
+    unnamed = (
+        ""
+        if first.names_text
+        else "; it does not say which text they are of, so answers about another text would look right"
+    )
     return (
         f"{lm.base_url} returns log-probabilities of a given text: {len(values)} tokens of a known one with a mean of "
         f"{mean:.2f} nats, {f'{noise:.2g} nats per token off' if noise else 'the same'} when it is sent again{unnamed}"
@@ -228,12 +232,12 @@ def _scores_by_completions(lm: Any, text: str) -> TextScores:
     if fault:
         raise FaultyResponse(fault)
     (choice,) = by_index(response)
-    told = choice["logprobs"]
-    tops = [top if isinstance(top, Mapping) else None for top in told["top_logprobs"][1:-1]]
-    if told.get("tokens") and are_ahead(told["tokens"][1:-1], tops):
-        raise FaultyResponse("the likeliest tokens that it tells are those of the next place")
-    names_text = bool(told.get("tokens")) or after(str(choice.get("text")), text) is not None
-    return TextScores(tokens[1:], [float(value) for value in told["token_logprobs"][1:-1]], names_text=names_text)
+    scores = choice["logprobs"]
+    tops = [top if isinstance(top, Mapping) else None for top in scores["top_logprobs"][1:-1]]
+    if scores.get("tokens") and are_ahead(scores["tokens"][1:-1], tops):
+        raise FaultyResponse("the likeliest tokens that it returns are those of the next place")
+    names_text = bool(scores.get("tokens")) or after(str(choice.get("text")), text) is not None
+    return TextScores(tokens[1:], [float(value) for value in scores["token_logprobs"][1:-1]], names_text=names_text)
 
 
 class RequestRefused(FaultyResponse):

@@ -3,7 +3,7 @@ with `echo` and `logprobs`, checked before it counts; and how long a server is w
 
 `local-completions` takes whatever stands at the expected places. Here a response needs one choice per text, each index
 once, as many log-probabilities as tokens, all of them finite and at most ROUNDING, with a value for every token but
-the first, and those of the most likely tokens must belong to the same places. What it tells about its texts must be
+the first, and those of the most likely tokens must belong to the same places. What it says about its texts must be
 what was sent, as a whole, and about its model always the same. A response of which one choice is about another text is
 not believed about any. A response that does not fit is asked for again, as often as `max_retries` says; then its texts
 have no answer, and each has the reason.
@@ -264,11 +264,11 @@ def _begins_with(pieces: Sequence[str], sent: str) -> bool:
 
 
 def _fault_of_shape(choice: Mapping[str, Any], text: Sequence[int]) -> str:
-    told = choice.get("logprobs")
-    if not isinstance(told, Mapping):
-        return f"the server gave {brief(told)} instead of log-probabilities"
+    scores = choice.get("logprobs")
+    if not isinstance(scores, Mapping):
+        return f"the server gave {brief(scores)} instead of log-probabilities"
     for name in ("token_logprobs", "top_logprobs", "tokens"):
-        column = told.get(name)
+        column = scores.get(name)
         if column is None and name == "tokens":
             continue
         if not isinstance(column, list) or len(column) != len(text) + 1:
@@ -277,14 +277,14 @@ def _fault_of_shape(choice: Mapping[str, Any], text: Sequence[int]) -> str:
     return ""
 
 
-def _fault_of_values(told: Mapping[str, Any], n_context: int) -> str:
-    """Of a text's tokens but the first; the most likely ones have to be told for those of the continuation."""
-    values, tops = told["token_logprobs"][1:-1], told["top_logprobs"][1:-1]
+def _fault_of_values(scores: Mapping[str, Any], n_context: int) -> str:
+    """Of a text's tokens but the first; the continuation needs the most likely ones, too."""
+    values, tops = scores["token_logprobs"][1:-1], scores["top_logprobs"][1:-1]
     tops = [top if isinstance(top, dict) else {} for top in tops]
     needed = [*values, *(None for top in tops[n_context - 1 :] if not top)]
     if fault := fault_among([*needed, *chain.from_iterable(top.values() for top in tops)], TOKEN_ANSWERED):
         return fault
-    tokens = None if told.get("tokens") is None else told["tokens"][1:-1]
+    tokens = None if scores.get("tokens") is None else scores["tokens"][1:-1]
     if are_misplaced(tokens, values, tops):
         return MISPLACED
     return ""
