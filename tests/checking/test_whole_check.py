@@ -206,7 +206,7 @@ def test_what_cannot_be_told_ends_with_the_command_that_may_change_it(tmp_path: 
     assert few.summary.endswith(f"`{command} --output_path {tmp_path / 'out'}` may change that.")
 
 
-def test_what_is_inconclusive_ends_with_how_many_questions_would_do_and_the_command(
+def test_what_is_inconclusive_says_how_many_questions_would_do_and_ends_with_a_command_that_the_benchmark_allows(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     fakes.score = staticmethod(OptionOrders())
@@ -214,9 +214,9 @@ def test_what_is_inconclusive_ends_with_how_many_questions_would_do_and_the_comm
     found = checked(tmp_path, file, questions=50, detect="30%", metadata={"layouts": "audited"})
     (one,) = found.verdicts
     assert one.verdict == "inconclusive"
-    command = f"`lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions "
-    assert command in one.summary
-    assert "--detect 0.3" in one.summary
+    assert re.search(r"about 3\d,000 questions without a natural order are needed", one.summary)  # the file has 60
+    command = f"`lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --reference "
+    assert f"{command}pretrained=OTHER_MODEL --questions 50 --detect 0.3 " in one.summary
     assert re.search(r"about 3\d0 questions are needed to find 30\s% seen 3 times", found.plan.as_text)
     none = checked(tmp_path, file, "other", detect="10%", dry_run=True).plan
     assert re.search(r"no number of questions is enough to find 10\s% seen 3 times", none.as_text)
