@@ -1,4 +1,5 @@
-"""The multiple-choice tasks that lm_eval installs, with rows made from the fields that their settings name.
+"""The multiple-choice tasks that lm_eval installs, with rows in the shape of their data or, where that is not known
+here, made from the fields that their settings name.
 
 No data are fetched: `datasets.load_dataset` is replaced. Of several ways to write the right answer, rows have the
 first with which the task can be loaded. Rows that it cannot render at all are as damaged data have them, which must
@@ -23,6 +24,7 @@ from jinja2 import Environment, TemplateSyntaxError, meta
 
 from lm_eval_leakage.harness.auditable import UNKNOWN, judge
 from lm_eval_leakage.harness.seams.tasks import own_settings
+from tests.real_shapes import BBH, row_maker
 
 ROOT = Path(lm_eval.tasks.__file__).parent
 N_ROWS = 24
@@ -64,11 +66,16 @@ class InstalledTask:
     @property
     def shape(self) -> tuple[str, ...]:
         """What tasks of one family that are read in the same way have in common."""
-        return (self.family, *map(self._shape_of, RENDERING[:-1]), str("process_docs" in self.settings))
+        names = ("dataset_path", "dataset_name" if self.settings.get("dataset_path") == BBH else "")
+        data = [str(self.settings.get(name)) for name in names if row_maker(self.settings)]
+        return (self.family, *data, *map(self._shape_of, RENDERING))
 
     def _shape_of(self, key: str) -> str:
         value = self.settings.get(key)
-        return "a function" if self.has_function(key) else FREE_TEXT.sub("", str(value))
+        if not self.has_function(key):
+            return FREE_TEXT.sub("", str(value))
+        module = Path(f"{str(value).rpartition('.')[0]}.py")
+        return module.read_text(encoding="utf-8") if module.is_file() else "a function"
 
     def has_function(self, key: str) -> bool:
         value = self.settings.get(key)
@@ -92,12 +99,16 @@ def one_of_each_family() -> Iterator[InstalledTask]:
         yield from islice((task for task in tasks if task is not None), 1)
 
 
+def all_tasks() -> Iterator[InstalledTask]:
+    """All multiple-choice tasks, by their files."""
+    return filter(None, map(_task_in, sorted(ROOT.rglob("*.yaml"))))
+
+
 def of_each_shape() -> list[InstalledTask]:
     """The first task of each shape."""
     shapes: dict[tuple[str, ...], InstalledTask] = {}
-    for file in sorted(ROOT.rglob("*.yaml")):
-        if (task := _task_in(file)) is not None:
-            shapes.setdefault(task.shape, task)
+    for task in all_tasks():
+        shapes.setdefault(task.shape, task)
     return [*shapes.values()]
 
 
@@ -105,7 +116,11 @@ def of_each_shape() -> list[InstalledTask]:
 
 
 def rows_of(task: InstalledTask) -> Iterator[list[dict[str, Any]]]:
-    """Rows with the fields that the task names, in several ways to write the right answer."""
+    """Rows in the shape of the task's data; or with the fields that it names, in several ways to write the right
+    answer."""
+    if (made := row_maker(task.settings)) is not None:
+        yield [made(row) for row in range(N_ROWS)]
+        return
     text = "\n".join(str(task.settings.get(key) or "") for key in RENDERING)
     modules = "".join(file.read_text(encoding="utf-8") for file in sorted(task.file.parent.glob("*.py")))
     source = f"{text}\n{modules}" if any(map(task.has_function, RENDERING)) else text

@@ -10,10 +10,10 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
-from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, refusal, refusal_of_constant
-from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit
+from lm_eval_leakage.harness.tasks.base_task import refusal_of_constant
+from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.templates import SEAL_AUDIT, SEAL_KEY, needs_seal, suffixes
-from lm_eval_leakage.questions.prompt_parser import labels_among
+from lm_eval_leakage.questions.prompt_parser import labels_among, listed_texts
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.texts import brief
 
@@ -64,12 +64,12 @@ def judge(entry: Entry) -> tuple[str, str]:
     try:
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
-        docs, in_data = docs_to_audit(task, {})
+        docs, rows = docs_to_audit(task, {})
     except Refusal:
         raise
     except (Exception, SystemExit) as error:  # a task's functions, or the loading of its data, may raise anything
         return UNKNOWN, _not_loaded(error)
-    why = refusal([doc.reading for doc in docs[:ROWS_TRIED]], in_data)
+    why = why_not_audited(docs, rows)
     return (NOT_AUDITED, why) if why else (COVERED, _how(docs))
 
 
@@ -90,7 +90,8 @@ def _how(docs: Sequence[ReadDoc]) -> str:
     doc, question = next((doc, doc.reading) for doc in docs if isinstance(doc.reading, Question))
     if question.frame is None:
         return "options are the choices"
-    inside = any(isinstance(field, str) and all(one in field for one in question.options) for field in doc.values())
+    texts = [field for field in doc.values() if isinstance(field, str) and not listed_texts(field)]
+    inside = any(all(option in text for option in question.options) for text in texts)
     return "options inside one field, found by their labels" if inside else "options in the prompt"
 
 

@@ -21,6 +21,7 @@ from string import ascii_lowercase, ascii_uppercase
 from lm_eval_leakage.questions.fields import well_formed
 from lm_eval_leakage.records import Frame
 
+MOST_NAMED = 100  # parts of a list, as many as a question has options
 MOST_TEXTS = 20_000  # per row; a row with more contains tables, which are not searched for options
 
 
@@ -43,6 +44,20 @@ def _all_texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, Iterable) and not isinstance(value, bytes):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from _all_texts_in(part)
+
+
+def named_texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers in a data row, each with the name of its field, such as `right` or `wrong[0]`."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from named_texts(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)):
+        for place, part in enumerate(value[:MOST_NAMED]):
+            yield from named_texts(part, f"{name}[{place}]")
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield name, str(value)
+        for place, text in enumerate(listed_texts(value) if isinstance(value, str) else ()):
+            yield f"{name}[{place}]", text
 
 
 _PIECE = re.compile(
@@ -103,6 +118,15 @@ ALPHABETS: tuple[Sequence[str], ...] = (
     "甲乙丙丁戊",
     "①②③④⑤⑥⑦⑧",
 )
+ROMAN_NUMBERS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
+# Labels that are looked for only where the task's choices or the values of the row say that they are labels.
+LABEL_SEQUENCES: tuple[Sequence[str], ...] = (
+    *ALPHABETS,
+    ROMAN_NUMBERS,
+    [*map(str.upper, ROMAN_NUMBERS)],
+    ("الف", "ب", "ج", "د", "ه", "و"),
+    ("الف", "ب", "پ", "ت", "ث", "ج"),
+)
 # The number of brackets around a label is bounded, since an unbounded pattern takes quadratic time on "(((((".
 _OPEN = r"[(\[（【<]{0,4}"
 _OPEN_TO = r"[(\[（【<]{1,4}"
@@ -110,6 +134,7 @@ _CLOSE = r"[)\]）】>]{0,4}[.．:：、،,。)-]?"
 _CLOSED = r"(?:[)\]）】>]{1,4}[.．:：、،,。)-]?|[.．:：、،,。)-])"
 _WORD = r"[^\W\d_]{2,12}"  # "Option A:"
 # Limits of the search, far beyond any prompt that asks a question; a text may contain a hundred thousand "A.".
+LONGEST_LABEL = 16  # characters, with brackets and a word, such as " (Option 12)."
 MOST_STYLES = 40  # ways to write the labels of one alphabet
 MOST_STARTS = 100  # places, the last ones of a style, where a list of options may begin
 
@@ -125,8 +150,10 @@ class ShownOptions:
 def labels_among(choices: Sequence[str]) -> list[str] | None:
     """The bare labels if `choices` are labels ("(A)", " B.", "Option C" are A, B, C); None if they are texts."""
     shared = len(shared_beginning([choice.rpartition(" ")[0] + " " for choice in choices]))
+    if any(len(choice) > shared + LONGEST_LABEL for choice in choices):
+        return None
     labels = [re.sub(r"\W", "", choice[shared if " " in choice.strip() else 0 :]) for choice in choices]
-    known = any(labels == list(alphabet[: len(labels)]) for alphabet in ALPHABETS)
+    known = any(labels == [*sequence[: len(labels)]] for sequence in LABEL_SEQUENCES)
     letters = all(len(label) == 1 and label > "z" for label in labels) and len(set(labels)) == len(labels)
     return labels if known or letters else None
 
@@ -145,28 +172,6 @@ def options_after_labels(
     stripped = {field.strip() for field in fields}
     best = max(chains, key=lambda chain: _credibility(prompt, chain, stripped))
     return _cut(prompt, best, {*fields, *stripped})
-
-
-def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
-    """Known `options` that follow each other in `prompt` without labels, all separated by the same few characters."""
-    starts: list[int] = []
-    end = len(prompt)
-    for option in reversed(options):
-        start = prompt.rfind(option, 0, end) if option else -1
-        if start < 0:
-            return None
-        starts.insert(0, start)
-        end = start
-    spans = [(start, start + len(option)) for start, option in zip(starts, options, strict=True)]
-    between = {prompt[a_end:b_start] for (_, a_end), (b_start, _) in pairwise(spans)}
-    if len(between) != 1 or not all(0 < len(gap) <= 8 for gap in between):
-        return None
-    (gap,) = between
-    before = prompt[: spans[0][0]]
-    shared = len(shared_beginning([before[::-1], gap[::-1]]))
-    first = before[len(before) - shared :]
-    frame = Frame(before[: len(before) - shared], (first, *[gap] * (len(options) - 1)), prompt[spans[-1][1] :])
-    return ShownOptions(frame, tuple(options))
 
 
 def without_labels(options: Sequence[str]) -> list[str]:

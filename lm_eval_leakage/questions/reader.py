@@ -1,13 +1,16 @@
 """Reads the question that a task of lm_eval asks, from the prompt and the choices that the task renders.
 
-If the prompt shows the options, rendering the parsed question must reproduce that prompt exactly. If it does not
-(ARC, HellaSwag), the choices are the options, and known fields separate the bare question from its prompt.
+The values of the data row decide: the options are found in the prompt by their texts. Only where the row does not
+hold them as values is the prompt parsed by its labels. Either way, rendering the question must reproduce the prompt
+exactly. If the prompt shows no options (ARC, HellaSwag), the choices are the options, and known fields separate the
+bare question from its prompt.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.questions.fields import (
@@ -19,15 +22,29 @@ from lm_eval_leakage.questions.fields import (
     well_formed,
 )
 from lm_eval_leakage.questions.prompt_parser import (
+    LONGEST_LABEL,
     ShownOptions,
     labels_among,
+    named_texts,
     options_after_labels,
-    options_in_text,
     texts_in,
     without_labels,
 )
+from lm_eval_leakage.questions.shown_values import (
+    LONGEST_BARE_LABEL,
+    Run,
+    bare_label,
+    is_alphabet,
+    is_listed,
+    lists_in,
+    run_among,
+    run_of,
+)
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
+
+IN_ANOTHER_WAY = "the options ({}) stand in the prompt, but not as a list that can be put into another order"
+DECORATION = r"(?:\s[^\w\s]{1,4}|\s*<[^<>\s]{1,10}>)?$"  # what may be of the next option's line: "x\n-", "x<b>"
 
 
 def read_question(
@@ -45,31 +62,42 @@ def read_question(
     if not isinstance(prompt, str):
         raise NoOptions("each option is inside a context of its own; there is no list of options")
     prompt, choices = well_formed(prompt), _texts_of(choices)
-    fields = frozenset(texts_in(doc))
     known = question_if_any(doc)
+    question = _shown_by_values(prompt, choices, doc, known) or _by_layout(prompt, choices, doc, known)
+    refuse_beyond_limits(question.options)
+    answer = _answer(target, choices, question.options)
+    question = replace(question, answer=answer, subject=subject_of(doc))
+    return _as_published(question, known, shuffled=shuffled)
+
+
+def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question:
+    """The question in a prompt whose options are not found by their values."""
+    fields = frozenset(texts_in(doc))
     labels = None if choices is None else labels_among(choices)
     if labels and known is not None and known.options == tuple(choices or ()):
         # letters instead of options, or options that look like letters
         known = None if options_after_labels(prompt, labels, fields) else known
         labels = None if known else labels
+    if labels and not is_alphabet(labels) and not options_after_labels(prompt, labels, fields):
+        # options of one character that a list of the row holds
+        labels = None if any(values == choices for values in lists_in(doc)) else labels
     if choices is None or labels:
         shown: ShownOptions | None = _shown_by_labels(prompt, labels, fields, known)
     else:
         shown = _shown_as_texts(prompt, choices, fields)
     if shown is None:
         assert choices is not None  # labels without options have raised
-        question = _not_shown(prompt, without_labels(choices), fields, known)
-    else:
-        if (text := shown.frame.text(shown.options)) != prompt:
-            raise UntestableQuestion(
-                f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}; they must be the "
-                "same"
-            )
-        question = Question("", shown.frame.before, shown.options, frame=shown.frame)
-    refuse_beyond_limits(question.options)
-    answer = _answer(target, choices, question.options)
-    question = replace(question, answer=answer, subject=subject_of(doc))
-    return _as_published(question, known, shuffled=shuffled)
+        return _not_shown(prompt, without_labels(choices), fields, known)
+    if (text := shown.frame.text(shown.options)) != prompt:
+        raise UntestableQuestion(
+            f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}; they must be the same"
+        )
+    _refuse_uneven(shown, fields)
+    return _as_shown(shown)
+
+
+def _as_shown(shown: ShownOptions) -> Question:
+    return Question("", shown.frame.before, shown.options, frame=shown.frame)
 
 
 def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
@@ -84,7 +112,74 @@ def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
     return [well_formed(str(choice)) for choice in choices]
 
 
-# ---------------------------------------------------------------------- options in the prompt
+# ---------------------------------------------------------------------- options found by their values
+
+
+def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question | None:
+    """The question whose options are values of the row that stand in the prompt as a list; None if there are none."""
+    labels = None if choices is None else labels_among(choices)
+    for values in _values_of_options(choices, labels, doc, known):
+        run = run_of(prompt, values)
+        if run is not None and (choices is None or _belongs(run, choices, labels)):
+            return _as_shown(run.shown)
+    if choices is None:
+        return None
+    if labels or max(len(choice.strip()) for choice in choices) <= LONGEST_BARE_LABEL:
+        named = {choice.strip() for choice in choices} | {*(labels or ())}
+        run = run_among(prompt, [text for text in texts_in(doc) if text.strip() not in named], len(choices))
+        if run is not None and _has_labels(run, labels or choices):
+            return _as_shown(run.shown)
+    return None
+
+
+def _values_of_options(
+    choices: Sequence[str] | None, labels: Sequence[str] | None, doc: Doc, known: Question | None
+) -> Iterator[Sequence[str]]:
+    """Lists of values that may be the options, the most likely one first."""
+    if choices is not None and labels is None:
+        yield without_labels(choices)
+        if max(map(len, choices)) > LONGEST_LABEL:
+            return
+    if known is not None and not is_alphabet(known.options):
+        yield known.options
+    if choices is None:  # a list of unknown meaning is not what a generated answer is chosen from
+        return
+    lists = [*lists_in(doc)]
+    yield from (values for values in lists if values != choices)
+    if choices in lists:  # options of one character
+        yield choices
+
+
+def _belongs(run: Run, choices: Sequence[str], labels: Sequence[str] | None) -> bool:
+    """Whether a run shows the options of a task: its choices, or as many options as labels at most, or options after
+    labels that are the choices."""
+    options = run.shown.options
+    if labels is not None and len(options) <= len(labels):
+        return True
+    return _words_of(options) == _words_of(without_labels(choices)) or _has_labels(run, choices)
+
+
+def _has_labels(run: Run, labels: Sequence[str]) -> bool:
+    shown, wanted = (tuple(bare_label(label.strip()).lower() for label in one) for one in (run.labels, labels))
+    return shown == wanted
+
+
+def _refuse_uneven(shown: ShownOptions, fields: Collection[str]) -> None:
+    """Raises UntestableQuestion if another order of the options would look different from the published one: with
+    other white space before an option, or with signs of the list at the end of another."""
+    spaces = {marker[len(marker.rstrip()) :] for marker in shown.frame.markers}
+    ends = [re.search(DECORATION, option) for option in shown.options]
+    signs = {found[0] if found else "" for found in ends[:-1]}
+    is_sign = len(signs) == 1 and any(signs) and not shown.options[-1].endswith(min(signs))
+    with_more = [any(option.startswith(f"{field}<") for field in fields if field) for option in shown.options]
+    if len(spaces) > 1 or is_sign or all(with_more):
+        raise UntestableQuestion(
+            f"the options {brief(list(shown.options))} cannot be cut out of the prompt so that all orders look alike; "
+            "give them as a list in the data row"
+        )
+
+
+# ---------------------------------------------------------------------- options after labels
 
 
 def _shown_by_labels(
@@ -95,8 +190,8 @@ def _shown_by_labels(
         raise NoOptions(
             "the task gives the model no options to choose from, and no field of the data row holds options"
         )
-    if shown is None and known is not None:
-        shown = options_in_text(prompt, known.options)
+    if shown is None and known is not None and is_listed(prompt, known.options):
+        raise UntestableQuestion(IN_ANOTHER_WAY.format(brief(list(known.options))))
     if shown is None:
         labelled = f" for its choices {', '.join(labels)}" if labels else ""
         raise UntestableQuestion(f"the prompt shows no options{labelled}")
@@ -111,15 +206,16 @@ def _shown_by_labels(
 def _shown_as_texts(prompt: str, choices: Sequence[str], fields: Collection[str]) -> ShownOptions | None:
     options = without_labels(choices)
     labelled = options_after_labels(prompt, None, {*fields, *options})
-    if labelled and _words_of(labelled.options, ordered=True) == _words_of(options, ordered=True):
-        return labelled
-    return options_in_text(prompt, options)
+    is_same = labelled and _words_of(labelled.options, ordered=True) == _words_of(options, ordered=True)
+    return labelled if is_same else None
 
 
 # ---------------------------------------------------------------------- options outside the prompt
 
 
 def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], known: Question | None) -> Question:
+    if is_listed(prompt, options):
+        raise UntestableQuestion(IN_ANOTHER_WAY.format(brief(list(options))))
     if known is not None and _words_of(known.options) == _words_of(options):
         return Question("", known.stem, tuple(options), prompt=prompt)
     stem = _without_ending(prompt, fields)
@@ -181,6 +277,25 @@ def _as_published(question: Question, known: Question | None, *, shuffled: bool)
         options=tuple(question.options[place] for place in order),
         answer=known.answer if question.answer is None else order.index(question.answer),
     )
+
+
+def fields_in_order(options: Sequence[str], rows: Sequence[Doc]) -> list[set[str]]:
+    """Return the names of the fields that hold each option, in the order of the options, of the first row that has
+    all of them; nothing if a list of that row has them in this order, or if options are the same.
+
+    rows: of the data, before a task processed them
+    """
+    words = [" ".join(option.split()) for option in options]
+    if len(set(words)) < len(words):
+        return []
+    for row in rows:
+        names: dict[str, set[str]] = {}
+        for name, text in named_texts(row):
+            names.setdefault(" ".join(text.split()), set()).add(name)
+        if all(text in names for text in words):
+            listed = any([" ".join(one.split()) for one in values] == words for values in lists_in(row))
+            return [] if listed else [names[text] for text in words]
+    return []
 
 
 def _words_of(options: Sequence[str], *, ordered: bool = False) -> object:

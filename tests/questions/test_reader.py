@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.questions.prompt_parser import labels_among, options_after_labels, options_in_text, without_labels
+from lm_eval_leakage.questions.prompt_parser import labels_among, options_after_labels, without_labels
 from lm_eval_leakage.questions.reader import read_question
 from lm_eval_leakage.records import NoOptions, UntestableQuestion
 from tests.fuzzed_documents import nested
@@ -110,22 +110,6 @@ def test_rendered_options_are_parsed_back(options: list[str], style: str, labels
 def test_any_text_is_read_without_an_error(text: str) -> None:
     found = options_after_labels(text)
     assert found is None or found.frame.text(found.options) == text
-
-
-def test_known_options_are_found_without_labels() -> None:
-    found = options_in_text("### Choose:\n- red\n- blue\n- lime\n### Input:\nWhich?", ["red", "blue", "lime"])
-    assert found is not None
-    assert found.frame.before == "### Choose:"
-    assert found.frame.markers == ("\n- ", "\n- ", "\n- ")
-    assert found.frame.after == "\n### Input:\nWhich?"
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    ["She saw red, then a blue house and lime.", "red\nblue and\nlime", "blue, red, lime", "red"],
-)
-def test_options_that_only_occur_in_a_text_are_not_shown(prompt: str) -> None:
-    assert options_in_text(prompt, ["red", "blue", "lime"]) is None
 
 
 def test_labels_are_distinguished_from_short_options() -> None:

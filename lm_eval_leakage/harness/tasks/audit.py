@@ -28,10 +28,9 @@ from lm_eval_leakage.harness.tasks.base_task import (
     RefusedAudit,
     by_place,
     constant_answer,
-    refusal,
     seal_in,
 )
-from lm_eval_leakage.harness.tasks.data import docs_to_audit
+from lm_eval_leakage.harness.tasks.data import docs_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.question_files import Rows
 from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
@@ -176,10 +175,10 @@ class TaskAudit(LeakageTask):
         super().__init__(config)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        docs, in_data = docs_to_audit(self.base, self.config.metadata or {})
-        first = [doc.reading for doc in islice(docs, ROWS_TRIED)]
-        if reason := refusal(first, in_data):
+        docs, rows = docs_to_audit(self.base, self.config.metadata or {})
+        if reason := why_not_audited(docs, rows):
             raise RefusedAudit(reason)
+        first = [doc.reading for doc in islice(docs, ROWS_TRIED)]
         if (place := constant_answer(first)) is not None:
             logger.warning(
                 "%s: the right option is always the %s published one, so a model that knows the answers may prefer "

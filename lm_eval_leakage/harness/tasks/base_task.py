@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -22,9 +23,9 @@ from lm_eval_leakage.detectors import Probe
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
+from lm_eval_leakage.questions.constant_words import constant_words
 from lm_eval_leakage.questions.fields import Doc
-from lm_eval_leakage.questions.prompt_parser import texts_in
-from lm_eval_leakage.questions.reader import read_question
+from lm_eval_leakage.questions.reader import fields_in_order, read_question
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 from lm_eval_leakage.results.published_orders import (
     DOCUMENTED,
@@ -143,13 +144,64 @@ def refusal_of_constant(options: Sequence[str], n_options: int) -> str:
     return f"{how_many} options are words of the task, the same for every question: {words}"
 
 
-def texts_before(task: ConfigurableTask) -> frozenset[str]:
-    """The texts of the first row of a task's data, before any processing."""
+def rows_before(task: ConfigurableTask) -> list[Doc]:
+    """The first rows of a task's data, before any processing; none of data of an unusual type."""
     split = task.config.test_split or task.config.validation_split or task.config.training_split
     try:
-        return frozenset(texts_in(task.dataset[split][0]))
-    except (KeyError, IndexError, TypeError, AttributeError):  # data of an unusual type
-        return frozenset()
+        data = task.dataset[split]
+        return [data[place] for place in range(min(ROWS_TRIED, len(data)))]
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return []
+
+
+def without_constant_words(read: Callable[[Doc], Question], rows: Iterable[Doc]) -> Callable[[Doc], Question]:
+    """A function that reads a row as `read` does, with a stem that leaves out what the stems of the first rows share
+    at both ends. The prompt, and the question's id, stay as they are."""
+    readings = ((doc, _question_or_none(read, doc)) for doc in islice(rows, ROWS_TRIED))
+    words = constant_words([(doc, question.stem) for doc, question in readings if question is not None])
+    if not any(words):
+        return read
+
+    def read_bare(doc: Doc) -> Question:
+        question = read(doc)
+        return replace(question, stem=words.removed_from(question.stem))
+
+    return read_bare
+
+
+def _question_or_none(read: Callable[[Doc], Question], doc: Doc) -> Question | None:
+    try:
+        return read(doc)
+    except UntestableQuestion:
+        return None
+
+
+OWN_ORDER = (
+    "the task puts the options into an order of its own: they come from fields of the data ({fields}) that stand in "
+    "another order in every question, so that no published order is known"
+)
+
+
+def refusal_of_own_order(readings: Iterable[Question | UntestableQuestion], rows: Sequence[Doc]) -> str | None:
+    """Why a task is not audited that orders the options of its data itself; None if their order was published.
+
+    An order was published if a list of the data has it, or if the fields that hold the options stand in the same order
+    in all questions.
+
+    rows: of the data, before the task processed them
+    """
+    fields_of: dict[int, list[list[set[str]]]] = {}
+    for place, reading in enumerate(readings):
+        if isinstance(reading, Question):
+            holding = fields_in_order(reading.options, [*rows[place : place + 1], *rows])
+            if holding:
+                fields_of.setdefault(len(reading.options), []).append(holding)
+    for alike in fields_of.values():
+        constant = [set.intersection(*of_place) for of_place in zip(*alike, strict=True)]
+        if not all(constant):
+            names = sorted({min(of_place) for of_place in alike[0]})
+            return OWN_ORDER.format(fields=", ".join(names))
+    return None
 
 
 def constant_answer(readings: Sequence[Question | UntestableQuestion]) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,15 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 from lm_eval.utils import handle_non_serializable, hash_string
 
-from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, reader_of, texts_before
+from lm_eval_leakage.harness.tasks.base_task import (
+    ROWS_TRIED,
+    RefusedAudit,
+    reader_of,
+    refusal,
+    refusal_of_own_order,
+    rows_before,
+    without_constant_words,
+)
 from lm_eval_leakage.harness.tasks.question_files import Rows, read_file, read_questions
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, well_formed_parts
@@ -109,19 +117,20 @@ def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
 OWN_DOCS = "docs_to_audit"  # attribute of a task
 
 
-def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Collection[str]]:
-    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and texts of a
-    row before the task processed it. A task's own are read once for all of its audits. A file's rows are read in
+def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Sequence[Doc]]:
+    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and the first
+    rows before the task processed them. A task's own are read once for all of its audits. A file's rows are read in
     `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if neither
     is possible."""
     if "data_files" not in metadata:
         kept = vars(base)
         if OWN_DOCS not in kept:
-            kept[OWN_DOCS] = docs_of(base.eval_docs, reader_of(base)), texts_before(base)
-        own: tuple[Docs, Collection[str]] = kept[OWN_DOCS]
+            read = without_constant_words(reader_of(base), base.eval_docs)
+            kept[OWN_DOCS] = docs_of(base.eval_docs, read), rows_before(base)
+        own: tuple[Docs, Sequence[Doc]] = kept[OWN_DOCS]
         return own
     given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
-    in_data, ways = frozenset(texts_in(given[0])), [given]
+    in_data, ways = [*islice(given, ROWS_TRIED)], [given]
     if callable(base.config.process_docs):
         try:
             ways = [base.config.process_docs(given), given]
@@ -129,7 +138,7 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
             logger.debug("%s cannot prepare these rows: %r", base.config.task, error)
     for rows in ways:
         if not (why := why_unreadable(rows, read)):
-            return docs_of(rows, read), in_data
+            return docs_of(rows, without_constant_words(read, rows)), in_data
     if why_unreadable(given, question_from_doc):
         raise RefusedAudit(_misfit(base, given, metadata["data_files"], why))
     logger.warning(
@@ -140,6 +149,16 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
         why,
     )
     return docs_of(given, question_from_doc), in_data
+
+
+def why_not_audited(docs: Docs, rows: Sequence[Doc]) -> str | None:
+    """Return why a task is not audited, by its first questions; None if it is.
+
+    docs, rows: as `docs_to_audit` returns them
+    """
+    readings = [doc.reading for doc in docs[:ROWS_TRIED]]
+    in_data = frozenset(texts_in(rows[0])) if rows else frozenset()
+    return refusal(readings, in_data) or refusal_of_own_order(readings, rows)
 
 
 def why_unreadable(

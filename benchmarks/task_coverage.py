@@ -1,0 +1,160 @@
+"""Writes the tables of docs/any_task.md: which multiple-choice tasks of lm_eval can be audited, and why others cannot.
+
+    python -m benchmarks.task_coverage
+
+Each task is judged as `lm-eval-leakage ls` does it, by rows in the shape of its data (tests/real_shapes.py) or, where
+that is not known, by rows with the fields that its settings name. Tasks of one family that are rendered alike are
+judged once. A minute or two; no data are fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import datasets
+from lm_eval import __version__
+
+from lm_eval_leakage.harness.auditable import COVERED, NOT_AUDITED, UNKNOWN, Finding
+from lm_eval_leakage.harness.seams.tasks import own_settings
+from tests.installed_tasks import ROOT, InstalledTask, all_tasks, found_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "any_task.md"
+LEADERBOARD = {  # of version 1, then of version 2: files of the tasks that the harness has for them
+    "ARC": ("arc/arc_challenge.yaml",),
+    "HellaSwag": ("hellaswag/hellaswag.yaml",),
+    "MMLU": ("mmlu/default/mmlu_*.yaml",),
+    "TruthfulQA": ("truthfulqa/truthfulqa_mc*.yaml",),
+    "WinoGrande": ("winogrande/default.yaml",),
+    "GSM8K": ("gsm8k/gsm8k.yaml",),
+    "BBH": ("leaderboard/bbh_mc/*.yaml",),
+    "GPQA": ("leaderboard/gpqa/*.yaml",),
+    "IFEval": ("leaderboard/ifeval/*.yaml",),
+    "MATH": ("leaderboard/math/*.yaml",),
+    "MMLU-Pro": ("leaderboard/mmlu_pro/*.yaml",),
+    "MuSR": ("leaderboard/musr/*.yaml",),
+}
+OPTIONAL = ("langdetect", "math_verify", "antlr4")  # modules that score answers, without which tasks do not load
+REASONS = 12  # shown of all
+
+
+def tasks_in(patterns: Iterable[str]) -> Iterator[InstalledTask]:
+    """The tasks in the files that match, of any type."""
+    for pattern in patterns:
+        for file in sorted(ROOT.glob(pattern)):
+            try:
+                settings = own_settings(file, includes=True)
+            except Exception:  # templates and groups
+                continue
+            if isinstance(settings.get("task"), str):
+                yield InstalledTask(settings["task"], file, settings)
+
+
+def finding_of(task: InstalledTask) -> Finding:
+    return Finding(task.name, *found_of(task)[1:])
+
+
+def leaderboard_table() -> str:
+    """A row for each benchmark: its tasks in the harness, how many are covered, and why others are not."""
+    lines = [
+        "| benchmark | tasks of the harness | covered | how options are read | why others are not |",
+        "|---|---|---|---|---|",
+    ]
+    for name, patterns in LEADERBOARD.items():
+        found = [finding_of(task) for task in tasks_in(patterns)]
+        covered = [one for one in found if one.status == COVERED]
+        others = [one for one in found if one.status != COVERED]
+        cells = [name, _named(found), f"{len(covered)} of {len(found)}", _reasons(covered), _reasons(others)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _named(found: Sequence[Finding]) -> str:
+    names = [one.task for one in found]
+    if len(names) < 3:
+        return ", ".join(f"`{name}`" for name in names)
+    return f"{len(names)}, such as `{names[0]}`"
+
+
+def _reasons(found: Sequence[Finding]) -> str:
+    counts = Counter(without_words(one.reason) for one in found)
+    return "; ".join(f"{reason} ({n})" if len(counts) > 1 else reason for reason, n in counts.most_common())
+
+
+def without_words(reason: str) -> str:
+    """A reason without the words of the one task that it is about."""
+    return re.sub(r": .*| for its choices .*| \(.*", "", reason)
+
+
+def folder_table(found: Mapping[str, Sequence[tuple[Finding, int]]]) -> str:
+    """A row for each folder of tasks with the number of tasks of each status."""
+    lines = ["| folder | covered | refused | not known |", "|---|---|---|---|"]
+    everything = [one for of_folder in found.values() for one in of_folder]
+    for name, of_folder in {"all": everything, **found}.items():
+        counts = Counter[str]()
+        for one, n in of_folder:
+            counts[one.status] += n
+        lines.append(f"| {name} | {counts[COVERED]:,} | {counts[NOT_AUDITED]:,} | {counts[UNKNOWN]:,} |")
+    return "\n".join(lines)
+
+
+def reason_list(found: Iterable[tuple[Finding, int]], status: str) -> str:
+    """The reasons of one status with numbers of tasks, the most frequent first."""
+    counts, folders = Counter[str](), defaultdict[str, dict[str, None]](dict)
+    for one, n in found:
+        if one.status == status:
+            counts[without_words(one.reason)] += n
+            folders[without_words(one.reason)][one.task] = None
+    shown = [
+        f"- {n:,}: {reason} (such as `{next(iter(folders[reason]))}`)" for reason, n in counts.most_common(REASONS)
+    ]
+    n_more = sum(n for _, n in counts.most_common()[REASONS:])
+    return "\n".join([*shown, *([f"- {n_more:,}: other reasons"] if n_more else [])])
+
+
+def with_part(page: str, name: str, text: str) -> str:
+    """The page with the text between the marks of a part."""
+    begin, end = f"<!-- {name}: benchmarks/task_coverage.py -->\n", "\n<!-- end -->"
+    before, found, rest = page.partition(begin)
+    if not found:
+        raise SystemExit(f"{PAGE} has no line {begin.strip()}")
+    return f"{before}{begin}{text}{rest[rest.index(end) :]}"
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    datasets.disable_progress_bars()
+    for module in OPTIONAL:
+        sys.modules.setdefault(module, MagicMock())
+    page = with_part(PAGE.read_text(encoding="utf-8"), "leaderboard", leaderboard_table())
+    shapes: dict[tuple[str, ...], list[InstalledTask]] = defaultdict(list)
+    for task in all_tasks():
+        shapes[task.shape].append(task)
+    found: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
+    for number, alike in enumerate(shapes.values(), 1):
+        print(f"\r{number} of {len(shapes)} kinds of tasks", end="", file=sys.stderr, flush=True)
+        found[alike[0].family].append((finding_of(alike[0]), len(alike)))
+    print(file=sys.stderr)
+    everything = [one for of_folder in found.values() for one in of_folder]
+    n_tasks = sum(n for _, n in everything)
+    counts = {status: sum(n for one, n in everything if one.status == status) for status in (COVERED, NOT_AUDITED)}
+    summary = (
+        f"Of {n_tasks:,} multiple-choice tasks of lm-eval {__version__}, {counts[COVERED]:,} are covered and "
+        f"{counts[NOT_AUDITED]:,} refused; no made-up row fits the code of {n_tasks - sum(counts.values()):,}, so that "
+        "only their data can tell."
+    )
+    lists = [
+        f"{title}\n\n{reason_list(everything, status)}"
+        for title, status in (("Covered:", COVERED), ("Refused:", NOT_AUDITED), ("Not known:", UNKNOWN))
+    ]
+    page = with_part(page, "tasks", "\n\n".join([summary, folder_table(dict(sorted(found.items()))), *lists]))
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
