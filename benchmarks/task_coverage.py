@@ -145,8 +145,8 @@ def main() -> None:
     counts = {status: sum(n for one, n in everything if one.status == status) for status in (COVERED, NOT_AUDITED)}
     summary = (
         f"Of {n_tasks:,} multiple-choice tasks of lm-eval {__version__}, {counts[COVERED]:,} are covered and "
-        f"{counts[NOT_AUDITED]:,} refused; no made-up row fits the code of {n_tasks - sum(counts.values()):,}, so that "
-        "only their data can tell."
+        f"{counts[NOT_AUDITED]:,} refused. No made-up row fits the code of {n_tasks - sum(counts.values()):,}: only "
+        "their data can tell."
     )
     lists = [
         f"{title}\n\n{reason_list(everything, status)}"

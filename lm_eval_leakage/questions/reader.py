@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from lm_eval_leakage.questions.fields import (
     Doc,
@@ -34,16 +35,18 @@ from lm_eval_leakage.questions.shown_values import (
     LONGEST_BARE_LABEL,
     Run,
     bare_label,
+    has_words,
     is_alphabet,
     is_listed,
     lists_in,
-    run_among,
-    run_of,
+    runs_among,
+    runs_of,
 )
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 IN_ANOTHER_WAY = "the options ({}) stand in the prompt, but not as a list that can be put into another order"
+MOST_RUNS = 8  # of one list of values in a prompt
 DECORATION = r"(?:\s[^\w\s]{1,4}|\s*<[^<>\s]{1,10}>)?$"  # what may be of the next option's line: "x\n-", "x<b>"
 
 
@@ -73,14 +76,11 @@ def read_question(
 def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question:
     """The question in a prompt whose options are not found by their values."""
     fields = frozenset(texts_in(doc))
-    labels = None if choices is None else labels_among(choices)
+    labels = _labels_of(choices, doc)
     if labels and known is not None and known.options == tuple(choices or ()):
         # letters instead of options, or options that look like letters
         known = None if options_after_labels(prompt, labels, fields) else known
         labels = None if known else labels
-    if labels and not is_alphabet(labels) and not options_after_labels(prompt, labels, fields):
-        # options of one character that a list of the row holds
-        labels = None if any(values == choices for values in lists_in(doc)) else labels
     if choices is None or labels:
         shown: ShownOptions | None = _shown_by_labels(prompt, labels, fields, known)
     else:
@@ -117,19 +117,28 @@ def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
 
 def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question | None:
     """The question whose options are values of the row that stand in the prompt as a list; None if there are none."""
-    labels = None if choices is None else labels_among(choices)
+    labels = _labels_of(choices, doc)
     for values in _values_of_options(choices, labels, doc, known):
-        run = run_of(prompt, values)
-        if run is not None and (choices is None or _belongs(run, choices, labels)):
-            return _as_shown(run.shown)
-    if choices is None:
-        return None
-    if labels or max(len(choice.strip()) for choice in choices) <= LONGEST_BARE_LABEL:
-        named = {choice.strip() for choice in choices} | {*(labels or ())}
-        run = run_among(prompt, [text for text in texts_in(doc) if text.strip() not in named], len(choices))
-        if run is not None and _has_labels(run, labels or choices):
-            return _as_shown(run.shown)
+        unlabelled = None
+        for run in islice(runs_of(prompt, values), MOST_RUNS):
+            if choices is None or _belongs(run, choices, labels):
+                if run.labels:
+                    return _as_shown(run.shown)
+                unlabelled = unlabelled or run
+        if unlabelled is not None:
+            return _as_shown(unlabelled.shown)
+    if choices is not None and (labels or max(len(choice.strip()) for choice in choices) <= LONGEST_BARE_LABEL):
+        runs = runs_among(prompt, texts_in(doc), len(choices))
+        return next((_as_shown(run.shown) for run in runs if _has_labels(run, labels or choices)), None)
     return None
+
+
+def _labels_of(choices: Sequence[str] | None, doc: Doc) -> Sequence[str] | None:
+    """The labels that the choices are; None if they are texts, such as options of one character."""
+    labels = None if choices is None else labels_among(choices)
+    if labels and choices and not is_alphabet(choices) and {*choices} <= {*texts_in(doc)}:
+        return None
+    return labels
 
 
 def _values_of_options(
@@ -154,8 +163,11 @@ def _belongs(run: Run, choices: Sequence[str], labels: Sequence[str] | None) -> 
     """Whether a run shows the options of a task: its choices, or as many options as labels at most, or options after
     labels that are the choices."""
     options = run.shown.options
-    if labels is not None and len(options) <= len(labels):
-        return True
+    if labels is not None:
+        wanted, shown = [*map(bare_label, labels)], [*map(bare_label, run.labels)]
+        if {*wanted}.isdisjoint(shown):  # no labels, or others than the task's
+            return len(options) == len(labels)
+        return shown == wanted[: len(shown)]
     return _words_of(options) == _words_of(without_labels(choices)) or _has_labels(run, choices)
 
 
@@ -171,12 +183,22 @@ def _refuse_uneven(shown: ShownOptions, fields: Collection[str]) -> None:
     ends = [re.search(DECORATION, option) for option in shown.options]
     signs = {found[0] if found else "" for found in ends[:-1]}
     is_sign = len(signs) == 1 and any(signs) and not shown.options[-1].endswith(min(signs))
-    with_more = [any(option.startswith(f"{field}<") for field in fields if field) for option in shown.options]
-    if len(spaces) > 1 or is_sign or all(with_more):
+    if len(spaces) > 1 or is_sign or _hold_fields(shown.options, fields):
         raise UntestableQuestion(
             f"the options {brief(list(shown.options))} cannot be cut out of the prompt so that all orders look alike; "
             "give them as a list in the data row"
         )
+
+
+def _hold_fields(options: Sequence[str], fields: Collection[str]) -> bool:
+    """Whether each option holds a field of the row of its own, and some hold more than that field."""
+    held: list[str] = []
+    for option in options:
+        own = [field for field in fields if field.strip() and field not in held and has_words(option, field)]
+        if not own:
+            return False
+        held.append(max(own, key=len))
+    return any(option != field for option, field in zip(options, held, strict=True))
 
 
 # ---------------------------------------------------------------------- options after labels

@@ -26,19 +26,21 @@ from lm_eval_leakage.records import Frame
 
 LONGEST_MARKER = 60  # characters between two options
 LONGEST_BARE_LABEL = 4  # of a label in no known alphabet
-LONGEST_CONJUNCTION = 8  # characters before the last of some options in a sentence, such as ", or "
+LONGEST_SEPARATOR = 8  # characters between two options without labels
 MOST_STARTS = 50  # places, the last ones, where a run may begin
 MOST_SECOND = 4  # places where the second option of a run may be
 MOST_LISTS = 50  # of a row
-NEAR = 30  # characters between options that look like a list, with one word at most: ", or a "
+SHORT = 3  # characters of a value that only counts as a whole word
+ESCAPES = ("\\n", "\\t")
+NEAR = 30  # characters between options that look like a list, with one word on a line at most: ", or a "
 WORD = re.compile(r"[^\W\d_]{2,}")
 WITHOUT_SPACES = "\u0e00"  # from Thai on, most scripts write no spaces between words
 SEQUENCES = [[*sequence] for sequence in LABEL_SEQUENCES]
-FIRST_LABELS = [sequence[0] for sequence in SEQUENCES]
-ROMAN = re.compile(r"[ivx]+|[IVX]+")
+KNOWN_LABELS = {label for sequence in SEQUENCES for label in sequence}
 NUMBERED = re.compile(r"([^\W\d_]*)(\d+|[^\W\d_])")
 CLOSING = ",;."
-COMMAND = re.compile(r"</?\w{1,10}>|\\item\b")  # of HTML or LaTeX
+COMMAND = re.compile(r"</?(?:br|div|li|ol|option|p|span|td|tr|ul)>|\\item\b")  # of HTML or LaTeX
+CONJUNCTION = re.compile(r"[ ,，、]+[^\W\d_]{1,4} ")  # before the last of some options in a sentence
 REST_OF_LINE = re.compile(r"[^\S\n]+\w")
 END_OF_SENTENCE = re.compile(r"[?？.。:：]?\s*(?:\n|\Z)")
 
@@ -65,42 +67,51 @@ class Run(NamedTuple):
     labels: tuple[str, ...]
 
 
-def run_of(prompt: str, values: Sequence[str]) -> Run | None:
-    """Return the last run in `prompt` of all the values in their order; None if there is none."""
+def runs_of(prompt: str, values: Sequence[str]) -> Iterator[Run]:
+    """Yield the runs in `prompt` of all the values in their order, the last one first."""
     texts = [value.strip() for value in values]
     if len(values) < 2 or not all(texts):
-        return None
-    if list(values) != texts and (spans := _chain(prompt, values)) is not None:  # with the white space around them
-        return _as_run(prompt, spans)
-    spans = _chain(prompt, texts)
-    return None if spans is None else _without_space(prompt, _with_own_space(prompt, spans, values))
+        return
+    exact = _chains(prompt, values) if list(values) != texts else ()  # with the white space around them
+    yield from (run for run in (_as_run(prompt, spans) for spans in exact) if run is not None and _ends_alike(run))
+    chains = _chains(prompt, texts)
+    yield from filter(None, (_without_space(prompt, _with_own_space(prompt, spans, values)) for spans in chains))
 
 
-def run_among(prompt: str, values: Iterable[str], n_options: int) -> Run | None:
-    """Return the last run in `prompt` of `n_options` different values, in any order; None if there is none."""
+def runs_among(prompt: str, values: Iterable[str], n_options: int) -> Iterator[Run]:
+    """Yield the runs in `prompt` of `n_options` different values, in any order, the last one first."""
     texts = sorted({value.strip() for value in values} - {""}, key=len, reverse=True)
-    places = sorted({span for text in texts for span in _places(prompt, text)}, key=lambda span: (span[0], -span[1]))
+    ends: dict[int, int] = {}  # of the longest value at each place
+    for text in texts:
+        for start, end in _places(prompt, text):
+            ends.setdefault(start, end)
+    places = sorted(ends.items())
     for start in reversed([*range(len(places))][-MOST_STARTS:]):
         spans = _follow(prompt, places, start, n_options)
-        if spans and (run := _without_space(prompt, spans)) is not None:
-            return run
-    return None
+        run = _without_space(prompt, spans) if spans else None
+        if run is not None and len({*run.shown.options}) == n_options:
+            yield run
 
 
 def is_listed(prompt: str, values: Sequence[str]) -> bool:
     """Return whether all the values stand in `prompt` close to each other, in any order, as in a list."""
-    texts = sorted((value.strip() for value in values), key=len, reverse=True)
-    if not texts or not texts[-1]:
+    texts = {value.strip() for value in values}
+    if "" in texts:
         return False
-    taken: list[Span] = []
-    for text in texts:
-        free = (span for span in _places(prompt, text) if all(span[1] <= a or b <= span[0] for a, b in taken))
-        span = next(free, None)
-        if span is None:
-            return False
-        taken.append(span)
-    between = [prompt[before[1] : after[0]] for before, after in pairwise(sorted(taken))]
-    return all(len(text) <= NEAR and len(WORD.findall(text)) < 2 for text in between)
+    places = [(*span, text) for text in texts for span in _places(prompt, text, are_whole=len(text) < SHORT)]
+    seen, last = set[str](), 0
+    for start, end, text in sorted(places, key=lambda place: (place[0], -place[1])):
+        if start < last:
+            continue
+        between = COMMAND.sub("\n", prompt[last:start])
+        is_sentence = "\n" not in between and len(WORD.findall(between)) > 1
+        if len(between) > NEAR or is_sentence:
+            seen.clear()
+        seen.add(text)
+        last = end
+        if seen == texts:
+            return bool(texts)
+    return False
 
 
 def lists_in(row: object) -> Iterator[list[str]]:
@@ -138,14 +149,12 @@ def is_alphabet(values: Sequence[str]) -> bool:
 # ---------------------------------------------------------------------- places of values
 
 
-def _chain(prompt: str, values: Sequence[str]) -> list[Span] | None:
-    """The places of the values, one after the other, with markers of one shape; the last such places."""
-    starts = _places(prompt, values[0])[:MOST_STARTS]
-    for start in starts:
+def _chains(prompt: str, values: Sequence[str]) -> Iterator[list[Span]]:
+    """The places of the values, one after the other, with markers of one shape; the last such places first."""
+    for start in _places(prompt, values[0]):
         for second in _near(prompt, values[1], start[1]):
             if (spans := _rest_of_chain(prompt, values, [start, second])) is not None:
-                return spans
-    return None
+                yield spans
 
 
 def _rest_of_chain(prompt: str, values: Sequence[str], spans: list[Span]) -> list[Span] | None:
@@ -156,11 +165,11 @@ def _rest_of_chain(prompt: str, values: Sequence[str], spans: list[Span]) -> lis
         span = next(alike, None)
         if span is None and len(spans) == len(values) - 1:  # "a, b or c"
             near = _near(prompt, value, last)
-            span = next((one for one in near if one[0] - last <= LONGEST_CONJUNCTION), None)
+            span = next((one for one in near if CONJUNCTION.fullmatch(prompt[last : one[0]])), None)
         if span is None:
             return None
         spans = [*spans, span]
-    return spans if _shape(prompt, spans) is not None else None
+    return spans if any(_shapes(prompt, spans)) else None
 
 
 def _follow(prompt: str, places: Sequence[Span], start: int, n_options: int) -> list[Span] | None:
@@ -174,17 +183,17 @@ def _follow(prompt: str, places: Sequence[Span], start: int, n_options: int) -> 
                 break
             if place[0] > spans[-1][1] and _alike(marker, prompt[spans[-1][1] : place[0]]):
                 spans.append(place)
-        if len(spans) == n_options and _shape(prompt, spans) is not None:
+        if len(spans) == n_options and any(_shapes(prompt, spans)):
             return spans
     return None
 
 
-def _places(prompt: str, value: str) -> list[Span]:
-    """Where `value` stands in `prompt` as whole words, the last place first."""
+def _places(prompt: str, value: str, *, are_whole: bool = True) -> list[Span]:
+    """Where `value` stands in `prompt`, as whole words unless told otherwise, the last place first."""
     found: list[Span] = []
     start = prompt.rfind(value)
     while start >= 0 and len(found) < MOST_STARTS:
-        if _is_whole(prompt, start, start + len(value)):
+        if not are_whole or _is_whole(prompt, start, start + len(value)):
             found.append((start, start + len(value)))
         start = prompt.rfind(value, 0, start + len(value) - 1) if start else -1
     return found or _places_of_words(prompt, value)
@@ -196,6 +205,11 @@ def _places_of_words(prompt: str, value: str) -> list[Span]:
     if len(words) < 2 or not all(word in prompt for word in words):
         return []
     return [found.span() for found in re.finditer(r"\s+".join(map(re.escape, words)), prompt)][::-1][:MOST_STARTS]
+
+
+def has_words(text: str, words: str) -> bool:
+    """Return whether `words` stand in `text` as whole words."""
+    return bool(_places(text, words))
 
 
 def _near(prompt: str, value: str, end: int) -> Iterator[Span]:
@@ -216,8 +230,9 @@ def _near(prompt: str, value: str, end: int) -> Iterator[Span]:
 
 def _is_whole(prompt: str, start: int, end: int) -> bool:
     """Whether no word or number goes on before or after this place."""
+    is_escape = prompt.endswith(ESCAPES, 0, start)  # as some templates have it instead of a new line
     return not (
-        (start and _is_inside(prompt[start - 1], prompt[start]))
+        (start and not is_escape and _is_inside(prompt[start - 1], prompt[start]))
         or (end < len(prompt) and _is_inside(prompt[end - 1], prompt[end]))
     )
 
@@ -225,26 +240,24 @@ def _is_whole(prompt: str, start: int, end: int) -> bool:
 def _is_inside(left: str, right: str) -> bool:
     if left.isdecimal() and right.isdecimal():
         return True
-    return left.isalpha() and right.isalpha() and max(left, right) < WITHOUT_SPACES
+    is_new_word = left.islower() and right.isupper()  # "OptionYes"
+    return left.isalpha() and right.isalpha() and max(left, right) < WITHOUT_SPACES and not is_new_word
 
 
 # ---------------------------------------------------------------------- markers
 
 
-def _shape(prompt: str, spans: Sequence[Span]) -> Marked | None:
-    """The shape of the markers between the places; None if they have none in common, or if an option stands before
-    the first place or after the last one."""
+def _shapes(prompt: str, spans: Sequence[Span]) -> Iterator[Marked]:
+    """The shapes that the markers between the places may have in common, unless another option stands after them."""
     markers = [prompt[end:start] for (_, end), (start, _) in pairwise(spans)]
-    shape = _shape_of(markers)
-    if shape is None:
-        return None
     after = prompt[spans[-1][1] :]
-    if not shape.labels:
-        of_sentence = not _is_separator(markers[-1])
-        return shape if not of_sentence or END_OF_SENTENCE.match(after) else None
-    if "\n" in shape.before_label and REST_OF_LINE.match(after):
-        return None
-    return None if _goes_on(after, shape) else shape
+    for shape in _shapes_of(markers):
+        if not shape.labels:
+            is_whole = _is_separator(markers[-1]) or bool(END_OF_SENTENCE.match(after))
+        else:
+            is_whole = not ("\n" in shape.before_label and REST_OF_LINE.match(after)) and not _goes_on(after, shape)
+        if is_whole:
+            yield shape
 
 
 def _goes_on(after: str, shape: Marked) -> bool:
@@ -256,43 +269,46 @@ def _goes_on(after: str, shape: Marked) -> bool:
     return 0 < end <= LONGEST_LABEL and _follows(shape.labels[-1], rest[:end])
 
 
-def _shape_of(markers: Sequence[str]) -> Marked | None:
+def _shapes_of(markers: Sequence[str]) -> Iterator[Marked]:
     bare = {marker.lstrip(CLOSING) for marker in markers}  # a template may have a comma after one option only
-    if len(bare) == 1 and len(markers) > 1:
-        return Marked(min(bare), "", ()) if all(map(_is_separator, markers)) and min(bare) else None
-    if len(markers) == 1:
-        return _shape_of_one(markers[0])
-    if len(set(markers[:-1])) == 1 and _is_separator(markers[0]):
-        is_sentence = len(markers[-1]) <= LONGEST_CONJUNCTION and "\n" not in markers[0] + markers[-1]
-        return Marked(markers[0], "", ()) if is_sentence else None
+    if all(map(_is_separator, markers)):
+        if len(bare) == 1 and min(bare):
+            yield Marked(min(bare), "", ())
+    elif len(markers) == 1:
+        yield from _shapes_of_one(markers[0])
+    elif all(marker == markers[0] and _is_separator(marker) for marker in markers[:-1]):
+        if CONJUNCTION.fullmatch(markers[-1]) and "\n" not in markers[0]:
+            yield Marked(markers[0], "", ())
+    elif (shape := _labelled(markers)) is not None:
+        yield shape
+
+
+def _labelled(markers: Sequence[str]) -> Marked | None:
+    """The shape of markers that have different labels in the same text."""
     before = _without_part_of_word(commonprefix(markers))  # noqa: RUF071 (of texts, not of paths)
     after = _without_part_of_word(shared_beginning([marker[len(before) :][::-1] for marker in markers]))[::-1]
     labels = tuple(marker[len(before) : len(marker) - len(after)] for marker in markers)
     return Marked(before, after, labels) if _are_labels(labels) else None
 
 
-def _shape_of_one(marker: str) -> Marked | None:
-    """Of the marker of the second of two options."""
-    if _is_separator(marker):
-        return Marked(marker, "", ())
-    words = re.findall(r"\w+", marker)
-    for word in reversed(words):  # of "<br><b>B.</b> " the second
-        if any(_follows(first, word) for first in FIRST_LABELS):
-            before, _, after = marker.rpartition(word)
-            return Marked(before, after, (word,))
-    conjunction = len(marker) <= LONGEST_CONJUNCTION and marker[:1] in " ,，、" and len(words) == 1
-    return Marked(marker, "", ()) if conjunction else None
+def _shapes_of_one(marker: str) -> Iterator[Marked]:
+    """Of the marker of the second of two options, any word of which may be its label."""
+    for word in re.finditer(r"[^\W_]+", marker):
+        if _are_labels([word[0]]):
+            yield Marked(marker[: word.start()], marker[word.end() :], (word[0],))
+    if CONJUNCTION.fullmatch(marker):
+        yield Marked(marker, "", ())
 
 
 def _is_separator(marker: str) -> bool:
     bare = COMMAND.sub("<>", marker)
-    is_short = 0 < len(bare) <= LONGEST_CONJUNCTION and not any(map(str.isalnum, bare))
+    is_short = 0 < len(bare) <= LONGEST_SEPARATOR and not any(map(str.isalnum, bare))
     return is_short and (bool(marker.strip()) or "\n" in marker or "\t" in marker)
 
 
 def _alike(one: str, other: str) -> bool:
     """Whether two markers are the same but for their labels."""
-    return one == other or _shape_of([one, other]) is not None
+    return one == other or any(_shapes_of([one, other]))
 
 
 def _without_part_of_word(text: str) -> str:
@@ -318,6 +334,12 @@ def _are_labels(labels: Sequence[str]) -> bool:
 # ---------------------------------------------------------------------- the run
 
 
+def _ends_alike(run: Run) -> bool:
+    """Whether the same blanks follow the last option as the others, so that it has not taken them."""
+    marker = run.shown.frame.markers[1]
+    return run.shown.frame.after.startswith(marker[: len(marker) - len(marker.lstrip(" \t"))])
+
+
 def _without_space(prompt: str, spans: Sequence[Span]) -> Run | None:
     """The options at these places, which include no white space, so that the marker of the first may have less of it
     than others."""
@@ -329,22 +351,23 @@ def _as_run(prompt: str, spans: Sequence[Span], *, has_space: bool = True) -> Ru
 
     has_space: whether the marker of the first option has the same white space after its label as the others
     """
-    shape = _shape(prompt, spans)
-    if shape is None:
-        return None
     markers = [prompt[end:start] for (_, end), (start, _) in pairwise(spans)]
     before = prompt[: spans[0][0]]
-    first = _first_marker(before, shape if has_space else shape.without_space())
-    if first is None or (shape.labels and not _is_first(first[1], shape.labels)):
-        return None
-    marker, label = first
-    frame = Frame(before[: len(before) - len(marker)], (marker, *markers), prompt[spans[-1][1] :])
-    options = tuple(prompt[start:end] for start, end in spans)
-    return Run(ShownOptions(frame, options), (label, *shape.labels) if shape.labels else ())
+    for shape in _shapes(prompt, spans):
+        first = _first_marker(before, shape if has_space else shape.without_space())
+        if first is None or (shape.labels and not _is_first(first[1], shape.labels)):
+            continue
+        marker, label = first
+        frame = Frame(before[: len(before) - len(marker)], (marker, *markers), prompt[spans[-1][1] :])
+        options = tuple(prompt[start:end] for start, end in spans)
+        return Run(ShownOptions(frame, options), (label, *shape.labels) if shape.labels else ())
+    return None
 
 
 def _with_own_space(prompt: str, spans: Sequence[Span], values: Sequence[str]) -> Sequence[Span]:
     """The places with the white space before an option that its value has and not all options have."""
+    if _is_separator(prompt[spans[0][1] : spans[1][0]]):  # the first option has no marker to compare with
+        return spans
     leads = [_space_before(prompt, start) for start, _ in spans]
     shared = min(map(len, leads))
     widened = []
@@ -398,8 +421,8 @@ def _follows(label: str, later: str) -> bool:
 
 def bare_label(label: str) -> str:
     """Return a label without its word, and a number in digits of any script as one of 0 to 9: `Option2` as `2`."""
-    numbered = NUMBERED.fullmatch(label)
-    bare = numbered[2] if numbered and not ROMAN.fullmatch(label) else label
+    numbered = None if label in KNOWN_LABELS else NUMBERED.fullmatch(label)
+    bare = numbered[2] if numbered else label
     return str(int(bare)) if bare.isdecimal() else bare
 
 

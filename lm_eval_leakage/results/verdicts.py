@@ -12,11 +12,14 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.registry import without_reference
+from lm_eval_leakage.results.published_orders import PATTERNED_ORDERS
 from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, values_of_line
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
+PATTERN = "the published orders follow a pattern of the options' length or likeness, so that a flag would say nothing"
 
 
 @dataclass(frozen=True)
@@ -113,12 +116,13 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
     )
     main, outlier, arms = (own.get(one) if one else None for one in chosen)
     if main is not None:
+        is_patterned = _is_natural(main, audited.orders)
         audited = replace(
             audited,
-            flagged=None if _undecidable(main) else main.flagged,
-            pvalue=main.pvalue,
-            null_rate=main.null_rate,
-            reason=TWO_OPTIONS if _undecidable(main) else main.reason,
+            flagged=None if _undecidable(main) or is_patterned else main.flagged,
+            pvalue=None if is_patterned else main.pvalue,
+            null_rate=None if is_patterned else main.null_rate,
+            reason=PATTERN if is_patterned else TWO_OPTIONS if _undecidable(main) else main.reason,
             score=main.score,
             margin=main.values.get("margin"),
             n_orders=len(main.loglikelihoods) or None,
@@ -137,6 +141,13 @@ def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
     if found is not None or asked is None:
         return found
     return OrderAnswers(tuple(asked.loglikelihoods), guarded=asked.guarded)
+
+
+def _is_natural(line: AuditLine, orders: OrderAnswers | None) -> bool:
+    """Whether a flag would say nothing, since models may prefer all published orders without having seen them."""
+    is_patterned = orders is not None and orders.orders == PATTERNED_ORDERS
+    has_reference = without_reference(line.detector) != line.detector
+    return is_patterned and line.flagged is not None and bool(line.loglikelihoods) and not has_reference
 
 
 def _undecidable(line: AuditLine) -> bool:

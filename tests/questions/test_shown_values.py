@@ -10,8 +10,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.reader import fields_in_order, read_question
-from lm_eval_leakage.questions.shown_values import Run, is_listed, lists_in, run_among, run_of
+from lm_eval_leakage.questions.shown_values import Run, is_listed, lists_in, runs_among, runs_of
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
+
+
+def run_of(prompt: str, values: list[str]) -> Run | None:
+    return next(runs_of(prompt, values), None)
+
+
+def run_among(prompt: str, values: list[str], n_options: int) -> Run | None:
+    return next(runs_among(prompt, values, n_options), None)
+
 
 STEM = "Which of these grows?"
 FOUR = ["shawl", "oak tree", "a", "12"]
