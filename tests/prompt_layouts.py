@@ -12,9 +12,10 @@ from lm_eval_leakage.questions.reader import read_question
 from lm_eval_leakage.records import UntestableQuestion
 
 WORDS = (
-    "shawl oak fern willow barge plum quickstep alder fig harp jig silver cherry tin cumin clove drill lute".split()
+    *("shawl", "oak", "fern", "willow", "barge", "plum", "quickstep", "alder", "fig", "harp", "jig", "silver"),
+    *("cherry", "tin", "cumin", "clove"),
 )
-COLOURS = "red blue lime grey pink gold dark pale".split()
+COLOURS = ("red", "blue", "lime", "grey", "pink", "gold", "dark", "pale")
 OPTIONS: Mapping[str, Callable[[random.Random, int], list[str]]] = {
     "words": lambda rng, n: rng.sample(WORDS, n),
     "one word with more": lambda rng, n: [f"cat{' fish' * more}" for more in rng.sample(range(n), n)],

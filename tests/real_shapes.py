@@ -248,6 +248,17 @@ SHAPES: Mapping[str, Callable[[int], Row]] = {
     "cambridgeltl/xcopa": _copa,
     "haryoaw/COPAL": _copa,
     "regisss/math_qa": _math_qa,
+    "EleutherAI/headqa": lambda row: {
+        "qtext": _stem(row),
+        "answers": [{"aid": place, "atext": option} for place, option in enumerate(_options(row), 1)],
+        "ra": row % 4 + 1,
+    },
+    "maximegmd/glianorex": lambda row: {
+        "question": _stem(row),
+        "options": _columns(row),
+        "answer_idx": LETTERS[row % 4],
+        "language": ("en", "fr")[row % 2],
+    },
     "oskarvanderwal/winogender": _winogender,
     "HPAI-BSC/CareQA": lambda row: _lettered(row, ("op1", "op2", "op3", "op4"), "cop") | {"cop": row % 4 + 1},
     "community-datasets/qa4mre": lambda row: {
@@ -349,6 +360,6 @@ def row_maker(settings: Mapping[str, Any]) -> Callable[[int], Row] | None:
     path, name = settings.get("dataset_path"), settings.get("dataset_name")
     if path == BBH:
         return _of_words(*BBH_OF_WORDS[name]) if name in BBH_OF_WORDS else _bbh
-    if str(path).startswith("inverse-scaling/"):
+    if str(settings.get("task")).startswith("inverse_scaling_"):
         return _inverse_scaling
     return SHAPES.get(OTHER_NAMES.get(str(path), str(path)))

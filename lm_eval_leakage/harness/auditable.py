@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
 from lm_eval_leakage.harness.tasks.base_task import refusal_of_constant
 from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.templates import SEAL_AUDIT, SEAL_KEY, needs_seal, suffixes
-from lm_eval_leakage.questions.prompt_parser import labels_among, listed_texts
+from lm_eval_leakage.questions.prompt_parser import labels_among, texts_in
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.texts import brief
 
@@ -90,9 +90,9 @@ def _how(docs: Sequence[ReadDoc]) -> str:
     doc, question = next((doc, doc.reading) for doc in docs if isinstance(doc.reading, Question))
     if question.frame is None:
         return "options are the choices"
-    texts = [field for field in doc.values() if isinstance(field, str) and not listed_texts(field)]
-    inside = any(all(option in text for option in question.options) for text in texts)
-    return "options inside one field, found by their labels" if inside else "options in the prompt"
+    values = {text.strip() for text in texts_in(doc)}
+    are_values = all(option.strip() in values for option in question.options)
+    return "options in the prompt" if are_values else "options inside one field, found by their labels"
 
 
 def tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tests.checking.conftest import written
 from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, NAME, TRAINED, Place, Weighed
 from tests.installed_tasks import found_of, given_rows, of_each_shape, rows_of
+from tests.prompt_layouts import random_layout
 
 NUMBERS = ("verdict", "reason", "pvalue", "ratio", "n", "n_tested", "flagged", "accuracy", "inflation")
 Convert = Callable[[float, bool], tuple[Any, Any]]
@@ -125,6 +126,16 @@ def installed(tally: Tally, folder: Path, tries: int, rng: random.Random) -> Non
         is_sentence = bool(told) and len(f"{reason}{told}".splitlines()) == 1
         tally.found(f"{number}: {task.name}: {reason} {told} with {rows[0]}", wrong=not is_sentence)
     logging.disable(logging.NOTSET)
+
+
+@attack("prompts in random layouts", 3000, 0)
+def layouts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
+    """Options that the row holds as values are read exactly, or the question is refused with a reason."""
+    for number in range(tries):
+        layout = random_layout(rng)
+        tally.tries += 1
+        fault = layout.fault()
+        tally.found(f"{number}: {fault} in {layout.prompt!r} with {layout.row}", wrong=bool(fault))
 
 
 # ---------------------------------------------------------------------- windows
