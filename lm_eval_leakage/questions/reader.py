@@ -46,6 +46,7 @@ from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 IN_ANOTHER_WAY = "the options ({}) stand in the prompt, but not as a list that can be put into another order"
+NO_CHANCE = 12  # characters that two rows do not share by chance
 MOST_RUNS = 8  # of one list of values in a prompt
 DECORATION = r"(?:\s[^\w\s]{1,4}|\s*<[^<>\s]{1,10}>)?$"  # what may be of the next option's line: "x\n-", "x<b>"
 
@@ -68,6 +69,11 @@ def read_question(
     known = question_if_any(doc)
     question = _shown_by_values(prompt, choices, doc, known) or _by_layout(prompt, choices, doc, known)
     refuse_beyond_limits(question.options)
+    if question.frame is not None and any(runs_of(question.frame.before, question.options)):
+        raise UntestableQuestion(
+            f"the options ({brief(list(question.options))}) stand in the prompt twice, and another order would change "
+            "only one of the lists"
+        )
     answer = _answer(target, choices, question.options)
     question = replace(question, answer=answer, subject=subject_of(doc))
     return _as_published(question, known, shuffled=shuffled)
@@ -301,20 +307,21 @@ def _as_published(question: Question, known: Question | None, *, shuffled: bool)
     )
 
 
-def fields_in_order(options: Sequence[str], rows: Sequence[Doc]) -> list[set[str]]:
-    """Return the names of the fields that hold each option, in the order of the options, of the first row that has
-    all of them; nothing if a list of that row has them in this order, or if options are the same.
+def fields_in_order(question: Question, rows: Sequence[Doc]) -> list[set[str]]:
+    """Return the names of the fields that hold each option, in the order of the options, of the first row that has the
+    question and all of them; nothing if a list of that row has them in this order, or if options are the same.
 
     rows: of the data, before a task processed them
     """
-    words = [" ".join(option.split()) for option in options]
+    words, stem = [" ".join(option.split()) for option in question.options], " ".join(question.stem.split())
     if len(set(words)) < len(words):
         return []
     for row in rows:
         names: dict[str, set[str]] = {}
         for name, text in named_texts(row):
             names.setdefault(" ".join(text.split()), set()).add(name)
-        if all(text in names for text in words):
+        is_of_question = any(stem in text or (len(text) >= NO_CHANCE and text in stem) for text in names)
+        if is_of_question and all(text in names for text in words):
             listed = any([" ".join(one.split()) for one in values] == words for values in lists_in(row))
             return [] if listed else [names[text] for text in words]
     return []

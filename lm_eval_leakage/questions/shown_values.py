@@ -14,6 +14,7 @@ from itertools import pairwise
 from os.path import commonprefix
 from typing import NamedTuple
 
+from lm_eval_leakage.questions.fields import MOST_OPTIONS
 from lm_eval_leakage.questions.prompt_parser import (
     LABEL_SEQUENCES,
     LONGEST_LABEL,
@@ -132,7 +133,8 @@ def _all_lists(value: object) -> Iterator[list[str]]:
     if not isinstance(value, (Mapping, list, tuple)) or not value:
         return
     parts = [*value.values()] if isinstance(value, Mapping) else [*value]
-    if len(parts) > 1 and all(isinstance(part, (str, int, float)) and not isinstance(part, bool) for part in parts):
+    are_values = all(isinstance(part, (str, int, float)) and not isinstance(part, bool) for part in parts)
+    if are_values and 1 < len(parts) <= MOST_OPTIONS:
         yield [str(part) for part in parts]
     if len(parts) > 1 and all(isinstance(part, Mapping) for part in parts):
         parts = [[part.get(name) for part in parts] for name in parts[0]]

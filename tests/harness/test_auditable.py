@@ -22,6 +22,17 @@ def shuffled(docs):
         return {"query": "Q: " + doc["stem"], "options": options}
     return docs.map(one)
 
+def in_a_row(docs):
+    def one(doc):
+        options = [doc["a"], doc["b"], doc["c"]]
+        place = int(doc["a"].split()[1]) % 3
+        return {"query": doc["stem"], "options": options[place:] + options[:place]}
+    return docs.map(one, remove_columns=["a", "b", "c"])
+
+def in_turns(doc):
+    first = len(doc["stem"]) % 2
+    return doc["stem"] + "".join(f"\\n{label} - {doc[name]}" for label, name in zip("AB", ["ab", "ba"][first]))
+
 def gap(doc):
     return {"1": 0, "2": 1}["1"]
 
@@ -35,6 +46,9 @@ TASKS = {  # prompt, choices, and what is found
     "one_field": ('"{{block}}\\nAnswer:"', '["(A)", "(B)"]', "covered", "options inside one field, found by their"),
     "as_query": ("query", "options", "covered", "options are the choices"),
     "shuffled": ("query", "options", "refused", "the task orders or draws its options with random numbers"),
+    "in_a_row": ("query", "options", "refused", "the task puts the options into an order of its own: they come from"),
+    "by_text": ("!function utils.in_turns", "[A, B]", "refused", "the task puts the options into an order of its own"),
+    "columns": ('"{{stem}}\\n- A: {{c}}\\n- B: {{a}}"', "[A, B]", "covered", "options in the prompt"),
     "words": ('"{{stem}} True or false?"', '["true", "false"]', "refused", "the options are words of the task"),
     "lines": (
         "stem",

@@ -199,6 +199,14 @@ def test_a_list_of_the_row_does_not_make_a_task_without_choices_multiple_choice(
         read_question(row, f"{STEM}\n1. shawl\n2. oak tree\n3. a\n4. 12\nAnswer:", None, "x")
 
 
+def test_options_that_a_prompt_lists_twice_are_refused() -> None:
+    block = "".join(f"\n{label}. {option}" for label, option in zip("ABCD", FOUR, strict=True))
+    with pytest.raises(UntestableQuestion, match="stand in the prompt twice"):
+        read_question(LIST, f"Choose from {', '.join(FOUR)}. {STEM}{block}\nAnswer:", list("ABCD"), 1)
+    named = f"Is a shawl or an oak tree in 12 boxes? {STEM}{block}\nAnswer:"
+    assert list(read_question(LIST, named, list("ABCD"), 1).options) == FOUR
+
+
 def test_a_list_may_stand_before_the_question() -> None:
     run = run_of("### Choose:\n- red\n- blue\n- lime\n### Input:\nWhich?", ["red", "blue", "lime"])
     assert run is not None
@@ -270,8 +278,14 @@ def test_the_lists_of_a_row_are_those_that_may_be_options() -> None:
 
 
 def test_the_fields_that_hold_options_are_named_in_the_order_of_the_options() -> None:
-    row = {"right": "oak", "wrong": ["shawl", "a hat"], "answer": "oak"}
-    assert fields_in_order(["shawl", "oak", "a  hat"], [row]) == [{"wrong[0]"}, {"right", "answer"}, {"wrong[1]"}]
-    assert fields_in_order(["shawl", "elm"], [row]) == []
-    assert fields_in_order(["shawl", "a hat"], [row]) == []  # published as a list
-    assert fields_in_order(["oak", "oak"], [row]) == []
+    def fields(*options: str, stem: str = STEM) -> list[set[str]]:
+        return fields_in_order(Question("", stem, options), [other, row])
+
+    row = {"q": STEM, "right": "oak", "wrong": ["shawl", "a hat"], "answer": "oak"}
+    other = {"q": "Which of those?", "right": "shawl", "wrong": ["a hat", "oak"]}
+    assert fields("shawl", "oak", "a  hat") == [{"wrong[0]"}, {"right", "answer"}, {"wrong[1]"}]
+    assert fields("shawl", "oak", "a hat", stem="Which") == [{"right"}, {"wrong[1]"}, {"wrong[0]"}]
+    assert fields("shawl", "oak", "a hat", stem="Of which kind is it?") == []
+    assert fields("shawl", "elm") == []
+    assert fields("shawl", "a hat") == []  # published as a list
+    assert fields("oak", "oak") == []

@@ -177,8 +177,8 @@ def _question_or_none(read: Callable[[Doc], Question], doc: Doc) -> Question | N
 
 
 OWN_ORDER = (
-    "the task puts the options into an order of its own: they come from fields of the data ({fields}) that stand in "
-    "another order in every question, so that no published order is known"
+    "the task puts the options into an order of its own: they come from fields of the data ({fields}) whose order "
+    "differs between questions, so that no published order is known"
 )
 
 
@@ -193,7 +193,7 @@ def refusal_of_own_order(readings: Iterable[Question | UntestableQuestion], rows
     fields_of: dict[int, list[list[set[str]]]] = {}
     for place, reading in enumerate(readings):
         if isinstance(reading, Question):
-            holding = fields_in_order(reading.options, [*rows[place : place + 1], *rows])
+            holding = fields_in_order(reading, [*rows[place : place + 1], *rows])
             if holding:
                 fields_of.setdefault(len(reading.options), []).append(holding)
     for alike in fields_of.values():
