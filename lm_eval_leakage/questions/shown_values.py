@@ -38,7 +38,6 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 WITHOUT_SPACES = "\u0e00"  # from Thai on, most scripts write no spaces between words
 SEQUENCES = [[*sequence] for sequence in LABEL_SEQUENCES]
 KNOWN_LABELS = {label for sequence in SEQUENCES for label in sequence}
-NUMBERED = re.compile(r"([^\W\d_]*)(\d+|[^\W\d_])")
 CLOSING = ",;."
 COMMAND = re.compile(r"</?(?:br|div|li|ol|option|p|span|td|tr|ul)>|\\item\b")  # of HTML or LaTeX
 CONJUNCTION = re.compile(r"[ ,，、]+[^\W\d_]{1,4} ")  # before the last of some options in a sentence
@@ -88,10 +87,10 @@ def runs_among(prompt: str, values: Iterable[str], n_options: int) -> Iterator[R
             ends.setdefault(start, end)
     places = sorted(ends.items())
     for start in reversed([*range(len(places))][-MOST_STARTS:]):
-        spans = _follow(prompt, places, start, n_options)
-        run = _without_space(prompt, spans) if spans else None
-        if run is not None and len({*run.shown.options}) == n_options:
-            yield run
+        for spans in _following(prompt, places, start, n_options):
+            run = _without_space(prompt, spans)
+            if run is not None and len({*run.shown.options}) == n_options:
+                yield run
 
 
 def is_listed(prompt: str, values: Sequence[str]) -> bool:
@@ -174,8 +173,8 @@ def _rest_of_chain(prompt: str, values: Sequence[str], spans: list[Span]) -> lis
     return spans if any(_shapes(prompt, spans)) else None
 
 
-def _follow(prompt: str, places: Sequence[Span], start: int, n_options: int) -> list[Span] | None:
-    """From the place with this number on, as many places of different values with markers of one shape."""
+def _following(prompt: str, places: Sequence[Span], start: int, n_options: int) -> Iterator[list[Span]]:
+    """From the place with this number on, as many places of values with markers of one shape."""
     seconds = [place for place in places[start + 1 :] if 0 < place[0] - places[start][1] <= LONGEST_MARKER]
     for second in seconds[:MOST_SECOND]:
         spans = [places[start], second]
@@ -186,8 +185,7 @@ def _follow(prompt: str, places: Sequence[Span], start: int, n_options: int) -> 
             if place[0] > spans[-1][1] and _alike(marker, prompt[spans[-1][1] : place[0]]):
                 spans.append(place)
         if len(spans) == n_options and any(_shapes(prompt, spans)):
-            return spans
-    return None
+            yield spans
 
 
 def _places(prompt: str, value: str, *, are_whole: bool = True) -> list[Span]:
@@ -327,10 +325,8 @@ def _are_labels(labels: Sequence[str]) -> bool:
         return False
     if max(map(len, labels)) <= LONGEST_BARE_LABEL:
         return True
-    parts = [NUMBERED.fullmatch(label) for label in labels]
-    return (
-        all(part and len(part[0]) <= LONGEST_LABEL for part in parts) and len({part[1] for part in parts if part}) == 1
-    )
+    words = {label.removesuffix(_end_of_label(label)) for label in labels}  # "Option" of "Option12"
+    return max(map(len, labels)) <= LONGEST_LABEL and len(words) == 1 and min(words).isalpha()
 
 
 # ---------------------------------------------------------------------- the run
@@ -423,9 +419,16 @@ def _follows(label: str, later: str) -> bool:
 
 def bare_label(label: str) -> str:
     """Return a label without its word, and a number in digits of any script as one of 0 to 9: `Option2` as `2`."""
-    numbered = None if label in KNOWN_LABELS else NUMBERED.fullmatch(label)
-    bare = numbered[2] if numbered else label
+    bare = _end_of_label(label)
     return str(int(bare)) if bare.isdecimal() else bare
+
+
+def _end_of_label(label: str) -> str:
+    """Its longest end that is a known label or a number, else its last letter; the label if it has signs."""
+    if not label.isalnum():
+        return label
+    ends = (label[start:] for start in range(len(label)))
+    return next((end for end in ends if end in KNOWN_LABELS or end.isdecimal()), label[-1])
 
 
 def _is_first(label: str, others: Sequence[str]) -> bool:
