@@ -22,6 +22,7 @@ from lm_eval_leakage.questions.fields import (
     subject_of,
     well_formed,
 )
+from lm_eval_leakage.questions.list_markers import LONGEST_UNKNOWN_LABEL, bare_label, is_alphabet
 from lm_eval_leakage.questions.prompt_parser import (
     LONGEST_LABEL,
     ShownOptions,
@@ -32,11 +33,8 @@ from lm_eval_leakage.questions.prompt_parser import (
     without_labels,
 )
 from lm_eval_leakage.questions.shown_values import (
-    LONGEST_BARE_LABEL,
     Run,
-    bare_label,
     has_words,
-    is_alphabet,
     is_listed,
     lists_in,
     runs_among,
@@ -133,7 +131,7 @@ def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, known
                 unlabelled = unlabelled or run
         if unlabelled is not None:
             return _as_shown(unlabelled.shown)
-    if choices is not None and (labels or max(len(choice.strip()) for choice in choices) <= LONGEST_BARE_LABEL):
+    if choices is not None and (labels or max(len(choice.strip()) for choice in choices) <= LONGEST_UNKNOWN_LABEL):
         runs = runs_among(prompt, texts_in(doc), len(choices))
         return next((_as_shown(run.shown) for run in runs if _has_labels(run, labels or choices)), None)
     return None
