@@ -125,8 +125,9 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
     if "data_files" not in metadata:
         kept = vars(base)
         if OWN_DOCS not in kept:
-            read = without_constant_words(reader_of(base), base.eval_docs)
-            kept[OWN_DOCS] = docs_of(base.eval_docs, read), rows_before(base)
+            docs = base.eval_docs  # the harness prepares them at each access
+            read = without_constant_words(reader_of(base), docs)
+            kept[OWN_DOCS] = docs_of(docs, read), rows_before(base)
         own: tuple[Docs, Sequence[Doc]] = kept[OWN_DOCS]
         return own
     given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
