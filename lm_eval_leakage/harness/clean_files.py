@@ -64,7 +64,8 @@ def write_clean(
         texts[f"{stem}.json"] = render_questions(clean, made_with)
     if not bases:
         reasons = "; ".join(map(str, problems))
-        raise ValueError(f"there is no clean task to write ({reasons}); give runs of base tasks with their audits")
+        remedy = "" if all(clean.why_untested for clean in sets) else "; give runs of base tasks with their audits"
+        raise ValueError(f"there is no clean task to write ({reasons}){remedy}")
     texts |= _group_files(groups, bases, manager, problems)
     texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
     _write(texts, folder, overwrite)
@@ -76,7 +77,8 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
     if not clean.kept:
         counts = Counter(question.why for question in clean.left_out).items()
         told = ", ".join(f"{why}: {count}" for why, count in counts)
-        return f"nothing remains of the {clean.n_questions} questions ({told})"
+        reason = f"; most are untested because {clean.why_untested}" if clean.why_untested else ""
+        return f"nothing remains of the {clean.n_questions} questions ({told}{reason})"
     entry = manager.task_index.get(clean.task)
     if entry is not None and kind_of(entry) == "PY_TASK":
         return f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside"

@@ -7,6 +7,7 @@ The files of a clean set, as text: the list of its questions, its task and its g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -59,6 +60,7 @@ class CleanSet:
     kept: tuple[Kept, ...]
     left_out: tuple[LeftOut, ...]
     n_untested: int
+    why_untested: str = ""  # the most frequent reason that the audits give; empty if they give none
 
     @property
     def name(self) -> str:
@@ -161,6 +163,12 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
         else:
             by = tuple(model for model, reason in given if reason == why)
             left_out.append(LeftOut(question.doc_id, doc_hash, why, by))
+    reasons = Counter(
+        question.audited.reason
+        for view in views
+        for question in view.rows.get(task, ())
+        if question.audited is not None and question.audited.flagged is None and question.audited.reason
+    )
     return CleanSet(
         task=task,
         rule=rule,
@@ -169,6 +177,7 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
         kept=tuple(kept),
         left_out=tuple(left_out),
         n_untested=n_untested,
+        why_untested=next((reason for reason, _ in reasons.most_common(1)), ""),
     )
 
 

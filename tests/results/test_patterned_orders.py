@@ -33,3 +33,4 @@ def test_flags_of_patterned_orders_are_withheld_with_all_that_rests_on_them(tmp_
     assert found.accuracy.value == 0.5
     (clean,) = clean_sets([annotation])
     assert len(clean.kept) == (0 if is_patterned else N - 10)
+    assert clean.why_untested == (PATTERN if is_patterned else "")
