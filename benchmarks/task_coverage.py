@@ -43,7 +43,7 @@ REASONS = 12  # shown of all
 
 
 def tasks_in(patterns: Iterable[str]) -> Iterator[InstalledTask]:
-    """The tasks in the files that match, of any type."""
+    """Yield the tasks of any type in the files that match."""
     for pattern in patterns:
         for file in sorted(ROOT.glob(pattern)):
             try:
@@ -55,14 +55,14 @@ def tasks_in(patterns: Iterable[str]) -> Iterator[InstalledTask]:
 
 
 def finding_of(task: InstalledTask) -> Finding:
-    """What `ls` finds; of tasks that only generate, the same without the modules that score their answers."""
+    """Return what `ls` finds, also without the modules that score generated answers."""
     found = Finding(task.name, *found_of(task)[1:])
     is_generated = task.settings.get("output_type") == "generate_until"
     return Finding(task.name, NOT_AUDITED, GENERATED) if is_generated and found.status != COVERED else found
 
 
 def leaderboard_table() -> str:
-    """A row for each benchmark: its tasks in the harness, how many are covered, and why others are not."""
+    """Return a row for each benchmark: its tasks, how many are covered, and why others are not."""
     lines = [
         "| benchmark | tasks of the harness | covered | how options are read | why others are not |",
         "|---|---|---|---|---|",
@@ -89,12 +89,12 @@ def _reasons(found: Sequence[Finding]) -> str:
 
 
 def without_words(reason: str) -> str:
-    """A reason without the words of the one task that it is about."""
+    """Return a reason without the words of the one task that it is about."""
     return re.sub(r": .*| for its choices .*| \(.*", "", reason)
 
 
 def folder_table(found: Mapping[str, Sequence[tuple[Finding, int]]]) -> str:
-    """A row for each folder of tasks with the number of tasks of each status."""
+    """Return a row for each folder of tasks with the number of tasks of each status."""
     lines = ["| folder | covered | refused | not known |", "|---|---|---|---|"]
     everything = [one for of_folder in found.values() for one in of_folder]
     for name, of_folder in {"all": everything, **found}.items():
@@ -106,7 +106,7 @@ def folder_table(found: Mapping[str, Sequence[tuple[Finding, int]]]) -> str:
 
 
 def reason_list(found: Iterable[tuple[Finding, int]], status: str) -> str:
-    """The reasons of one status with numbers of tasks, the most frequent first."""
+    """Return the reasons of one status with numbers of tasks, the most frequent first."""
     counts, folders = Counter[str](), defaultdict[str, dict[str, None]](dict)
     for one, n in found:
         if one.status == status:
@@ -120,7 +120,7 @@ def reason_list(found: Iterable[tuple[Finding, int]], status: str) -> str:
 
 
 def with_part(page: str, name: str, text: str) -> str:
-    """The page with the text between the marks of a part."""
+    """Return the page with the text between the marks of a part."""
     begin, end = f"<!-- {name}: benchmarks/task_coverage.py -->\n", "\n<!-- end -->"
     before, found, rest = page.partition(begin)
     if not found:

@@ -41,11 +41,11 @@ def constant_words(rows: Sequence[tuple[Doc, str]]) -> ConstantWords:
     if len(set(stems)) < 2:
         return ConstantWords()
     names = _varying([doc for doc, _ in rows])
-    own = [_span_of_fields(stem, doc, names) for doc, stem in rows]
-    if None in own and len(set(stems)) < ENOUGH:
+    spans = [_span_of_fields(stem, doc, names) for doc, stem in rows]
+    if None in spans and len(set(stems)) < ENOUGH:
         return ConstantWords()
-    starts = [len(stem) if span is None else span[0] for stem, span in zip(stems, own, strict=True)]
-    ends = [0 if span is None else span[1] for span in own]
+    starts = [len(stem) if span is None else span[0] for stem, span in zip(stems, spans, strict=True)]
+    ends = [0 if span is None else span[1] for span in spans]
     shared = len(shared_beginning(stems))
     start = min(shared, *starts)
     before = stems[0][:start]
@@ -59,7 +59,7 @@ def constant_words(rows: Sequence[tuple[Doc, str]]) -> ConstantWords:
 
 
 def _up_to_word(text: str) -> str:
-    """Without the part of a word at its end."""
+    """Return the text without the part of a word at its end."""
     end = len(text)
     while end and not (text[end - 1].isspace() or text[end - 1] in PUNCTUATION):
         end -= 1
@@ -67,7 +67,7 @@ def _up_to_word(text: str) -> str:
 
 
 def _varying(docs: Sequence[Doc]) -> set[str]:
-    """The names of the fields, also of nested ones, whose texts differ between rows."""
+    """Return the names of the fields, also of nested ones, whose texts differ between rows."""
     values: dict[str, set[str]] = defaultdict(set)
     for doc in docs:
         for name, text in named_texts(doc):
@@ -76,7 +76,7 @@ def _varying(docs: Sequence[Doc]) -> set[str]:
 
 
 def _span_of_fields(stem: str, doc: Doc, names: Collection[str]) -> tuple[int, int] | None:
-    """From the first character of a field's text in the stem to the last one; None if no field is in it."""
+    """Return where the texts of these fields begin and end in the stem; None if it holds none of them."""
     spans = []
     for name, whole in named_texts(doc):
         text = whole.strip()

@@ -78,7 +78,7 @@ def read_question(
 
 
 def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question:
-    """The question in a prompt whose options are not found by their values."""
+    """Return the question in a prompt whose options are not found by their values."""
     fields = frozenset(texts_in(doc))
     labels = _labels_of(choices, doc)
     if labels and known is not None and known.options == tuple(choices or ()):
@@ -101,6 +101,7 @@ def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Ques
 
 
 def _as_shown(shown: ShownOptions) -> Question:
+    """Return the question with the options that its prompt shows; its id and answer are added later."""
     return Question("", shown.frame.before, shown.options, frame=shown.frame)
 
 
@@ -120,7 +121,7 @@ def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
 
 
 def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question | None:
-    """The question whose options are values of the row that stand in the prompt as a list; None if there are none."""
+    """Return the question whose options are values of the row that the prompt lists; None if there are none."""
     labels = _labels_of(choices, doc)
     for values in _values_of_options(choices, labels, doc, known):
         unlabelled = None
@@ -138,7 +139,7 @@ def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, known
 
 
 def _labels_of(choices: Sequence[str] | None, doc: Doc) -> Sequence[str] | None:
-    """The labels that the choices are; None if they are texts, such as options of one character."""
+    """Return the labels that the choices are; None if they are texts, such as options of one character."""
     labels = None if choices is None else labels_among(choices)
     if labels and choices and not is_alphabet(choices) and {*choices} <= {*texts_in(doc)}:
         return None
@@ -148,7 +149,7 @@ def _labels_of(choices: Sequence[str] | None, doc: Doc) -> Sequence[str] | None:
 def _values_of_options(
     choices: Sequence[str] | None, labels: Sequence[str] | None, doc: Doc, known: Question | None
 ) -> Iterator[Sequence[str]]:
-    """Lists of values that may be the options, the most likely one first."""
+    """Yield lists of values that may be the options, the most likely one first."""
     if choices is not None and labels is None:
         yield without_labels(choices)
         if max(map(len, choices)) > LONGEST_LABEL:
@@ -164,8 +165,8 @@ def _values_of_options(
 
 
 def _belongs(run: Run, choices: Sequence[str], labels: Sequence[str] | None) -> bool:
-    """Whether a run shows the options of a task: its choices, or as many options as labels at most, or options after
-    labels that are the choices."""
+    """Return whether a run shows the options of a task: its choices, or at most as many options as it has labels, or
+    options after labels that are the choices."""
     options = run.shown.options
     if labels is not None:
         wanted, shown = [*map(bare_label, labels)], [*map(bare_label, run.labels)]
@@ -176,16 +177,17 @@ def _belongs(run: Run, choices: Sequence[str], labels: Sequence[str] | None) -> 
 
 
 def _has_labels(run: Run, labels: Sequence[str]) -> bool:
+    """Return whether the labels of a run are these, whatever their case."""
     shown, wanted = (tuple(bare_label(label.strip()).lower() for label in one) for one in (run.labels, labels))
     return shown == wanted
 
 
 def _refuse_uneven(shown: ShownOptions, fields: Collection[str]) -> None:
-    """Raises UntestableQuestion if another order of the options would look different from the published one: with
+    """Raise UntestableQuestion if another order of the options would look different from the published one: with
     other white space before an option, or with signs of the list at the end of another."""
     spaces = {marker[len(marker.rstrip()) :] for marker in shown.frame.markers}
     ends = [re.search(DECORATION, option) for option in shown.options]
-    signs = {found[0] if found else "" for found in ends[:-1]}
+    signs = {match[0] if match else "" for match in ends[:-1]}
     is_sign = len(signs) == 1 and any(signs) and not shown.options[-1].endswith(min(signs))
     if len(spaces) > 1 or is_sign or _hold_fields(shown.options, fields):
         raise UntestableQuestion(
@@ -195,13 +197,13 @@ def _refuse_uneven(shown: ShownOptions, fields: Collection[str]) -> None:
 
 
 def _hold_fields(options: Sequence[str], fields: Collection[str]) -> bool:
-    """Whether each option holds a field of the row of its own, and some hold more than that field."""
+    """Return whether each option holds a field of the row of its own, and some hold more than that field."""
     held: list[str] = []
     for option in options:
-        own = [field for field in fields if field.strip() and field not in held and has_words(option, field)]
-        if not own:
+        candidates = [field for field in fields if field.strip() and field not in held and has_words(option, field)]
+        if not candidates:
             return False
-        held.append(max(own, key=len))
+        held.append(max(candidates, key=len))
     return any(option != field for option, field in zip(options, held, strict=True))
 
 

@@ -52,10 +52,15 @@ def runs_of(prompt: str, values: Sequence[str]) -> Iterator[Run]:
     texts = [value.strip() for value in values]
     if len(values) < 2 or not all(texts):
         return
-    exact = _chains(prompt, values) if list(values) != texts else ()  # with the white space around them
-    yield from (run for run in (_as_run(prompt, spans) for spans in exact) if run is not None and _ends_alike(run))
-    chains = _chains(prompt, texts)
-    yield from filter(None, (_without_space(prompt, _with_own_space(prompt, spans, values)) for spans in chains))
+    if list(values) != texts:  # first with the white space around them
+        for spans in _chains(prompt, values):
+            run = _as_run(prompt, spans)
+            if run is not None and _ends_alike(run):
+                yield run
+    for spans in _chains(prompt, texts):
+        run = _without_space(prompt, _with_own_space(prompt, spans, values))
+        if run is not None:
+            yield run
 
 
 def runs_among(prompt: str, values: Iterable[str], n_options: int) -> Iterator[Run]:
@@ -105,6 +110,7 @@ def lists_in(row: object) -> Iterator[list[str]]:
 
 
 def _all_lists(value: object) -> Iterator[list[str]]:
+    """Yield the lists in a part of a row, those of labels too."""
     if isinstance(value, str):
         if len(listed := listed_texts(value)) > 1:
             yield listed
@@ -133,6 +139,7 @@ def _chains(prompt: str, values: Sequence[str]) -> Iterator[list[Span]]:
 
 
 def _rest_of_chain(prompt: str, values: Sequence[str], spans: list[Span]) -> list[Span] | None:
+    """Return the places of all values, of which those of the first two are given; None if the markers differ."""
     for value in values[2:]:
         first = prompt[spans[0][1] : spans[1][0]]
         last = spans[-1][1]
@@ -140,7 +147,7 @@ def _rest_of_chain(prompt: str, values: Sequence[str], spans: list[Span]) -> lis
         span = next(alike, None)
         if span is None and len(spans) == len(values) - 1:  # "a, b or c"
             near = _near(prompt, value, last)
-            span = next((one for one in near if CONJUNCTION.fullmatch(prompt[last : one[0]])), None)
+            span = next((place for place in near if CONJUNCTION.fullmatch(prompt[last : place[0]])), None)
         if span is None:
             return None
         spans = [*spans, span]
@@ -167,13 +174,13 @@ def _places(prompt: str, value: str, *, are_whole: bool = True) -> list[Span]:
 
     are_whole: whether places in the middle of a word are left out
     """
-    found: list[Span] = []
+    spans: list[Span] = []
     start = prompt.rfind(value)
-    while start >= 0 and len(found) < MOST_STARTS:
+    while start >= 0 and len(spans) < MOST_STARTS:
         if not are_whole or _is_whole(prompt, start, start + len(value)):
-            found.append((start, start + len(value)))
+            spans.append((start, start + len(value)))
         start = prompt.rfind(value, 0, start + len(value) - 1) if start else -1
-    return found or _places_of_words(prompt, value)
+    return spans or _places_of_words(prompt, value)
 
 
 def _places_of_words(prompt: str, value: str) -> list[Span]:
@@ -181,7 +188,7 @@ def _places_of_words(prompt: str, value: str) -> list[Span]:
     words = value.split()
     if len(words) < 2 or not all(word in prompt for word in words):
         return []
-    return [found.span() for found in re.finditer(r"\s+".join(map(re.escape, words)), prompt)][::-1][:MOST_STARTS]
+    return [match.span() for match in re.finditer(r"\s+".join(map(re.escape, words)), prompt)][::-1][:MOST_STARTS]
 
 
 def has_words(text: str, words: str) -> bool:
@@ -201,8 +208,9 @@ def _near(prompt: str, value: str, end: int) -> Iterator[Span]:
     words = value.split()
     if not n_found and len(words) > 1:
         pattern = re.compile(r"\s+".join(map(re.escape, words)))
-        if (found := pattern.search(prompt, end + 1, limit + len(value))) and found.start() <= end + LONGEST_MARKER:
-            yield found.span()
+        match = pattern.search(prompt, end + 1, limit + len(value))
+        if match and match.start() <= end + LONGEST_MARKER:
+            yield match.span()
 
 
 def _is_whole(prompt: str, start: int, end: int) -> bool:

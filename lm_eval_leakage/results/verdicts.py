@@ -144,7 +144,7 @@ def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
 
 
 def _is_natural(line: AuditLine, orders: OrderAnswers | None) -> bool:
-    """Whether a flag would say nothing, since models may prefer all published orders without having seen them."""
+    """Return whether a flag says nothing, since models may prefer the published orders without having seen them."""
     is_patterned = orders is not None and orders.orders == PATTERNED_ORDERS
     has_reference = without_reference(line.detector) != line.detector
     return is_patterned and line.flagged is not None and bool(line.loglikelihoods) and not has_reference

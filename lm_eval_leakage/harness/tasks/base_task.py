@@ -145,7 +145,7 @@ def refusal_of_constant(options: Sequence[str], n_options: int) -> str:
 
 
 def rows_before(task: ConfigurableTask) -> list[Doc]:
-    """The first rows of a task's data, before any processing; none of data of an unusual type."""
+    """Return the first rows of a task's data, before any processing; none of data of an unusual type."""
     split = task.config.test_split or task.config.validation_split or task.config.training_split
     try:
         data = task.dataset[split]
@@ -155,8 +155,8 @@ def rows_before(task: ConfigurableTask) -> list[Doc]:
 
 
 def without_constant_words(read: Callable[[Doc], Question], rows: Iterable[Doc]) -> Callable[[Doc], Question]:
-    """A function that reads a row as `read` does, with a stem that leaves out what the stems of the first rows share
-    at both ends. The prompt, and the question's id, stay as they are."""
+    """Return a function that reads a row as `read` does, but leaves out of the stem what the stems of the first rows
+    share at both ends. The prompt and the question's id stay as they are."""
     readings = ((doc, _question_or_none(read, doc)) for doc in islice(rows, ROWS_TRIED))
     words = constant_words([(doc, question.stem) for doc, question in readings if question is not None])
     if not any(words):
@@ -183,7 +183,7 @@ OWN_ORDER = (
 
 
 def refusal_of_own_order(readings: Iterable[Question | UntestableQuestion], rows: Sequence[Doc]) -> str | None:
-    """Why a task is not audited that orders the options of its data itself; None if their order was published.
+    """Return why a task that orders the options of its data itself is not audited; None if their order was published.
 
     An order was published if a list of the data has it, or if the fields that hold the options stand in the same order
     in all questions.
