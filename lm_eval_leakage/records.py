@@ -101,6 +101,20 @@ class TokenScores:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Rows that exchange their fillers, as one of them sees them.
+
+    name: equal for the rows of one block and for no others
+    fillers: those with which the rows were published, in the order of the rows
+    place: of this row among them
+    """
+
+    name: str
+    fillers: tuple[str, ...]
+    place: int
+
+
+@dataclass(frozen=True)
 class Answered:
     """A question with the model's answers to what a probe asked about it, in the probe's order.
 
@@ -110,6 +124,7 @@ class Answered:
     tokens: scores of every token of each request's text, if the probe needs them
     texts: what the model generated after each request's context, if the probe asks for generation
     candidates: the texts of which a reply may name one, the published one first, if the probe asks for a guess
+    fillers: the answers to the question with each filler of its block, if the probe exchanges fillers
     """
 
     question: Question
@@ -120,6 +135,7 @@ class Answered:
     texts: tuple[str, ...] = ()
     reference: tuple[float, ...] = ()
     candidates: tuple[str, ...] = ()
+    fillers: FillerAnswers | None = None
 
     @property
     def own_loglikelihoods(self) -> tuple[float, ...]:
@@ -160,6 +176,31 @@ class OrderAnswers:
         """Those of each control form, `(n_compared,)`."""
         n = len(self.compared) or len(self.loglikelihoods) or 1
         return tuple(self.control[begin : begin + n] for begin in range(0, len(self.control), n))
+
+
+@dataclass(frozen=True)
+class FillerAnswers:
+    """A model's answers to one row with every filler of its block, for the verdict on the data set.
+
+    block: its name; place: of the row in it, and so of the published filler
+    loglikelihoods: of the row with each filler, in the order of the block, nats, `(n_layouts, n_fillers)`
+    control: likewise in the control form, `(n_fillers,)`; empty if it was not asked
+    reference: another model's log-likelihoods of the same texts; empty without one
+    layouts: names of those in which the row was asked
+    start: the text at the start of each document
+    """
+
+    block: str
+    place: int
+    loglikelihoods: tuple[tuple[float, ...], ...]
+    control: tuple[float, ...] = ()
+    reference: tuple[tuple[float, ...], ...] = ()
+    layouts: tuple[str, ...] = ()
+    start: str = ""
+
+    @property
+    def n_fillers(self) -> int:
+        return len(self.loglikelihoods[0])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ from typing import ClassVar
 from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
 from lm_eval_leakage.questions.rendering import AUDITED
-from lm_eval_leakage.records import Answered, DeclaredRow, Question, Request, Shard, UntestableQuestion, Verdict
+from lm_eval_leakage.records import (
+    Answered,
+    Block,
+    DeclaredRow,
+    Question,
+    Request,
+    Shard,
+    UntestableQuestion,
+    Verdict,
+)
 from lm_eval_leakage.registry import Registry
 
 
@@ -24,12 +33,15 @@ class Probe(ABC):
     needs_seal: whether it asks about what only the private folder of a sealed benchmark has
     needs_drawn_orders: whether its verdicts mean something only where the published orders were drawn at random; the
         questions of other benchmarks are skipped
+    exchanges_fillers: whether its requests are rows with fillers of other rows, so that a row needs no options, and
+        the rows of a run are asked together
     stops: texts after which a model that generates is stopped
     """
 
     needs: ClassVar[str] = "loglikelihood"
     needs_seal: ClassVar[bool] = False
     needs_drawn_orders: ClassVar[bool] = False
+    exchanges_fillers: ClassVar[bool] = False
     stops: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -76,6 +88,10 @@ class Probe(ABC):
         placed: the questions by their places in the file
         """
         return ()
+
+    def block(self, question: Question) -> Block | None:
+        """The rows with which a question exchanges fillers, for probes that do so."""
+        return None
 
     def gold(self, question: Question) -> tuple[int, ...]:
         """Index of the right option in each list of options that is shown, for probes that show several."""

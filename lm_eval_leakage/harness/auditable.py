@@ -10,11 +10,19 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
-from lm_eval_leakage.harness.tasks.base_task import refusal_of_constant
-from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, why_not_audited
-from lm_eval_leakage.harness.tasks.templates import SEAL_AUDIT, SEAL_KEY, needs_seal, suffixes
+from lm_eval_leakage.harness.tasks.base_task import RefusedAudit, refusal_of_constant
+from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.templates import (
+    FILLER_AUDIT,
+    SEAL_AUDIT,
+    SEAL_KEY,
+    needs_seal,
+    suffixes,
+)
 from lm_eval_leakage.questions.prompt_parser import labels_among, texts_in
+from lm_eval_leakage.questions.statements import with_slot
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.texts import brief
 
 COVERED, NOT_AUDITED, UNKNOWN = "covered", "refused", "unknown"
@@ -27,11 +35,13 @@ class Finding(NamedTuple):
 
     status: covered, refused (an audit is impossible or would be meaningless) or unknown
     reason: why it is not covered, or how its options are read if it is
+    names_alone: whether only names of its rows can be exchanged, since it has no options
     """
 
     task: str
     status: str
     reason: str
+    names_alone: bool = False
 
 
 def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) -> list[Finding]:
@@ -44,33 +54,42 @@ def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) ->
         if not each and any(one.status == COVERED for one in found):
             found.append(Finding(task, UNKNOWN, "its data were not loaded"))
         else:
-            found.append(Finding(task, *judge(index[task])))
+            found.append(judge(task, index[task]))
     return found
 
 
-def judge(entry: Entry) -> tuple[str, str]:
-    """Status and reason of a task in the index; loads its data, unless its settings tell."""
+def judge(name: str, entry: Entry) -> Finding:
+    """The finding on a task in the index, whose data are loaded."""
     config = entry.cfg or {}
     if "class" in config:
-        return NOT_AUDITED, WRITTEN_IN_PYTHON
+        return Finding(name, NOT_AUDITED, WRITTEN_IN_PYTHON)
     try:
         settings = task_settings(entry.yaml_path) if entry.yaml_path else dict(config)
-    except Refusal:
-        raise
-    except (Exception, SystemExit) as error:  # a task's own module may raise anything, or end the program
-        return UNKNOWN, _not_loaded(error)
-    if reason := constant_choices(settings):
-        return NOT_AUDITED, reason
-    try:
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
-        docs, rows = docs_to_audit(task, {})
+        why = constant_choices(settings)
+        if not why:
+            docs, rows = docs_to_audit(task, {})
+            why = why_not_audited(docs, rows) or ""
+        return _by_names(name, task, why) if why else Finding(name, COVERED, _how(docs))
     except Refusal:
         raise
     except (Exception, SystemExit) as error:  # a task's functions, or the loading of its data, may raise anything
-        return UNKNOWN, _not_loaded(error)
-    why = why_not_audited(docs, rows)
-    return (NOT_AUDITED, why) if why else (COVERED, _how(docs))
+        return Finding(name, UNKNOWN, _not_loaded(error))
+
+
+def _by_names(name: str, task: Any, why: str) -> Finding:
+    """The finding on a task whose options cannot be audited.
+
+    why: the reason
+    """
+    try:
+        docs = statements_to_audit(task, {})
+    except RefusedAudit as error:
+        return Finding(name, NOT_AUDITED, f"{why}; and {error}")
+    n_with = len(with_slot([doc.reading for doc in docs if isinstance(doc.reading, Question)]))
+    share = f"{count(n_with)} of {counted(len(docs), 'row')}"
+    return Finding(name, COVERED, f"names of {share} can be exchanged ({why})", names_alone=True)
 
 
 def _not_loaded(error: BaseException) -> str:
@@ -124,12 +143,14 @@ def as_list(found: Sequence[Finding]) -> str:
     need a seal apart."""
     width = max((len(finding.task) for finding in found), default=0)
     lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
-    covered = [finding.task for finding in found if finding.status == COVERED]
-    if covered:
-        task = covered[0] if len(found) == 1 else "TASK"
+    covered = [finding for finding in found if finding.status == COVERED]
+    task = covered[0].task if covered and len(found) == 1 else "TASK"
+    if any(not finding.names_alone for finding in covered):
         sealed = {SEAL_AUDIT, *filter(needs_seal, suffixes())}
         lines += ["", f"audits: {_names(task, {*suffixes()} - sealed)}"]
         lines += [f"if it is sealed, with --metadata {SEAL_KEY}=PRIVATE_FOLDER: {_names(task, sealed)}"]
+    elif covered:
+        lines += ["", f"audits: {_names(task, [FILLER_AUDIT])}"]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from lm_eval_leakage.harness.models.request_tokens import (
     size_estimated,
     tokens_of,
 )
+from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.scoring.prefix_tree import TokenEstimate
 
@@ -67,6 +68,9 @@ def size_of_chosen(
     tokenizer: a stand-in for the model, whose tokenizer is used; None takes four bytes for a token
     """
     rows = [(leaves[name], row) for name, chosen in samples.items() for row in chosen]
+    for name, chosen in samples.items():
+        if isinstance(task := leaves[name], FillerAudit):
+            task.ask_together(chosen)
     if tokenizer is not None:
         for task in leaves.values():
             _prepare(task, tokenizer)

@@ -28,6 +28,7 @@ from lm_eval_leakage.harness.seams.registries import class_of
 from lm_eval_leakage.harness.tasks.audit_names import check_task_names, files_naming, task_texts
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
+    FILLER_AUDIT,
     FIRST_AUDIT,
     SEAL_KEY,
     names_an_audit,
@@ -183,7 +184,8 @@ def preflight(
     if data_files is not None:
         _refuse_file(data_files, fields, bases, texts)
     elif named:
-        _refuse_unauditable(bases, texts, leaves_out)
+        needs_options = FILLER_AUDIT not in asked
+        _refuse_unauditable(bases, texts, leaves_out, needs_options=needs_options)
 
 
 def _parted(task: str) -> tuple[str, str]:
@@ -227,11 +229,16 @@ def _refuse_without_question(file: object, rows: Any) -> None:
 # ---------------------------------------------------------------------- the kind of a task
 
 
-def _refuse_unauditable(tasks: Sequence[str], texts: Mapping[str, str], leaves_out: bool) -> None:
+def _refuse_unauditable(
+    tasks: Sequence[str], texts: Mapping[str, str], leaves_out: bool, *, needs_options: bool
+) -> None:
     """Raises ValueError if the settings of one of the tasks tell that it cannot be audited (where the command
     `leaves_out` such tasks: of all of them), with the reason that `ls` gives. The others are tried on their rows, by
-    the command."""
-    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, texts))}
+    the command.
+
+    needs_options: whether all audits that are asked for need options
+    """
+    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, texts, needs_options))}
     if not reasons or (leaves_out and len(reasons) < len(set(tasks))):
         return
     task, reason = next(iter(reasons.items()))
@@ -241,13 +248,15 @@ def _refuse_unauditable(tasks: Sequence[str], texts: Mapping[str, str], leaves_o
     )
 
 
-def _why_unauditable(name: str, texts: Mapping[str, str]) -> str:
+def _why_unauditable(name: str, texts: Mapping[str, str], needs_options: bool) -> str:
     settings = {} if _is_own(name, texts) else _settings_of(name, texts)
     if not settings:
         return ""
     from lm_eval_leakage.harness.auditable import WRITTEN_IN_PYTHON, constant_choices
 
-    return WRITTEN_IN_PYTHON if "class" in settings else constant_choices(settings)
+    if "class" in settings:
+        return WRITTEN_IN_PYTHON
+    return constant_choices(settings) if needs_options else ""
 
 
 def _is_own(name: str, texts: Mapping[str, str]) -> bool:

@@ -19,6 +19,7 @@ from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.harness.seams.registries import add_metric, is_metric
 from lm_eval_leakage.logs.audit_line import (
     CORE,
+    OF_FILLERS,
     OF_HARNESS,
     OF_ORDERS,
     audit_lines,
@@ -28,7 +29,7 @@ from lm_eval_leakage.logs.audit_line import (
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import SECTIONS_KEPT
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
-from lm_eval_leakage.records import DeclaredRow, Evidence, OrderAnswers, Skipped, Verdict
+from lm_eval_leakage.records import DeclaredRow, Evidence, FillerAnswers, OrderAnswers, Skipped, Verdict
 from lm_eval_leakage.registry import leave_out, package_of
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
@@ -138,6 +139,7 @@ class JudgedQuestion:
     detector: the detector's id
     guards: the question's guards; benchmark: the audited task
     orders: its answers to all orders, in the task's first pipeline, if its probe asks orders
+    fillers: its answers with the fillers of its block, if its probe exchanges fillers
     key: as of `questions.copies`; number: of its row in the task
     """
 
@@ -146,6 +148,7 @@ class JudgedQuestion:
     guards: tuple[str, ...] = ()
     benchmark: str = ""
     orders: OrderAnswers | None = None
+    fillers: FillerAnswers | None = None
     key: str = ""
     number: int = 0
 
@@ -153,11 +156,11 @@ class JudgedQuestion:
         """What the harness collects of it for a row."""
         return Contribution(self._given_to(row), self.key, (self.benchmark, self.number))
 
-    def _given_to(self, row: DeclaredRow) -> Verdict | OrderAnswers:
+    def _given_to(self, row: DeclaredRow) -> Verdict | OrderAnswers | FillerAnswers:
         """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
         value from each."""
         if row.questions == "orders":
-            return self.orders or ELSEWHERE
+            return self.orders or self.fillers or ELSEWHERE
         is_of_others = row.questions == ("unguarded" if self.guards else "guarded")
         return ELSEWHERE if is_of_others else self.verdict
 
@@ -230,7 +233,7 @@ def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
     return getattr(statistic, "rows", ())
 
 
-RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
+RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
 
 
 def _make_known(row: DeclaredRow) -> None:
@@ -339,6 +342,7 @@ def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
         question_key=judged.key,
         contributions={name: judged.own_value(name) for name in sample["metrics"]},
         orders=judged.orders,
+        fillers=judged.fillers,
     )
 
 

@@ -41,6 +41,7 @@ from lm_eval_leakage.jobs.estimates import (
 )
 from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
+    BY_NAMES,
     MANIFEST_VERSION,
     MODELS,
     TASK_FILES,
@@ -50,7 +51,7 @@ from lm_eval_leakage.jobs.manifest import (
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, judged, read_looks
-from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import RUN, RUNS, UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
 from lm_eval_leakage.logs.run import digest_of
@@ -290,7 +291,7 @@ class _Session:
         changed = with_changed_files(folder, plan, units)
         places = {unit: [] if unit in changed else [folder.run_of(unit), *folder.earlier_of(unit)] for unit in units}
         planned = {unit: planner.step(unit, own) for unit, own in places.items()}
-        audits = [step for unit, step in planned.items() if unit.kind in plan.audits]
+        audits = [step for unit, step in planned.items() if unit.kind != RUN and unit.room == RUNS]
         if audits and all(step.status == NOT_POSSIBLE for step in audits):
             raise ValueError(
                 f"{audits[0].task} cannot be checked: {audits[0].note}; "
@@ -399,6 +400,7 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
             {"model": unit.model, "task": unit.task, "kind": unit.kind, "reason": reason}
             for unit, reason in found.impossible.items()
         ],
+        BY_NAMES: sorted(found.by_names),
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "sessions": manifest.get("sessions", []),
         MODELS: (manifest.get(MODELS) or {}) | {digest_of(one.who.identity): one.key for one in plan.asked_models},

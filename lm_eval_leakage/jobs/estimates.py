@@ -23,8 +23,8 @@ from lm_eval_leakage.harness.tasks.audit_names import task_texts
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.manifest import files_of_tasks
-from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
+from lm_eval_leakage.jobs.manifest import BY_NAMES, files_of_tasks
+from lm_eval_leakage.jobs.plan import RUN, RUNS, Plan, Unit, units_of
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
 from lm_eval_leakage.logs.run import same_weights
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
@@ -41,6 +41,7 @@ class CheckedPlan:
     """plan: with tasks and groups instead of tags and patterns
     impossible: why units cannot be done, by whole ones
     shelf: from which its tasks are loaded
+    by_names: tasks without options, whose rows exchange their names
     files: digests of the user's own files that each task is made of
     unread: which rows of the files of questions are left out, and why, by the names of their tasks
     """
@@ -48,15 +49,18 @@ class CheckedPlan:
     plan: Plan
     impossible: Mapping[Unit, str]
     shelf: TaskShelf
+    by_names: frozenset[str] = frozenset()
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: CampaignFolder) -> CheckedPlan:
         """The one that a folder has been begun for."""
-        told = folder.manifest().get("impossible") or ()
+        manifest = folder.manifest()
+        told = manifest.get("impossible") or ()
         known = {Unit(one["model"], one["task"], one["kind"]): one["reason"] for one in told}
-        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths))
+        by_names = frozenset(manifest.get(BY_NAMES) or ())
+        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths), by_names)
 
     @property
     def unread_in_words(self) -> list[str]:
@@ -65,7 +69,7 @@ class CheckedPlan:
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        return [unit for unit in units_of(self.plan) if unit not in self.impossible]
+        return [unit for unit in units_of(self.plan, self.by_names) if unit not in self.impossible]
 
 
 def checked(plan: Plan) -> CheckedPlan:
@@ -84,16 +88,28 @@ def checked(plan: Plan) -> CheckedPlan:
     files = files_of_tasks(named, shelf.index)
     import_anew(Path(file) for digests in files.values() for file in digests)
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
-    runs = (unit for unit in units_of(named) if unit.kind == RUN)
+    by_names = frozenset(task for task in named.tasks if _has_names_alone(task, shelf))
+    runs = (unit for unit in units_of(named, by_names) if unit.kind == RUN)
     impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
-        impossible |= dict(_left_out(named, leaves, shelf))
+        impossible |= dict(_left_out(units_of(named, by_names), named, leaves, shelf))
     unread = {one.name: one.unread for one in own.values() if one.unread}
-    found = CheckedPlan(named, impossible, shelf, files, unread)
+    found = CheckedPlan(named, impossible, shelf, by_names, files, unread)
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found
+
+
+def _has_names_alone(task: str, shelf: TaskShelf) -> bool:
+    """Return whether a task has no options, and names of its rows can be exchanged; loads its data if it may be so."""
+    from lm_eval_leakage.harness.auditable import COVERED, findings_of, tasks_of
+
+    index = shelf.index
+    if task not in index or any(_need(shelf, one) == SCORED for one in tasks_of(task, index)):
+        return False
+    covered = [one for one in findings_of(task, index) if one.status == COVERED]
+    return bool(covered) and all(one.names_alone for one in covered)
 
 
 def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
@@ -141,7 +157,7 @@ def check_early(plan: Plan) -> None:
             fields=plan.fields,
         )
     _refuse_own_reference(plan)
-    if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=not plan.accuracy)):
+    if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=plan.accuracy is False)):
         raise ValueError(f"metadata: {refusal}")
 
 
@@ -167,7 +183,9 @@ def _import(module: str) -> None:
         ) from error
 
 
-def _left_out(plan: Plan, leaves: Mapping[str, Sequence[Finding]], shelf: TaskShelf) -> Iterable[tuple[Unit, str]]:
+def _left_out(
+    units: Sequence[Unit], plan: Plan, leaves: Mapping[str, Sequence[Finding]], shelf: TaskShelf
+) -> Iterable[tuple[Unit, str]]:
     """Units of tasks of which nothing can be audited, as `ls` finds them, and what a model's backend cannot answer.
 
     leaves: the tasks in each task or group
@@ -175,7 +193,7 @@ def _left_out(plan: Plan, leaves: Mapping[str, Sequence[Finding]], shelf: TaskSh
     from lm_eval_leakage.harness.auditable import NOT_AUDITED
 
     reason_of = cache(why_not)
-    for unit in units_of(plan):
+    for unit in units:
         found, backend = leaves.get(unit.task, ()), plan.model(unit.model).model
         if unit.kind == RUN:
             needs = {_need(shelf, one.task) for one in found}
@@ -184,7 +202,7 @@ def _left_out(plan: Plan, leaves: Mapping[str, Sequence[Finding]], shelf: TaskSh
                 yield unit, f"{unit.task} cannot run: {reasons[0]}"
         elif found and all(one.status == NOT_AUDITED for one in found):
             yield unit, f"{unit.task} cannot be audited: {found[0].reason}"
-        elif unit.kind in plan.audits and (reason := reason_of(backend, unit.kind)):
+        elif unit.room == RUNS and (reason := reason_of(backend, unit.kind)):
             yield unit, f"{unit.kind} cannot run: {reason}"
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.preflight import parsed_args
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
@@ -163,6 +163,9 @@ def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> st
     for name, orders in sorted(asked.items()):
         reference = orders.reference if basis == BY_REFERENCE else ()
         digest.update(json.dumps([name, reference, *orders.layouts]).encode())
+    blocks = {one.doc_hash: one.fillers for one in questions if one.fillers is not None}
+    for name, fillers in sorted(blocks.items()):
+        digest.update(json.dumps([name, fillers.block, fillers.reference, *fillers.layouts, fillers.start]).encode())
     return digest.hexdigest()
 
 
@@ -578,7 +581,7 @@ def _findings(
     unseen, unused = _unseen_questions(files[RUNS], files[UNSEEN], references)
     if files[RUNS]:
         annotation = annotate_task(name, task, {*tasks}, files[RUNS], references=references, unseen=unseen)
-    audit = Unit(model.key, task, FIRST_AUDIT)
+    audit = Unit(model.key, task, FILLER_AUDIT if task in prepared.by_names else FIRST_AUDIT)
     why = _why_not_judged(audit, prepared, own, lost) or _skipped(annotation) or NOT_MADE
     lacking = next(
         (one.what for one in annotation.problems if one.incomplete and _is_in(one, folder.run_of(audit))), ""
@@ -646,7 +649,7 @@ def _skipped(annotation: Annotation) -> str:
     """Return why no question has option orders, where the audits say so; empty if one has."""
     questions = annotation.audited_questions
     reasons = [one.reason for one in questions if one.reason]
-    if not reasons or any(one.orders for one in questions):
+    if not reasons or any(one.orders or one.fillers for one in questions):
         return ""
     longest = max(reasons, key=window_needed)
     of_longest = f", the longest since {longest}"

@@ -32,7 +32,7 @@ from pydantic import (
 )
 
 from lm_eval_leakage.files import QUESTION_FILES
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
+from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT, suffixes
 from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.results.exports import EXPORTS
@@ -255,7 +255,8 @@ class Plan(BaseModel):
     """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
     fields: which fields of the rows of files hold question, options and answer
-    audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
+    audits: suffixes of audits, such as `leakage_perm`
+    accuracy: whether tasks are also run themselves; by default unless that takes generation without an accelerator
     questions: how many are drawn of each task; ALL_QUESTIONS, or ENOUGH: as many as probably find `detect`; seed: of
         the draw
     budget: at most so many requests of each task, for the audit of option orders that finds most; other audits and
@@ -304,7 +305,7 @@ class Plan(BaseModel):
     unseen: Annotated[Path, AfterValidator(_unseen)] | None = None
     orders: Annotated[str, AfterValidator(_orders)] | None = None
     audits: Annotated[Names, AfterValidator(_audits)] = CHECKED_AUDITS
-    accuracy: Switch = True
+    accuracy: Annotated[bool | None, Field(description="true or false")] = None
     questions: Annotated[
         PositiveInt | Literal["all", "enough"], Field(description="a whole number from 1, 'all' or 'enough'")
     ] = ENOUGH
@@ -348,7 +349,7 @@ class Plan(BaseModel):
             raise ValueError(f"models[{names.index('')}] has no name; give one that the tables show, as name: smol")
         if not self.tasks:
             raise ValueError("tasks is empty; name at least one task or group of lm_eval")
-        if not self.accuracy and not self.audits:
+        if self.accuracy is False and not self.audits:
             raise ValueError("audits is empty and accuracy is false, so that there is nothing to do; name an audit")
         self._fits_files()
         for name, what in (("unseen", "questions of the same kind"), ("orders", "what the builder documents")):
@@ -618,21 +619,41 @@ class Unit:
         return self.task if self.kind == RUN else f"{self.task}_{self.suffix}"
 
 
-def units_of(plan: Plan) -> list[Unit]:
-    """All units, of each model together, and of each task together; the reference model comes last."""
-    kinds = ([RUN] if plan.accuracy else []) + list(plan.audits)
-    if plan.unseen is not None:  # what is asked of the benchmark, for comparison
-        kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in plan.audits]
-    of_reference = f"{REFERENCE}-{FIRST_AUDIT}"
+def units_of(plan: Plan, by_names: Collection[str] = ()) -> list[Unit]:
+    """All units, of each model together, and of each task together; the reference model comes last.
+
+    by_names: tasks without options, whose rows exchange their names
+    """
+
+    def kinds_of(task: str) -> list[str]:
+        audits = _audits_of(plan, task in by_names)
+        kinds = [] if plan.accuracy is False else [RUN]
+        kinds += audits
+        if plan.unseen is not None:  # what is asked of the benchmark, for comparison
+            kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in audits]
+        return kinds
+
     referred = plan.reference_models or (plan.models if plan.reference is not None else ())
-    asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds]
-    asked += [(one.key, task, of_reference) for one in referred for task in plan.tasks]
+    asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds_of(task)]
+    asked += [
+        (one.key, task, f"{REFERENCE}-{FILLER_AUDIT if task in by_names else FIRST_AUDIT}")
+        for one in referred
+        for task in plan.tasks
+    ]
     if plan.unseen is not None and TOKENS in plan.audits:
         rooms = (REFERENCE, UNSEEN)
         asked += [
             (one.key, task, f"{room}-{TOKENS}")
             for one in plan.reference_models
             for task in plan.tasks
+            if task not in by_names
             for room in rooms
         ]
     return [Unit(*one) for one in asked]
+
+
+def _audits_of(plan: Plan, by_names: bool) -> list[str]:
+    """Return the audits of a task."""
+    if not by_names:
+        return [*plan.audits]
+    return [FILLER_AUDIT] if {FIRST_AUDIT, FILLER_AUDIT} & {*plan.audits} else []

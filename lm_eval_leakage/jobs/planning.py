@@ -19,17 +19,18 @@ from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS
-from lm_eval_leakage.harness.backends import why_cannot_answer
+from lm_eval_leakage.harness.backends import backend_of, why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_names
+from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before, obstacle_of_unseen
 from lm_eval_leakage.harness.tasks.task import drawn
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
-from lm_eval_leakage.jobs.design import AuditDesign
+from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT, split_name
+from lm_eval_leakage.jobs.design import MANY_TOGETHER, AuditDesign
 from lm_eval_leakage.jobs.plan import (
     ALL_QUESTIONS,
     CONFUSION,
@@ -53,11 +54,14 @@ from lm_eval_leakage.questions.rendering import AUDITED, whole_text
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
+from lm_eval_leakage.results.filler_verdict import rows_usually_needed
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
+from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, FEWEST_JUDGED
+from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
+from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import NaturalPart
 from lm_eval_leakage.texts import visible
 
@@ -284,9 +288,12 @@ def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
 
 TO_RUN, THERE, NOT_NEEDED, NOT_POSSIBLE = "to run", "there already", "not needed", "not possible"
 ORDERS_RUN, REFERENCE_RUN, UNSEEN_RUN = "option orders", "reference", "unseen questions"
+FILLERS_RUN = "exchanged names"
+ACCURACY_TAKES_LONG = "its accuracy takes generation, long without an accelerator; `accuracy: true` in a plan runs it"
 IN_WORDS = {
     RUN: "accuracy",
     FIRST_AUDIT: ORDERS_RUN,
+    FILLER_AUDIT: FILLERS_RUN,
     TOKENS: "token-level evidence",
     CONFUSION: "choice confusion",
 }
@@ -416,6 +423,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*first, cells[-1]]).rstrip()
 
 
+NO_NAMES = "its questions have options, whose orders are asked"
 NOT_ALIKE = "the benchmark's own prompt is not one in which other questions can be asked"
 TASKS_KEPT = 8  # of which the drawn questions are remembered
 
@@ -505,6 +513,8 @@ class _PlannedTask:
             self.given = self.given.known_in(self.base)
         self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
         self.orders, self.design = self._asked_in(self._layouts)
+        # the rows of a task without options that can be asked: what exchanges their names, or why nothing does
+        self.names = self._loaded(f"{name}_{FILLER_AUDIT}") if isinstance(self.orders, str) else NO_NAMES
         if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
             raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")
         if self._layouts and self.design is not None and self.design.n_orders <= 2:
@@ -534,7 +544,9 @@ class _PlannedTask:
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
         base = [] if isinstance(self.base, str) else self.base.rows
-        audited = [] if isinstance(self.orders, str) else self.orders.keyed(self.orders.rows)
+        audited = self._exchangeable
+        if not isinstance(self.orders, str):
+            audited = self.orders.keyed(self.orders.rows)
         read = [replace(row, key=found.key) for row, found in found_among(audited, base)]
         if not (read or isinstance(self.base, str)):
             base = self.base.keyed(base)
@@ -547,6 +559,18 @@ class _PlannedTask:
             return self.design.affordable(each_once(population, lambda row: row.key))
         return self._drawn(population)
 
+    @cached_property
+    def _exchangeable(self) -> list[PlacedRow]:
+        """The rows whose names can be exchanged, where that is what is asked."""
+        if isinstance(self.names, str):
+            return []
+        chosen = []
+        for row in self.names.rows:
+            task = self.names.leaves[row.task]
+            if isinstance(task, FillerAudit) and task.has_slot(task.eval_docs[row.index]):
+                chosen.append(row)
+        return self.names.keyed(chosen)
+
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
         if self.plan.questions == ENOUGH:
@@ -558,11 +582,16 @@ class _PlannedTask:
     @property
     def is_staged(self) -> bool:
         is_free = self.plan.questions == ENOUGH and self.plan.budget is None
+        # other rows would exchange other names, so that no answer of a first stage could be used again
+        is_free = is_free and isinstance(self.names, str)
         return self.plan.is_here and is_free and min(self.n_enough or 0, len(self.population)) >= STAGED_FROM
 
     @property
     def n_enough(self) -> int | None:
-        """None, too, if no option orders are asked."""
+        """None, too, if neither option orders nor names are asked."""
+        if not isinstance(self.names, str):
+            level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
+            return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference)
         return None if self.design is None or self.obstacle_of_all is not None else self.design.n_enough
 
     # ------------------------------------------------------------------ whether a verdict is possible
@@ -625,8 +654,9 @@ class _PlannedTask:
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
-        """The tasks in it, with digests of the rows of those that have an audit of option orders; else empty ones."""
-        audited = {} if isinstance(self.orders, str) else self.orders.leaves
+        """The tasks in it, with digests of the rows of those whose orders or names are asked; else empty ones."""
+        tested = self.names if isinstance(self.orders, str) else self.orders
+        audited = {} if isinstance(tested, str) else tested.leaves
         every = {} if isinstance(self.base, str) else self.base.leaves
         digests = {task.audited: digest_of_rows(task, documented=False) for task in audited.values()}
         return {**dict.fromkeys(every, ""), **digests} or {self.name: ""}
@@ -655,6 +685,8 @@ class _PlannedTask:
     def _without_asking(self, unit: Unit) -> PlannedStep | None:
         """What given runs answer, or why the reference is not asked; None if the model is to be asked."""
         n = len(self.chosen)
+        if unit.kind == RUN and self._takes_long:
+            return self._step(unit, n, NOT_NEEDED, ACCURACY_TAKES_LONG)
         if unit.room == RUNS and self.given.has_all(unit.kind, self.chosen):
             step = self._there(unit, n, self.given.with_any(unit.kind, self.chosen))
             return replace(step, remarks=tuple(_unlike(self.given)))
@@ -662,7 +694,7 @@ class _PlannedTask:
             return self._step(unit, 0, NOT_NEEDED, "the option orders of the benchmark have no verdict")
         if unit.room != REFERENCE or unit.suffix == TOKENS:
             return None
-        if isinstance(self.orders, str):
+        if isinstance(self.orders, str) and unit.suffix != FILLER_AUDIT:
             return self._step(unit, n, NOT_POSSIBLE, self.orders)
         if self.design is not None and self.design.is_exact:
             return self._step(unit, n, NOT_NEEDED, "the published orders were drawn at random")
@@ -730,9 +762,20 @@ class _PlannedTask:
             step,
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
-            note=self._of_count(loaded.keyed(rows)) if step.what == ORDERS_RUN else "",
+            note=self._of_count(loaded.keyed(rows)) if step.what in (ORDERS_RUN, FILLERS_RUN) else "",
             job=UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None),
         )
+
+    @cached_property
+    def _takes_long(self) -> bool:
+        """Whether its accuracy takes generation on a CPU, and nobody asked for it by name."""
+        if self.plan.accuracy is not None or isinstance(self.names, str) or isinstance(self.base, str):
+            return False
+        backend = backend_of(self.who.model)
+        is_elsewhere = backend is not None and backend.has_server
+        generates = any(needs_of(task) == "generate_until" for task in self.base.leaves.values())
+        is_on_cpu = self.plan.model(self.model).device == "cpu" or find_device("auto").type == "cpu"
+        return generates and is_on_cpu and not is_elsewhere
 
     def _of_count(self, rows: Sequence[PlacedRow]) -> str:
         """What is to be said of the number of questions in an audit of option orders."""

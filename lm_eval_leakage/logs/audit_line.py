@@ -17,7 +17,8 @@ from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import content_id, question_if_any
-from lm_eval_leakage.records import ARMS, Measurement, OrderAnswers, Question, Skipped, Verdict
+from lm_eval_leakage.records import ARMS, FillerAnswers, Measurement, OrderAnswers, Question, Skipped, Verdict
+from lm_eval_leakage.stats.crossed_blocks import as_asked, by_form
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 Scalar = bool | int | float | str | None
@@ -42,6 +43,7 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
 OF_ORDERS = (  # only in the lines of an audit's first statistic, those after the first two where they are not empty
     *("published_orders", "reference_loglikelihoods", "compared_orders", "right_places", "shared_texts", "layouts"),
 )
+OF_FILLERS = ("block", "block_place", "n_fillers", "document_start")  # only in lines of audits that exchange fillers
 QUESTION_KEY = "question_key"  # in lines of questions that could be read
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
@@ -93,6 +95,7 @@ class AuditLine:
     row_names: of the task's rows, some of which are among `values`
     published_orders: the status of the benchmark's orders; None in lines that say nothing about it
     orders: what the verdict on the data set is computed from; None without two orders or their status
+    fillers: likewise, of an audit that exchanges fillers; None for other audits
     versions: log-likelihoods of a question's wordings, or of a shard in different orders, the published version first,
         nats; empty for other probes
     question_key: as of `questions.copies`; empty where the row could not be read
@@ -118,6 +121,7 @@ class AuditLine:
     row_names: tuple[str, ...] = ()
     published_orders: str | None = None
     orders: OrderAnswers | None = None
+    fillers: FillerAnswers | None = None
     versions: array[float] = field(default_factory=lambda: array("d"))
     question_key: str = ""
     is_repeated: bool = False
@@ -180,7 +184,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
 
 # ---------------------------------------------------------------------- the one reader
 
-NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, *OF_HARNESS))
 
 
 def audit_lines(
@@ -228,6 +232,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         row_names=tuple(map(intern, sample.get("metrics") or ())),
         published_orders=_typed(sample, "published_orders", str),
         orders=orders,
+        fillers=_fillers(sample),
         versions=array("d", (float(one[0][0]) for one in versions)),
         question_key=_typed(sample, QUESTION_KEY, str) or "",
     )
@@ -298,6 +303,35 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
     return own, asked
 
 
+def _fillers(sample: Mapping[str, Any]) -> FillerAnswers | None:
+    """Return the log-likelihoods of a row with the fillers of its block; None for another audit's line."""
+    block, n_fillers, place = sample.get("block"), sample.get("n_fillers"), sample.get("block_place")
+    if block is None or sample.get("reason") is not None:
+        return None
+    if not (isinstance(block, str) and isinstance(n_fillers, int) and isinstance(place, int)):
+        raise TypeError(f"block is {block!r}, n_fillers {n_fillers!r} and block_place {place!r}")
+    layouts = tuple(map(intern, (_typed(sample, "layouts", str) or "").split()))
+    answers = [float(response[0][0]) for response in sample["resps"]]
+    n_forms, rest = divmod(len(answers), n_fillers)
+    if rest or n_forms - len(layouts) not in (0, 1) or not 0 <= place < n_fillers or not layouts:
+        raise ValueError(f"{len(answers)} answers and place {place} do not fit {n_fillers} fillers in {layouts}")
+    if impossible := [value for value in answers if not -math.inf < value <= LARGEST_LOGLIKELIHOOD]:
+        raise ValueError(f"a log-likelihood is {impossible[0]:g}")
+    reference = [*_listed(sample, "reference_loglikelihoods", float)]
+    if len(reference) not in (0, n_fillers * len(layouts)):
+        raise ValueError(f"reference_loglikelihoods has {len(reference)} numbers for {len(answers)} texts")
+    forms = by_form(answers, n_fillers, place)
+    return FillerAnswers(
+        intern(block),
+        place,
+        forms[: len(layouts)],
+        forms[len(layouts)] if n_forms > len(layouts) else (),
+        by_form(reference, n_fillers, place),
+        layouts,
+        _typed(sample, "document_start", str) or "",
+    )
+
+
 def _listed(sample: Mapping[str, Any], key: str, kind: Callable[[str], float]) -> Iterator[Any]:
     """The numbers of a text, separated by commas."""
     found = _typed(sample, key, str)
@@ -313,6 +347,7 @@ def written_line(
     question_key: str = "",
     contributions: Mapping[str, float | None] = MappingProxyType({}),
     orders: OrderAnswers | None = None,
+    fillers: FillerAnswers | None = None,
 ) -> dict[str, Any]:
     """Our keys of one line: JSON scalars, those of CORE first.
 
@@ -320,6 +355,7 @@ def written_line(
     contributions: what the question adds to each row of the task, by the row's name, since the harness's loggers read
         it; None where it adds nothing by itself
     orders: its answers to all orders, of which the line holds what `resps` does not
+    fillers: likewise its answers with the fillers of its block
     """
     core: dict[str, object] = dict.fromkeys(CORE) | {
         VERSION_KEY: LINE_VERSION,
@@ -333,6 +369,11 @@ def written_line(
         numbers = (",".join(map(repr, own)) for own in (orders.reference, orders.compared, orders.right))
         told = (orders.orders, *numbers, " ".join(orders.shared), " ".join(orders.layouts))
         core |= {key: text or None for key, text in zip(OF_ORDERS, told, strict=True) if text or key in OF_ORDERS[:2]}
+    if fillers is not None:
+        reference = [value for layout in fillers.reference for value in as_asked(layout, fillers.place)]
+        of_block = (fillers.block, fillers.place, fillers.n_fillers, fillers.start)
+        core |= dict(zip(OF_FILLERS, of_block, strict=True)) | {"layouts": " ".join(fillers.layouts)}
+        core |= {"reference_loglikelihoods": ",".join(map(repr, reference))} if reference else {}
     own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
     own |= {name: contributions[name] for name in sorted(contributions)}
     reserved = {*core, *OF_HARNESS}

@@ -38,7 +38,8 @@ from functools import lru_cache
 import numpy as np
 
 from lm_eval_leakage.questions.families import families
-from lm_eval_leakage.records import DeclaredRow, InWords, OrderAnswers
+from lm_eval_leakage.records import DeclaredRow, FillerAnswers, InWords, OrderAnswers
+from lm_eval_leakage.results.filler_verdict import filler_verdict
 from lm_eval_leakage.results.formatting import counted, number
 from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
@@ -103,12 +104,21 @@ PATTERN_ALONE = (
 )
 
 
-def data_verdict(questions: Iterable[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict:
-    """The verdict on the questions together; NO_VERDICT if no orders were asked.
+def data_verdict(
+    questions: Iterable[OrderAnswers],
+    natural: NaturalPart | None = None,
+    fillers: Iterable[FillerAnswers] = (),
+) -> DataVerdict:
+    """The verdict on the questions together; NO_VERDICT if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
+    fillers: the answers to rows with the fillers of other rows, which decide where no orders were asked
     """
-    return _cached(tuple(questions), natural)
+    by_orders, answers = _cached(tuple(questions), natural), tuple(fillers)
+    return by_orders if by_orders.basis or not answers else _of_fillers(answers)
+
+
+_of_fillers = lru_cache(maxsize=64)(filler_verdict)
 
 
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
@@ -410,8 +420,9 @@ def _compared(basis: str, one: OrderAnswers) -> Sequence[int]:
 
 
 def verdict_on(verdicts: Verdicts) -> DataVerdict:
-    """The verdict on the questions whose orders were asked."""
-    return data_verdict(one for one in verdicts if isinstance(one, OrderAnswers))
+    """The verdict on the questions whose orders, or whose rows with other fillers, were asked."""
+    orders = (one for one in verdicts if isinstance(one, OrderAnswers))
+    return data_verdict(orders, fillers=(one for one in verdicts if isinstance(one, FillerAnswers)))
 
 
 def _evidence(verdicts: Verdicts) -> float:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import CONTENT, LOCAL, Problem, Run, digest_of, leaves
-from lm_eval_leakage.records import OrderAnswers, Question
+from lm_eval_leakage.records import FillerAnswers, OrderAnswers, Question
 from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
     FLAGGED_RATE,
@@ -224,6 +224,7 @@ class AuditedQuestion:
     arms: of choice confusion; None without that audit
     others: values of all other detectors, by id
     orders: what the verdict on the data set is computed from; None if no orders were asked
+    fillers: likewise; None if its row was not asked with the fillers of others
     is_shard: whether it is several neighbouring questions, which no run answers as one
     key: equal for copies, which have the same verdict within a task
     n_rows: number of rows of the audit that are this one, to the letter
@@ -250,6 +251,7 @@ class AuditedQuestion:
     arms: Arms | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
     orders: OrderAnswers | None = None
+    fillers: FillerAnswers | None = None
     is_shard: bool = False
     key: str = ""
     n_rows: int = 1

@@ -131,8 +131,9 @@ def _window_needed(question: AnnotatedQuestion) -> int:
 def _measured(row: Row, measured: columns.Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
     orders = (one.orders for one in measured.joined if one.orders is not None)
+    fillers = (one.fillers for one in measured.joined if one.fillers is not None)
     unseen = measured.comparable
-    verdict = data_verdict(orders, unseen.natural if unseen is not None else None)
+    verdict = data_verdict(orders, unseen.natural if unseen is not None else None, fillers)
     # of the benchmark as a whole, not of a subject
     texts = unseen.texts if unseen is not None and row.level == TASK_LEVEL else None
     return replace(

@@ -38,7 +38,7 @@ from lm_eval_leakage.stats.order_power import (
     DETECT,
     DETECT_TIMES,
     SEEN_ERROR,
-    OrderPower,
+    Power,
     Shares,
     needed_by_all,
 )
@@ -53,13 +53,14 @@ WORDS = (CANNOT_TELL, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # wh
 EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
 FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
+BY_FILLERS = "fillers"
 BY_RATIO, BY_NOTHING = "ratio", "no audit"
 NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
 
 
 @dataclass(frozen=True)
 class DataVerdict:
-    """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL or BY_RATIO; empty if no orders were asked
+    """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO or BY_FILLERS; empty if nothing was asked
     orders: status of the published orders; empty if no orders were asked
     n: number of questions that the p-value covers; n_asked: of all whose orders were asked
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
@@ -101,7 +102,7 @@ class DataVerdict:
     look: int = 0
     spent: float = 1.0
     level: float = EVIDENCE_LEVEL
-    power: tuple[OrderPower, ...] = field(default=(), repr=False, compare=False)
+    power: tuple[Power, ...] = field(default=(), repr=False, compare=False)
     natural: tuple[float, float] = (0.0, 0.0)
     n_unseen: int = 0
     layouts: tuple[str, ...] = ()
@@ -248,8 +249,16 @@ COMPARED = {
         "compared with the model's own control forms",
         "without a natural order whose orders differ in likelihood from those in both control forms",
     ),
+    BY_FILLERS: (
+        "to the names of other rows, also beyond the control form, in which words have no order",
+        "No significant preference for the published names",
+        "compared with the names of other rows and with the model's own control form",
+        "with a name that other rows could have",
+    ),
 }
+WHAT_IS_PREFERRED = {BY_FILLERS: "names"}  # orders by any other basis
 RESTS_ON = {
+    "": "names chosen by their authors",
     DRAWN_ORDERS: "orders drawn at random, as documented",
     PASSED_ORDERS: "orders consistent with random ones",
     SEALED_ORDERS: "orders drawn with a secret key",
@@ -269,9 +278,10 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
         return f"P{told}." if short else f"the model p{told}"
     prefers, none, *_ = COMPARED[verdict.basis]
+    published = f"the published {preferred(verdict)}"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if short and is_found:
-        return f"Prefers the published orders {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
+        return f"Prefers {published} {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
     if verdict.has_texts:
         none += f", nor texts that are predicted better than those of {_unseen(verdict)}"
     if short and verdict.word == INCONCLUSIVE:
@@ -289,12 +299,17 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     own = pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound) if verdict.has_texts else p
     told = (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
-        f"{'prefers' if by_orders else 'does not significantly prefer'} the published orders {prefers} ({size}, {own})"
+        f"{'prefers' if by_orders else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
     )
     if verdict.has_texts:
         does = "predicts their texts better" if by_texts else "does not predict their texts significantly better"
         told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])}); together {p}"
     return told + _found_or_not(verdict)
+
+
+def preferred(verdict: DataVerdict) -> str:
+    """Return what was exchanged: names of rows, or orders of options."""
+    return WHAT_IS_PREFERRED.get(verdict.basis, "orders")
 
 
 def _unseen(verdict: DataVerdict) -> str:
@@ -313,7 +328,7 @@ def cited(verdict: DataVerdict) -> str:
     if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
         return verdict.reason
     _, _, compared, _ = COMPARED[verdict.basis]
-    which = "" if verdict.orders in EXACT else " without a natural order"
+    which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
@@ -324,6 +339,7 @@ FORMS = {
     BY_REFERENCE: ("the model", "the reference"),
     BY_CONTROL: ("the audited form", *CONTROL_FORMS),
 }
+OF_FILLERS = ("the audited form", "the audited form less the control form")
 
 
 def scores_in_words(verdict: DataVerdict) -> str:
@@ -331,6 +347,13 @@ def scores_in_words(verdict: DataVerdict) -> str:
     sentence; empty where they are not known."""
     if not verdict.scores:
         return ""
+    if verdict.basis == BY_FILLERS:
+        told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(OF_FILLERS, verdict.scores, strict=False))
+        return (
+            f"Mean preference for the published names over {count(len(verdict.layouts) or 1)} layouts, in standard "
+            f"deviations per row, where 0 is expected without memory: {told}; evidence begins at p ≤ "
+            f"{pvalue(verdict.level)} in both."
+        )
     forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
     told = ", ".join(f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms)
     begins = f"p ≤ {pvalue(verdict.level)}"
@@ -385,7 +408,7 @@ def _what_would_do(verdict: DataVerdict) -> str:
     """A sentence; empty where it is not known."""
     if verdict.needed is None:
         return ""
-    which = "" if verdict.orders in EXACT else " without a natural order"
+    which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
     return f"To find {whole_percent(verdict.detect)}, about {counted(rounded_up(verdict.needed))}{which} are needed."
 
 
@@ -426,6 +449,8 @@ def seen_in_words(bound: SeenBound) -> str:
 
 def _covered(verdict: DataVerdict) -> str:
     n_units = verdict.tested.n_units
+    if verdict.basis == BY_FILLERS:
+        return f"{counted(verdict.n)} in {counted(n_units, 'block')} that exchanged their names,"
     units = f" {in_families(n_units)}" if 0 < n_units < verdict.n else ""
     if verdict.orders in EXACT or verdict.n == verdict.n_asked:
         return f"{counted(verdict.n)}{units}"
@@ -439,6 +464,8 @@ def in_families(n_units: int) -> str:
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
     """In which the questions were seen of which a sentence says how many they may be."""
+    if verdict.basis == BY_FILLERS:
+        return ""
     return ", each in one of six layouts" if verdict.layouts else " as the audit shows them"
 
 

@@ -111,6 +111,7 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
         guards=first.guards,
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen},
         orders=_orders(list(own.values())),
+        fillers=next((line.fillers for line in own.values() if line.fillers is not None), None),
         is_shard=first.is_of_shard,
         reason=first.reason if all(line.reason for line in own.values()) else None,
     )

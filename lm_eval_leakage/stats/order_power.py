@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 import yaml
@@ -37,6 +38,15 @@ SEEN_IN_LAYOUTS: Mapping[int, Mapping[str, Mapping[int, Sequence[int]]]] = yaml.
     Path(__file__).with_name("seen_ranks.yaml").read_text(encoding="utf-8")
 )
 SEEN_RANKS = SEEN_IN_LAYOUTS[1]
+
+
+class Power(Protocol):
+    """What a test finds on the questions that it was used on, see `OrderPower`."""
+
+    def critical(self, level: float) -> float: ...
+    def detectable(self, level: float) -> Shares: ...
+    def at_most(self, error: float) -> Shares: ...
+    def needed(self, share: float, level: float, times: int = DETECT_TIMES) -> int | None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +151,7 @@ def _smallest_share(unseen: Floats, seen: Floats, least: float, probability: flo
     return smallest(is_enough, 0.0, 1.0) if is_enough(1.0) else NAN
 
 
-def seen_at_most(powers: Sequence[OrderPower], error: float) -> Shares:
+def seen_at_most(powers: Sequence[Power], error: float) -> Shares:
     """By exposures, the smallest of the upper bounds of several tests of the same questions, each with its part of the
     error; NaN if none of them has one; empty if there are none."""
     every = [dict(power.at_most(error / len(powers))) for power in powers]
@@ -155,7 +165,7 @@ def found_by_all(shares: Iterable[Shares]) -> Shares:
     return tuple((count, float(np.max([own[count] for own in every]))) for count in every[0])
 
 
-def needed_by_all(powers: Iterable[OrderPower], detect: float, level: float) -> int | None:
+def needed_by_all(powers: Iterable[Power], detect: float, level: float) -> int | None:
     """About how many questions all of several tests need, see `OrderPower.needed`; None if one of them needs more than
     any number, or if there are none."""
     found = [power.needed(detect, level) for power in powers]

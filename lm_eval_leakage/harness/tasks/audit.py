@@ -19,6 +19,7 @@ from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.config.group import AggMetricConfig
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.harness.models.asking import LongerThanWindow
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
@@ -30,7 +31,8 @@ from lm_eval_leakage.harness.tasks.base_task import (
     constant_answer,
     seal_in,
 )
-from lm_eval_leakage.harness.tasks.data import docs_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.data import docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.question_files import Rows
 from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
@@ -189,6 +191,13 @@ class TaskAudit(LeakageTask):
         self.dataset = {self.config.test_split: docs}
 
 
+class StatementAudit(FillerAudit, TaskAudit):
+    """Exchanges fillers in the texts of `base`'s rows, whatever they ask."""
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        self.dataset = {self.config.test_split: statements_to_audit(self.base, self.config.metadata or {})}
+
+
 def audit_with_probe(task: Task, probe: str, metadata: Mapping[str, object]) -> LeakageTask:
     """The audit of a task with the default variant of the method that uses this probe."""
     ours = [suffix for suffix in suffixes() if templates()[suffix].parent == task_configs_path()]
@@ -211,7 +220,13 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> Leaka
         "test_split": base.config.test_split or base.config.validation_split or "test",
         "metadata": {"benchmark": name, **config.get("metadata", {}), **metadata, "audit_of": name},
     }
+    if exchanges_fillers(config):
+        return StatementAudit(base, config)
     return of_shards(TaskAudit(base, config), config)
+
+
+def exchanges_fillers(config: Config) -> bool:
+    return probes.get(config["metadata"]["probe"]).exchanges_fillers
 
 
 def audit_of_yaml(file: Path, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask | LeakageGroup:
@@ -223,7 +238,7 @@ def audit_of_yaml(file: Path, name: str, suffix: str, metadata: Mapping[str, obj
     config = {key: value for key, value in task_settings(file).items() if key in DATA_KEYS} | shape
     source = {"config_source": str(file), "audit_of": base}
     config |= {"task": name, "metadata": {**shape["metadata"], **metadata, **source}}
-    return of_shards(LeakageTask(config), config)
+    return FillerAudit(config) if exchanges_fillers(config) else of_shards(LeakageTask(config), config)
 
 
 def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]) -> Any:

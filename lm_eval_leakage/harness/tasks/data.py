@@ -18,6 +18,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 from lm_eval.utils import handle_non_serializable, hash_string
 
+from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.base_task import (
     ROWS_TRIED,
     RefusedAudit,
@@ -30,8 +31,9 @@ from lm_eval_leakage.harness.tasks.base_task import (
 from lm_eval_leakage.harness.tasks.question_files import Rows, read_file, read_questions
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, well_formed_parts
-from lm_eval_leakage.questions.named_fields import NO_FIELDS, Fields, fields_named
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, QUESTION, Fields, fields_named
 from lm_eval_leakage.questions.prompt_parser import texts_in
+from lm_eval_leakage.questions.statements import refusal_of_statements, statement_reader
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
@@ -150,6 +152,33 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
         why,
     )
     return docs_of(given, question_from_doc), in_data
+
+
+OWN_STATEMENTS = "statements_to_audit"  # attribute of a task
+
+
+def statements_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> Docs:
+    """Return `base`'s rows, or those of the file that `data_files` names, read as texts without options.
+
+    Raises RefusedAudit, with the reason, if names are not exchanged in them.
+    """
+    is_own = "data_files" not in metadata
+    if is_own and OWN_STATEMENTS in vars(base):
+        kept: Docs = vars(base)[OWN_STATEMENTS]
+        return kept
+    fields = fields_of(metadata)
+    rows = base.eval_docs if is_own else read_file(metadata["data_files"])
+    compile_templates_once()
+    try:
+        read = statement_reader([*islice(rows, ROWS_TRIED)], base.doc_to_text, fields.get(QUESTION))
+    except UntestableQuestion as error:
+        raise RefusedAudit(str(error)) from None
+    docs = docs_of(rows, read)
+    if reason := refusal_of_statements([doc.reading for doc in docs[:ROWS_TRIED]]):
+        raise RefusedAudit(reason)
+    if is_own:
+        vars(base)[OWN_STATEMENTS] = docs
+    return docs
 
 
 def why_not_audited(docs: Docs, rows: Sequence[Doc]) -> str | None:

@@ -17,7 +17,8 @@ from lm_eval.api.filter import Filter
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from lm_eval_leakage.detectors import statistics
+from lm_eval_leakage.detectors import Probe, statistics
+from lm_eval_leakage.detectors.crossed_fillers import FillerMeasurement
 from lm_eval_leakage.detectors.generated import Ask
 from lm_eval_leakage.harness.models.processes import of_every
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
@@ -27,6 +28,7 @@ from lm_eval_leakage.questions.families import question_key, shared_texts
 from lm_eval_leakage.records import (
     Answered,
     Evidence,
+    FillerAnswers,
     OrderAnswers,
     Question,
     Skipped,
@@ -34,6 +36,7 @@ from lm_eval_leakage.records import (
     UntestableQuestion,
     Verdict,
 )
+from lm_eval_leakage.stats.crossed_blocks import by_form
 from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
@@ -112,6 +115,7 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
                 one.guards,
                 task.audited,
                 orders=None if isinstance(verdict, Skipped) else one.orders,
+                fillers=verdict.answers if isinstance(verdict, FillerMeasurement) else None,
                 key=one.key,
                 number=asked.metadata[1] or 0,
             )
@@ -137,6 +141,9 @@ def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
 
 def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
     question, probe = task.question(asked.doc), task.probe_for(bool(found.guards))
+    if probe.exchanges_fillers:
+        found.answered = _with_fillers(task, probe, question, asked)
+        return
     n_asked, n_layouts = len(asked.requests), len(probe.asked_layouts)
     n_orders, responses = n_asked // n_layouts, asked.responses
     everything = tuple(response[0] for response in responses if isinstance(response, tuple))
@@ -161,6 +168,26 @@ def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
     if probe.asks_orders:
         asked.skipped = _not_finite(everything[n_asked:], begin=n_asked)
         found.orders = answers_of_orders(task, question, bool(found.guards), own, of_control, expected)
+
+
+def _with_fillers(task: Any, probe: Probe, question: Question, asked: QuestionRequests) -> Answered:
+    block = probe.block(question)
+    assert block is not None, "a probe that exchanges fillers puts rows into blocks"
+    n_fillers, n_asked = len(block.fillers), len(asked.requests)
+    answers = [response[0] for response in asked.responses if isinstance(response, tuple)]
+    control = by_form(answers[n_asked:], n_fillers, block.place)
+    expected = () if task.reference is None else task.reference.of(asked.arguments[:n_asked]) or ()
+    asked.skipped = _not_finite(answers[n_asked:], begin=n_asked)
+    fillers = FillerAnswers(
+        block.name,
+        block.place,
+        by_form(answers[:n_asked], n_fillers, block.place),
+        control[0] if control else (),
+        by_form(expected, n_fillers, block.place),
+        probe.asked_layouts,
+        getattr(probe, "start", None) or "",
+    )
+    return Answered(question, asked.requests, tuple(answers[:n_asked]), fillers=fillers)
 
 
 def answers_of_orders(

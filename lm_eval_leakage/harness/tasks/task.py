@@ -164,7 +164,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """The configuration with the rows of the table, the statistics' parameters and the seal's commitment."""
         metadata, rows = config["metadata"], config.get("metric_list")
         if rows is None:
-            rows = metric_list(config["filter_list"], with_verdict=self.probe.asks_orders)
+            has_verdict = self.probe.asks_orders or self.probe.exchanges_fillers
+            rows = metric_list(config["filter_list"], with_verdict=has_verdict)
         return config | {
             "metric_list": rows,
             "filter_list": [with_parameters(entry, metadata) for entry in config["filter_list"]],

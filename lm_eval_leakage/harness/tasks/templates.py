@@ -72,6 +72,7 @@ def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
 
 
 FIRST_AUDIT = "leakage_perm"  # the audit that has a YAML of its own for each of our benchmarks
+FILLER_AUDIT = "leakage_fillers"  # of rows with and without options
 SEAL_AUDIT = "leakage_seal"  # not a template: the group of these audits, for sealed benchmarks
 SEAL_KEY = "seal"  # of `--metadata`
 WORDING_AUDIT = "leakage_wording"

@@ -1,0 +1,191 @@
+"""Crossed fillers: does a model prefer, in each row, the name with which the row was published?
+
+For benchmarks without options. A slot is a given name that could as well be another one (`questions.slots`). Rows are
+put into blocks, and each row is scored with every name of its block, from the name to some words after it, since what
+a model remembers is mostly the text that follows. The log-likelihoods of a block are a matrix that
+`stats.crossed_blocks` tests: how likely a row is and how common a name is cancel exactly.
+
+Null hypothesis: which of a block's names stands in which row was as good as drawn at random by the author, so that a
+model without memory prefers no placement of the names. Limits: names that fit their rows ("Betty's bakery sells
+bagels") break it. The control form shows the row's words without their order, which leaves what fits and takes away
+what could be remembered; the verdict needs the preference beyond the control form, too. No single row can be flagged.
+Other details, such as numbers, are no slots: clean models prefer the published ones. Source: ours; the exact test by
+what was drawn, Zhang et al. (arXiv 2409.19798).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
+
+from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, probes, statistics
+from lm_eval_leakage.questions.slots import Slot, blocks_of, content_words, find_slot
+from lm_eval_leakage.records import (
+    Answered,
+    Block,
+    DeclaredRow,
+    FillerAnswers,
+    Measurement,
+    Question,
+    Request,
+    UntestableQuestion,
+)
+from lm_eval_leakage.registry import OUTSIDE_ID
+from lm_eval_leakage.stats.crossed_blocks import places_asked
+
+PROMPT, JSON_ROW, BOTH = "prompt", "json", "both"
+LAYOUT_SETS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
+FIELD = "question"  # of the row of JSON
+IN_NO_BLOCK = "no block of rows has room for its name, which stands in too many other rows"
+ALONE = "no other row of the sample has a name of the same gender"
+
+
+@probes.register("crossed_fillers")
+@dataclass(frozen=True)
+class CrossedFillers(Probe):
+    """Context = a row up to its name, continuation = a name and the words after it; request 0 has the published name.
+
+    size: about so many rows exchange their names
+    words: how many words after the name are scored
+    layouts: in which rows are asked: "prompt", the benchmark's own; "json", a row of JSON; or "both"
+    start: the text at the start of each document; None for the one after which the model finds the rows most likely
+    """
+
+    exchanges_fillers: ClassVar[bool] = True
+    size: int = 6
+    words: int = 12
+    layouts: str = BOTH
+    start: str | None = field(default=None, metadata=OUTSIDE_ID)
+    pool: tuple[Question, ...] = field(default=(), repr=False, metadata=OUTSIDE_ID)
+
+    def __post_init__(self) -> None:
+        check_counts(2, size=self.size)
+        check_counts(0, words=self.words)
+        check_choice("layouts", self.layouts, LAYOUT_SETS)
+        if not (self.start is None or isinstance(self.start, str)):
+            raise ValueError(f"start is {self.start!r}; give a text, or leave it out")
+
+    def with_pool(self, questions: Callable[[], Sequence[Question]]) -> CrossedFillers:
+        """The same probe with the rows that exchange their names: those of the run."""
+        return replace(self, pool=tuple(questions()))
+
+    @property
+    def asked_layouts(self) -> tuple[str, ...]:
+        return LAYOUT_SETS[self.layouts]
+
+    def starting_with(self, start: str) -> CrossedFillers:
+        """The same probe with another start of each document."""
+        return replace(self, start=start)
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        names = _published_first(self.block(question))
+        return tuple(self._request(question, layout, name) for layout in self.asked_layouts for name in names)
+
+    def published(self, question: Question) -> tuple[Request, ...]:
+        """The row as it was published, in each layout."""
+        filler = self._slots[question.id].filler
+        return tuple(self._request(question, layout, filler) for layout in self.asked_layouts)
+
+    def control(self, question: Question) -> tuple[Request, ...]:
+        """The names after the row's other content words, in alphabetical order."""
+        words = content_words(question.stem, self._slots[question.id])
+        context = f"{self.start or ''}Words: {', '.join(words)}. Name:"
+        return tuple(Request(context, f" {name}") for name in _published_first(self.block(question)))
+
+    def block(self, question: Question) -> Block:
+        """Raises UntestableQuestion, with the reason, for a row that is in none."""
+        if question.id in self._blocks:
+            return self._blocks[question.id]
+        slot = find_slot(question.stem)
+        if question.id not in self._slots:
+            raise UntestableQuestion("it is equal to another row but for the name, and both count as one")
+        alone = sum(one.gender == slot.gender for one in self._slots.values()) < 2
+        raise UntestableQuestion(ALONE if alone else IN_NO_BLOCK)
+
+    # ------------------------------------------------------------------ the rows of the run
+
+    @cached_property
+    def _slots(self) -> Mapping[str, Slot]:
+        """By the ids of rows, without those that are equal to another one but for the name."""
+        found: dict[str, Slot] = {}
+        known = set[str]()
+        for question in sorted(self.pool, key=lambda question: question.id):
+            try:
+                slot = find_slot(question.stem)
+            except UntestableQuestion:
+                continue
+            without_name = slot.filled(question.stem, "")
+            if without_name not in known:
+                known.add(without_name)
+                found[question.id] = slot
+        return found
+
+    @cached_property
+    def _blocks(self) -> Mapping[str, Block]:
+        texts = {question.id: question.stem for question in self.pool if question.id in self._slots}
+        found: dict[str, Block] = {}
+        for rows in blocks_of(self._slots, texts, self.size):
+            name = hashlib.sha256("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+            fillers = tuple(self._slots[row].filler for row in rows)
+            found |= {row: Block(name, fillers, place) for place, row in enumerate(rows)}
+        return found
+
+    def _request(self, question: Question, layout: str, name: str) -> Request:
+        slot = self._slots[question.id]
+        text, begin = slot.filled(question.stem, name), slot.begins[0]
+        after = re.match(rf"\S*(?:\s+\S+){{0,{self.words}}}", text[begin + len(name) :])
+        end = begin + len(name) + (after.end() if after else 0)
+        before, scored = text[:begin], text[begin:end]
+        if layout == JSON_ROW:
+            before, scored = (json.dumps(part, ensure_ascii=False)[1:-1] for part in (before, scored))
+            before = f'{{"{FIELD}": "{before}'
+        elif question.prompt is not None:
+            before = question.prompt[: question.prompt.rindex(question.stem)] + before
+        return Request((self.start or "") + before, scored)
+
+
+def _published_first(block: Block) -> list[str]:
+    return [block.fillers[place] for place in places_asked(block.place, len(block.fillers))]
+
+
+@dataclass(frozen=True)
+class FillerMeasurement(Measurement):
+    """A row's log-likelihoods with the fillers of its block, which only all rows together can judge.
+
+    answers: what the verdict on the data set is computed from
+    own_loglikelihood: of the row with its own name, nats, mean over layouts
+    """
+
+    answers: FillerAnswers
+    own_loglikelihood: float
+
+
+def _mean_loglikelihood(verdicts: Sequence[object]) -> float:
+    values = [one.own_loglikelihood for one in verdicts if isinstance(one, FillerMeasurement)]
+    return sum(values) / len(values) if values else float("nan")
+
+
+@statistics.register("crossed_blocks")
+@dataclass(frozen=True)
+class CrossedBlocks(Statistic):
+    probe: ClassVar[str] = "crossed_fillers"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        DeclaredRow(
+            "own_loglikelihood",
+            "Log-likelihood of the rows as published, from the name on, nats; mean over rows.",
+            _mean_loglikelihood,
+            per_question=lambda verdict: getattr(verdict, "own_loglikelihood", None),
+            in_table=False,
+        ),
+    )
+
+    def verdict(self, question: Answered) -> FillerMeasurement:
+        answers = question.fillers
+        assert answers is not None, "a probe that exchanges fillers was asked"
+        own = [layout[answers.place] for layout in answers.loglikelihoods]
+        return FillerMeasurement(answers, sum(own) / len(own))

@@ -1,0 +1,123 @@
+"""An audit whose rows exchange their fillers, and so are asked together; and the start of its documents.
+
+The start counts: a model that read a benchmark after `<|im_start|>` shows less memory of it after `<|endoftext|>`. It
+is chosen before any answer, by how likely the model finds the rows as published, which says nothing of other names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from lm_eval.api.instance import Instance
+
+from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
+from lm_eval_leakage.harness.models.processes import is_first, of_every
+from lm_eval_leakage.harness.models.question_requests import LeakageInstance
+from lm_eval_leakage.harness.tasks.task import ChatTemplate, LeakageTask, drawn
+from lm_eval_leakage.questions.families import distinct
+from lm_eval_leakage.questions.fields import Doc
+from lm_eval_leakage.questions.statements import with_slot
+from lm_eval_leakage.records import Question, UntestableQuestion
+
+logger = logging.getLogger("lm_eval.leakage_start")  # a logger of the harness, so that messages are shown
+ROWS_COMPARED = 20
+TURN = "\x1f"  # stands for the user's text in a rendered chat
+
+
+class FillerAudit(LeakageTask):
+    """An audit whose probe exchanges fillers between the rows of a run.
+
+    A chat template is not applied to its requests: a chat's beginning is one of the starts that are compared.
+    """
+
+    _sample: tuple[int, ...] = ()
+
+    @cached_property
+    def asks_control(self) -> bool:
+        return self.control_form and self.reference is None
+
+    def doc_iterator(
+        self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
+    ) -> Iterator[tuple[int, Doc]]:
+        every = super().doc_iterator(rank=0, limit=limit, world_size=1, samples=samples)
+        self.ask_together(row for row, _ in every)
+        return super().doc_iterator(rank=rank, limit=limit, world_size=world_size, samples=samples)
+
+    def ask_together(self, rows: Iterable[int]) -> None:
+        """Set which rows exchange their fillers: those of all processes of the run."""
+        sample = tuple(rows)
+        if sample == self._sample:
+            return
+        self._sample = sample
+        questions = distinct(filter(None, (self._readable(self.eval_docs[row]) for row in sample)))
+        probe = self.probe.with_pool(lambda: questions)
+        if isinstance(probe, CrossedFillers) and self.evaluation is not None and self.lacking is None:
+            probe = with_likeliest_start(probe, self.lm)
+        self.pooled_probe = probe
+
+    def construct_requests(
+        self,
+        doc: Doc,
+        ctx: str,
+        metadata: tuple[str | None, int | None, int | None],
+        apply_chat_template: bool = False,
+        chat_template: ChatTemplate | None = None,
+    ) -> list[LeakageInstance]:
+        return super().construct_requests(doc, "", metadata)
+
+    def has_slot(self, doc: Doc) -> bool:
+        """Return whether a row has a name that can be exchanged."""
+        question = self._readable(doc)
+        return question is not None and bool(with_slot([question]))
+
+    def guards(self, doc: Doc) -> tuple[str, ...]:
+        """Return none, since guards apply to options."""
+        return ()
+
+
+def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
+    """Return the probe with the start after which the model finds its rows, as published, most likely."""
+    starts = starts_of(lm)
+    if probe.start is not None or len(starts) < 2:
+        return probe if probe.start is not None else probe.starting_with(starts[0])
+    questions: list[Question] = []
+    for question in drawn(probe.pool, None, 0):
+        try:
+            probe.block(question)
+        except UntestableQuestion:
+            continue
+        questions.append(question)
+    means = [_nats_per_row(lm, probe.starting_with(start), drawn(questions, ROWS_COMPARED, 0)) for start in starts]
+    best = of_every(max(range(len(starts)), key=means.__getitem__))[0]
+    if is_first():
+        shown = ", ".join(f"{start!r} {mean:.1f}" for start, mean in zip(starts, means, strict=True))
+        logger.info("documents start with %r (nats per row as published: %s)", starts[best], shown)
+    return probe.starting_with(starts[best])
+
+
+def _nats_per_row(lm: Any, probe: CrossedFillers, questions: Sequence[Question]) -> float:
+    requests = [request for question in questions for request in probe.published(question)]
+    asked = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(requests)]
+    return sum(float(answer[0]) for answer in lm.loglikelihood(asked)) / max(1, len(questions)) if asked else 0.0
+
+
+def starts_of(lm: Any) -> list[str]:
+    """Return the texts with which documents may have started in the model's training: nothing, its special tokens for
+    the start and the end of a document, and what a chat has before the user's text."""
+    starts = [""]
+    tokenizer = getattr(lm, "tokenizer", None)
+    for name in ("bos_token", "eos_token"):
+        if isinstance(token := getattr(tokenizer, name, None), str) and token not in starts:
+            starts.append(token)
+    try:
+        chat = lm.apply_chat_template([{"role": "user", "content": TURN}])
+    except Exception:  # a backend without chats, or a tokenizer's own template, may raise anything
+        chat = ""
+    if isinstance(chat, str) and TURN in chat:
+        before = chat[: chat.index(TURN)]
+        special = [token for token in getattr(tokenizer, "all_special_tokens", ()) or () if before.startswith(token)]
+        starts += [start for start in (*special[:1], before) if start not in starts]
+    return starts

@@ -1,0 +1,122 @@
+"""Reads a data row whose text a benchmark asks about, whether it has options or not, as a question without options.
+
+Which field holds the text is decided for all rows together: the one that the task's prompt shows, else the one whose
+name says so. The prompt up to that text is the benchmark's own layout.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lm_eval_leakage.questions.fields import Doc, content_id, subject_of, well_formed
+from lm_eval_leakage.questions.slots import find_slot
+from lm_eval_leakage.records import Question, UntestableQuestion
+
+Prompt = Callable[[Doc], object]
+Path = tuple[str, ...]
+NAMES = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
+FEWEST_WORDS = 4
+FEWEST_WITH_SLOT = 0.1  # share of rows
+
+
+@dataclass(frozen=True)
+class StatementReader:
+    """Reads rows of one benchmark.
+
+    path: names of the field that holds the text, the outermost first
+    prompt: the task's `doc_to_text`; None if there is no task
+    """
+
+    path: Path
+    prompt: Prompt | None = None
+
+    def __call__(self, doc: Doc) -> Question:
+        """Raises UntestableQuestion, with the reason, for a row without a text."""
+        text = dict(_texts_of(doc)).get(self.path, "").strip()
+        if not text:
+            raise UntestableQuestion(f"its field {'.'.join(self.path)} has no text")
+        prompt = _rendered(self.prompt, doc)
+        return Question(
+            content_id(text, ()),
+            text,
+            (),
+            prompt=prompt if text in prompt else None,
+            subject=subject_of(doc),
+        )
+
+
+def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: str | None = None) -> StatementReader:
+    """Return the reader of a benchmark's rows.
+
+    docs: some of its rows; prompt: the task's `doc_to_text`; field: the name of the field, if the user gives it
+
+    Raises UntestableQuestion, with the reason, if no field holds a text.
+    """
+    if field is not None:
+        return StatementReader((field,), prompt)
+    shown, known = Counter[Path](), Counter[Path]()
+    for doc in docs:
+        rendered = _rendered(prompt, doc)
+        for path, text in _texts_of(doc):
+            if len(text.split()) >= FEWEST_WORDS:
+                known[path] += len(text)
+                shown[path] += len(text) if text.strip() in rendered else 0
+    if most := [path for path, n in shown.most_common(1) if n]:
+        return StatementReader(most[0], prompt)
+    named = {path[-1].casefold(): path for path in known}
+    paths = [named[name] for name in NAMES if name in named]
+    if not paths:
+        raise UntestableQuestion("no field of its rows holds a text that the task asks about")
+    return StatementReader(paths[0], prompt)
+
+
+def refusal_of_statements(readings: Sequence[Question | UntestableQuestion]) -> str | None:
+    """Return why names are not exchanged in a benchmark with these first rows; None if they are."""
+    reasons = Counter[str]()
+    for reading in readings:
+        try:
+            if isinstance(reading, UntestableQuestion):
+                raise reading
+            find_slot(reading.stem)
+        except UntestableQuestion as error:
+            reasons[str(error)] += 1
+    n, n_without = len(readings), reasons.total()
+    if n and n - n_without >= FEWEST_WITH_SLOT * n:
+        return None
+    (reason, _), *_ = reasons.most_common(1) or [("there is none", 0)]
+    return (
+        f"its rows have no detail that could be exchanged for another: {n_without} of the first {n} have no given "
+        f"name of which that is known (most often: {reason})"
+    )
+
+
+def _rendered(prompt: Prompt | None, doc: Doc) -> str:
+    """Return the prompt of a row; empty if the task renders none."""
+    try:
+        text = None if prompt is None else prompt(doc)
+    except Exception:  # a task's templates and functions may raise anything
+        return ""
+    return well_formed(text) if isinstance(text, str) else ""
+
+
+def _texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield the texts of a row that stand under names, with these names."""
+    for name, value in doc.items():
+        if isinstance(value, str):
+            yield (*path, str(name)), well_formed(value)
+        elif isinstance(value, Mapping):
+            yield from _texts_of(value, (*path, str(name)))
+
+
+def with_slot(questions: Collection[Question]) -> list[Question]:
+    """Return the questions that have a slot."""
+    found = []
+    for question in questions:
+        try:
+            find_slot(question.stem)
+        except UntestableQuestion:
+            continue
+        found.append(question)
+    return found
