@@ -23,11 +23,12 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import QUESTION_FILES, atomic_write
 from lm_eval_leakage.harness.tasks.audit_names import files_naming
 from lm_eval_leakage.harness.tasks.data import docs_of
-from lm_eval_leakage.harness.tasks.question_files import read_questions
+from lm_eval_leakage.harness.tasks.question_files import read_file, read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
 from lm_eval_leakage.questions.fields import ROWS_NAMED, Doc, question_from_doc, right_options
-from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, Fields
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, QUESTION, Fields
 from lm_eval_leakage.questions.rendering import refuse_unlabelled
+from lm_eval_leakage.questions.statements import refusal_of_statements, statement_reader
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.texts import as_json, as_yaml
@@ -125,6 +126,28 @@ def is_file_of_questions(task: str) -> bool:
     return task.endswith(QUESTION_FILES)
 
 
+OPEN_ENDED_YAML = """# Written by `lm-eval-leakage check` from {source}: texts without options.
+task: {name}
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {rows}
+test_split: test
+output_type: generate_until
+doc_to_text: "Question: {{{{question}}}}\\nAnswer:"
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs:
+  until: ["\\n"]
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: 1.0
+"""
+OPEN_ENDED = "its rows have no options, and no task says which answers to them are right"
+
+
 class OwnTask(NamedTuple):
     """The task of a file.
 
@@ -144,9 +167,11 @@ def write_task(file: Path, folder: Path, name: str = "", fields: Fields = NO_FIE
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
-    questions, several, unread = _questions(file, fields)
     name = name or name_from_file(file)
     rows = folder / f"{name}.jsonl"
+    questions, several, unread = _questions(file, fields)
+    if not questions:
+        return _write_open_ended(file, folder, name, fields, unread)
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
     scored, audit_only = folder / f"{name}.yaml", folder / f"{name}_{FIRST_AUDIT}.yaml"
     without = [row for row, question in questions.items() if question.answer is None]
@@ -168,6 +193,33 @@ def write_task(file: Path, folder: Path, name: str = "", fields: Fields = NO_FIE
     return OwnTask(name, why, unread)
 
 
+def _write_open_ended(file: Path, folder: Path, name: str, fields: Fields, unread: str) -> OwnTask:
+    """Write the task of a file whose rows have no options, if names in them can be exchanged.
+
+    unread: why no row is a question with options
+
+    Raises ValueError, with both reasons, if they cannot.
+    """
+    docs = read_file(file)
+    try:
+        read = statement_reader([*docs], field=fields.get(QUESTION))
+        readings = [doc.reading for doc in docs_of(docs, read)]
+        reason = refusal_of_statements(readings)
+    except UntestableQuestion as error:
+        readings, reason = [], str(error)
+    if reason:
+        raise ValueError(
+            f"tasks has the file {str(file)!r}, in which no question can be read ({unread}; {reason}); {OF_ROWS}"
+        )
+    rows = folder / f"{name}.jsonl"
+    texts = [reading.stem for reading in readings if isinstance(reading, Question)]
+    atomic_write(rows, "".join(f"{as_json({'question': text, 'answer': ''})}\n" for text in texts))
+    (folder / f"{name}_{FIRST_AUDIT}.yaml").unlink(missing_ok=True)
+    given = {"source": as_yaml(file.name), "name": as_yaml(name), "rows": as_yaml(str(rows.resolve()))}
+    atomic_write(folder / f"{name}.yaml", OPEN_ENDED_YAML.format(**given))
+    return OwnTask(name, OPEN_ENDED, unread_in_words(readings))
+
+
 def _listed(rows: Sequence[int]) -> str:
     return ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
 
@@ -183,10 +235,7 @@ def _questions(file: Path, fields: Fields) -> tuple[dict[int, Question], set[int
             questions[row] = doc.reading
             if len(right_options(doc) or ()) > 1:
                 several.add(row)
-    unread = unread_in_words([doc.reading for doc in docs])
-    if not questions:
-        raise ValueError(f"tasks has the file {str(file)!r}, in which no question can be read ({unread}); {OF_ROWS}")
-    return questions, several, unread
+    return questions, several, unread_in_words([doc.reading for doc in docs])
 
 
 def lettered_question(doc: Doc) -> Question:

@@ -39,7 +39,7 @@ from lm_eval_leakage.harness.tasks.templates import (
     split_name,
     suffixes,
 )
-from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, Fields, fields_named
+from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, QUESTION, Fields, fields_named
 from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ def preflight(
     for model, model_args in models:
         check_model(model, (), model_args)
     for file in files:
-        _refuse_without_question(file, _questions_in(file, fields))
+        _refuse_without_question(file, _questions_in(file, fields), fields)
     named = {task: _parted(task) for task in tasks}
     asked = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
     if not asked or not all(suffix or audits for _, suffix in named.values()):
@@ -209,7 +209,7 @@ def _refuse_file(file: object, fields: Fields, bases: Sequence[str], texts: Mapp
     that read plain questions; whether another task can read it is left to the run."""
     rows = _questions_in(file, fields)
     if all(_is_own(base, texts) or not files_naming(base, texts) for base in bases):
-        _refuse_without_question(file, rows)
+        _refuse_without_question(file, rows, fields)
 
 
 def _questions_in(file: object, fields: Fields) -> Any:
@@ -218,10 +218,13 @@ def _questions_in(file: object, fields: Fields) -> Any:
     return read_questions(file, fields)
 
 
-def _refuse_without_question(file: object, rows: Any) -> None:
+def _refuse_without_question(file: object, rows: Any, fields: Fields) -> None:
     from lm_eval_leakage.harness.tasks.data import why_unreadable
     from lm_eval_leakage.questions.fields import question_from_doc
+    from lm_eval_leakage.questions.statements import has_statements
 
+    if has_statements([*rows], fields.get(QUESTION)):
+        return
     if why := why_unreadable(rows, question_from_doc, n_tried=None):
         raise ValueError(f"in the file {str(file)!r} no question can be read ({why}); {OF_ROWS}")
 

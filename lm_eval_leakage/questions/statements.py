@@ -92,6 +92,24 @@ def refusal_of_statements(readings: Sequence[Question | UntestableQuestion]) -> 
     )
 
 
+def has_statements(docs: Sequence[Doc], field: str | None = None) -> bool:
+    """Return whether names can be exchanged in the rows of a file.
+
+    field: the name of the field with their texts, if the user gives it
+    """
+    try:
+        read = statement_reader(docs, field=field)
+    except UntestableQuestion:
+        return False
+    readings: list[Question | UntestableQuestion] = []
+    for doc in docs:
+        try:
+            readings.append(read(doc))
+        except UntestableQuestion as error:
+            readings.append(error)
+    return refusal_of_statements(readings) is None
+
+
 def _rendered(prompt: Prompt | None, doc: Doc) -> str:
     """Return the prompt of a row; empty if the task renders none."""
     try:

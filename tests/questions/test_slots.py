@@ -74,7 +74,7 @@ def test_a_name_that_cannot_be_exchanged_gives_way_to_the_next():
 
 
 def test_names_of_both_genders_and_words_are_no_fillers():
-    assert not {"Alex", "Jordan", "Will", "Mark", "Rose", "Grace", "May", "Paris", "Madison"} & gender_of().keys()
+    assert not {"Jordan", "Will", "Mark", "Rose", "Grace", "May", "Paris", "Madison"} & gender_of().keys()
     assert len(gender_of()) > 8_000
 
 

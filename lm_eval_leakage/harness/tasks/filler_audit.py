@@ -119,5 +119,5 @@ def starts_of(lm: Any) -> list[str]:
     if isinstance(chat, str) and TURN in chat:
         before = chat[: chat.index(TURN)]
         special = [token for token in getattr(tokenizer, "all_special_tokens", ()) or () if before.startswith(token)]
-        starts += [start for start in (*special[:1], before) if start not in starts]
-    return starts
+        starts += [*special[:1], before]
+    return list(dict.fromkeys(starts))
