@@ -70,7 +70,7 @@ def size_of_chosen(
     rows = [(leaves[name], row) for name, chosen in samples.items() for row in chosen]
     for name, chosen in samples.items():
         if isinstance(task := leaves[name], FillerAudit):
-            task.ask_together(chosen)
+            task.ask_together(task.eval_docs[row] for row in chosen)
     if tokenizer is not None:
         for task in leaves.values():
             _prepare(task, tokenizer)

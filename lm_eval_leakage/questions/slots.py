@@ -119,8 +119,9 @@ def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) ->
         # each row but the first of a block is evidence: another block gains as long as two names recur more often
         n_blocks = max(1, round(len(rows) / size), counts[-2])
         blocks: list[list[str]] = [[] for _ in range(n_blocks)]
+        room = -(-len(rows) // n_blocks) + 1
         for row in rows:
-            fitting = [block for block in blocks if len(block) < size + 1 and _fits(row, block, slots, texts)]
+            fitting = [block for block in blocks if len(block) < room and _fits(row, block, slots, texts)]
             if fitting:
                 min(fitting, key=len).append(row)
         yield from (tuple(block) for block in blocks if len(block) > 1)

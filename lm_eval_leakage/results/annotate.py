@@ -145,7 +145,7 @@ def annotation_of(
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
-    found = tuple(_with_orders(one, references) for one in audited.found)
+    found = tuple(_with_fillers(_with_orders(one, references), references) for one in audited.found)
     joining = Joining(found)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
@@ -244,11 +244,13 @@ class Reference:
     runs: those runs
     right: scores of its answers to a question, by the hash of the row and of its text
     orders: log-likelihoods of the orders of each question, by the hash of the row and the layouts asked
+    fillers: of each row with the fillers of its block, by the hash of the row, the block and the layouts asked
     """
 
     runs: list[Run]
     right: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     orders: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = field(default_factory=dict)
+    fillers: dict[tuple[str, str, tuple[str, ...]], tuple[tuple[float, ...], ...]] = field(default_factory=dict)
 
 
 def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Reference]:
@@ -264,6 +266,9 @@ def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Referenc
         for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
             if line.orders is not None:
                 own.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
+            if line.fillers is not None:
+                key = line.question, line.fillers.block, line.fillers.layouts
+                own.fillers[key] = line.fillers.loglikelihoods
     return [*found.values()]
 
 
@@ -286,6 +291,18 @@ def _with_orders(one: AuditedQuestion, references: Sequence[Reference]) -> Audit
     if not found:
         return one
     return replace(one, orders=replace(one.orders, reference=tuple(np.mean(found, axis=0).tolist())))
+
+
+def _with_fillers(one: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
+    """With the mean log-likelihoods of the references whose rows exchanged the same fillers."""
+    if one.fillers is None or one.fillers.reference:
+        return one
+    key = one.doc_hash, one.fillers.block, one.fillers.layouts
+    found = [reference.fillers[key] for reference in references if key in reference.fillers]
+    if not found:
+        return one
+    means = tuple(map(tuple, np.mean(found, axis=0).tolist()))
+    return replace(one, fillers=replace(one.fillers, reference=means))
 
 
 # ---------------------------------------------------------------------- joining

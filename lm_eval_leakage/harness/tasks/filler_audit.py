@@ -33,7 +33,7 @@ class FillerAudit(LeakageTask):
     A chat template is not applied to its requests: a chat's beginning is one of the starts that are compared.
     """
 
-    _sample: tuple[int, ...] = ()
+    _sample: Sequence[Doc] = ()
 
     @cached_property
     def asks_control(self) -> bool:
@@ -43,16 +43,16 @@ class FillerAudit(LeakageTask):
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
     ) -> Iterator[tuple[int, Doc]]:
         every = super().doc_iterator(rank=0, limit=limit, world_size=1, samples=samples)
-        self.ask_together(row for row, _ in every)
+        self.ask_together(doc for _, doc in every)
         return super().doc_iterator(rank=rank, limit=limit, world_size=world_size, samples=samples)
 
-    def ask_together(self, rows: Iterable[int]) -> None:
+    def ask_together(self, docs: Iterable[Doc]) -> None:
         """Set which rows exchange their fillers: those of all processes of the run."""
-        sample = tuple(rows)
-        if sample == self._sample:
+        sample = [*docs]
+        if [*map(id, sample)] == [*map(id, self._sample)]:
             return
         self._sample = sample
-        questions = distinct(filter(None, (self._readable(self.eval_docs[row]) for row in sample)))
+        questions = distinct(filter(None, map(self._readable, sample)))
         probe = self.probe.with_pool(lambda: questions)
         if isinstance(probe, CrossedFillers) and self.evaluation is not None and self.lacking is None:
             probe = with_likeliest_start(probe, self.lm)
