@@ -120,7 +120,7 @@ def registered(statistic: type[Statistic]) -> str:
 def rows_and_keys(suffix: str) -> str:
     _, judges = parts(suffix)
     used: dict[DeclaredRow, list[str]] = {}
-    if asked(suffix).asks_orders:
+    if asked(suffix).asks_orders or asked(suffix).exchanges_fillers:
         used |= {row: [] for row in VERDICT_ROWS}
     for judge in judges:
         for row in judge.rows:

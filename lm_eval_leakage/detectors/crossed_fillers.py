@@ -36,7 +36,8 @@ from lm_eval_leakage.records import (
     UntestableQuestion,
 )
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.crossed_blocks import places_asked
+from lm_eval_leakage.stats.crossed_blocks import block_scores, crossed_blocks, places_asked, preference
+from lm_eval_leakage.stats.pooling import row_with_error
 
 PROMPT, JSON_ROW, BOTH = "prompt", "json", "both"
 LAYOUT_SETS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
@@ -165,9 +166,10 @@ class FillerMeasurement(Measurement):
     own_loglikelihood: float
 
 
-def _mean_loglikelihood(verdicts: Sequence[object]) -> float:
-    values = [one.own_loglikelihood for one in verdicts if isinstance(one, FillerMeasurement)]
-    return sum(values) / len(values) if values else float("nan")
+def _preference(verdicts: Sequence[object]) -> tuple[float, float]:
+    blocks = crossed_blocks(one.answers for one in verdicts if isinstance(one, FillerMeasurement))
+    found = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
+    return found.effect, found.error
 
 
 @statistics.register("crossed_blocks")
@@ -175,12 +177,12 @@ def _mean_loglikelihood(verdicts: Sequence[object]) -> float:
 class CrossedBlocks(Statistic):
     probe: ClassVar[str] = "crossed_fillers"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        DeclaredRow(
-            "own_loglikelihood",
-            "Log-likelihood of the rows as published, from the name on, nats; mean over rows.",
-            _mean_loglikelihood,
-            per_question=lambda verdict: getattr(verdict, "own_loglikelihood", None),
-            in_table=False,
+        row_with_error(
+            "filler_preference",
+            "Preference for the names with which rows were published, in standard deviations of a block's scores, per "
+            "row. 0 is expected without leakage.",
+            _preference,
+            higher_is_better=False,
         ),
     )
 

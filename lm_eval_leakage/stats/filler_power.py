@@ -15,7 +15,8 @@ from statistics import NormalDist
 from lm_eval_leakage.stats.order_power import DETECT_TIMES, FOUND_WITH, MOST_NEEDED, SEEN_TIMES, Shares
 from lm_eval_leakage.stats.pooling import NAN, smallest
 
-SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {"names": {1: 0.35, 3: 0.8}, "in words": {1: 0.25, 3: 0.6}}
+# By form: the rows as the benchmark shows them, and less the control form.
+SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {"names": {1: 0.6, 3: 0.95}, "in words": {1: 0.35, 3: 0.7}}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from lm_eval_leakage.detectors.wording_rank import Wordings
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, written_line
-from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
+from lm_eval_leakage.records import Answered, Evidence, FillerAnswers, Measurement, Question, Request, TokenScores
 from lm_eval_leakage.stats.order_scores import OrderScores
 
 AUDITS = [
@@ -37,8 +37,10 @@ of_orders = pytest.mark.parametrize(
     "name", [name for name in statistics.names() if issubclass(statistics.get(name), OrderStatistic)]
 )
 QUESTIONS = [
-    Question(f"q{i}", f"What is the colour of {i}?", tuple(f"hue {i} {j}" for j in range(3 + i % 3)), answer=i % 3)
-    for i in range(9)
+    Question(
+        f"q{i}", f"What is the colour of {i} to {name}?", tuple(f"hue {i} {j}" for j in range(3 + i % 3)), answer=i % 3
+    )
+    for i, name in enumerate(("Irene", "Hannah", "Sheila", "Susan", "Betty", "Julie", "Paula", "Janet", "Priya"))
 ]
 
 
@@ -60,6 +62,13 @@ def probe_of(name: str) -> Probe:
     return probes.get(name)().with_pool(lambda: QUESTIONS).with_wordings(reworded)
 
 
+def fillers_of(probe: Probe, question: Question, rng: np.random.Generator) -> FillerAnswers:
+    block = probe.block(question)
+    assert block is not None
+    layouts = tuple(tuple(rng.normal(-50, 3, len(block.fillers)).tolist()) for _ in probe.asked_layouts)
+    return FillerAnswers(block.name, block.place, layouts, layouts=probe.asked_layouts)
+
+
 def answered(probe: str, seed: int) -> list[Answered]:
     rng, asking = np.random.default_rng(seed), probe_of(probe)
     asked = [(question, asking.requests(question)) for question in QUESTIONS]
@@ -72,6 +81,7 @@ def answered(probe: str, seed: int) -> list[Answered]:
             tuple(tokens(rng) for _ in requests) if asking.needs == "token_scores" else (),
             tuple(written(request, rng) for request in requests) if asking.needs == "generate_until" else (),
             candidates=asking.candidates(question),
+            fillers=fillers_of(asking, question, rng) if asking.exchanges_fillers else None,
         )
         for question, requests in asked
     ]
@@ -122,7 +132,8 @@ def test_rates_are_rates_and_scores_that_rank_questions_are_numbers_in_the_log_l
             assert 0 <= verdict.null_rate <= 1
             assert 0 < verdict.pvalue <= 1
         line = written_line(verdict, benchmark="b", detector=name)
-        assert all(isinstance(line[key], (int, float, bool)) for key in str(line["ranks_by"]).split(","))
+        ranks_by = [key for key in str(line["ranks_by"]).split(",") if key]
+        assert all(isinstance(line[key], (int, float, bool)) for key in ranks_by)
 
 
 @of_orders
@@ -162,8 +173,10 @@ def test_request_0_is_the_published_wording(name: str) -> None:
         return places[:1] == [text.find(QUESTION.stem)] and places == sorted(places)
 
     assert in_order(whole) or in_order(first.context)  # the requested option may be hidden in its place
-    # a probe may ask about one option at a time; one of wordings shows none, so that no other draw matters
-    assert sum(part in whole for part in parts) >= 1 + (not probes.get(name).needs_seal)
+    # a probe may ask about one option at a time; one of wordings shows none, so that no other draw matters, nor does
+    # one of rows without options
+    shows_none = probes.get(name).needs_seal or probes.get(name).exchanges_fillers
+    assert sum(part in whole for part in parts) >= 1 + (not shows_none)
 
 
 COUNT, SHARE = "it must be a whole number of at least", "it must be above 0 and at most"

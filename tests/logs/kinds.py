@@ -9,6 +9,7 @@ from typing import Any
 
 from lm_eval_leakage.detectors import statistics
 from lm_eval_leakage.detectors.choice_confusion import ArmsMeasurement
+from lm_eval_leakage.detectors.crossed_fillers import FillerMeasurement
 from lm_eval_leakage.detectors.generated import MaskedMeasurement, NgramMeasurement, ReproductionMeasurement
 from lm_eval_leakage.detectors.guesses import GuessEvidence
 from lm_eval_leakage.detectors.membership import ReferencedMeasurement, RelativeMeasurement, TokenMeasurement
@@ -19,7 +20,7 @@ from lm_eval_leakage.detectors.shared_likelihood import ShardEvidence
 from lm_eval_leakage.detectors.tail_answered import TailEvidence
 from lm_eval_leakage.detectors.wording_rank import WordingEvidence
 from lm_eval_leakage.harness.table import JudgedQuestion, known_rows
-from lm_eval_leakage.records import DeclaredRow, Skipped, Verdict
+from lm_eval_leakage.records import DeclaredRow, FillerAnswers, Skipped, Verdict
 from lm_eval_leakage.stats.pooling import SKIPPED
 
 DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": ["gold", "mercury"], "answer": 1}
@@ -97,5 +98,10 @@ KINDS: Mapping[str, Kind] = {
         "token_evidence", "published_text", TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12, -31.5)
     ),
     "wording_rank": Kind("wording_rank", "wordings", WordingEvidence(True, 0.5, 0.5, 1.0, 2, (-1.25, -1.5))),
+    "crossed_blocks": Kind(
+        "crossed_blocks",
+        "crossed_fillers",
+        FillerMeasurement(FillerAnswers("0a1b", 1, ((-21.0, -20.5),), layouts=("prompt",), start="<s>"), -20.5),
+    ),
     "published_guess": Kind("published_guess", "published_guess", GuessEvidence(True, 0.5, 0.5, True, 2), answers=()),
 }

@@ -13,7 +13,7 @@ from typing import get_origin
 import pytest
 
 from lm_eval_leakage.detectors import probes, statistics
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, OF_ORDERS, Arms, read_line, written_line
+from lm_eval_leakage.logs.audit_line import CORE, OF_FILLERS, OF_HARNESS, OF_ORDERS, Arms, read_line, written_line
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, OrderAnswers
 from lm_eval_leakage.registry import detector_id
@@ -61,6 +61,7 @@ def written(kind: Kind, orders: OrderAnswers | None = None) -> dict:
         guards=kind.guards,
         contributions=kind.contributions,
         orders=orders,
+        fillers=getattr(kind.verdict, "answers", None),
     )
 
 
@@ -86,9 +87,10 @@ def test_a_line_is_read_into_its_fields(kind: Kind, line: str) -> None:
     assert [*read.loglikelihoods] == ([*kind.answers] if "n_orders" in sample else [])
     arms = [sample[arm.name] for arm in fields(Arms)] if kind.statistic == "paired_accuracy" else None
     assert read.arms == (arms and Arms(*arms))
-    others = {key: value for key, value in sample.items() if key not in (*CORE, *OF_HARNESS)}
+    others = {key: value for key, value in sample.items() if key not in (*CORE, *OF_FILLERS, *OF_HARNESS)}
     assert read.values == {key: value for key, value in others.items() if not isinstance(value, str | None)}
     assert read.orders is None
+    assert read.fillers == getattr(kind.verdict, "answers", None)
 
 
 def test_every_verdict_of_a_statistic_has_a_golden_line() -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, OF_ORDERS
+from lm_eval_leakage.logs.audit_line import CORE, OF_FILLERS, OF_HARNESS, OF_ORDERS
 from tests.logs.kinds import KINDS
 from tests.method_pages import DOCS, section
 
@@ -25,6 +25,7 @@ def table(heading: str) -> list[list[str]]:
     [
         ("Keys of every line", CORE),
         ("Keys of option orders", OF_ORDERS),
+        ("Keys of exchanged names", OF_FILLERS),
         ("Keys of the harness", OF_HARNESS),
     ],
 )
@@ -36,7 +37,7 @@ def test_every_value_of_a_statistic_is_listed_with_the_statistics_that_have_it()
     found: dict[str, set[str]] = {}
     for kind in KINDS.values():
         for field in fields(kind.verdict):
-            if field.name not in CORE and field.name not in ("loglikelihoods", "scores"):
+            if field.name not in CORE and field.name not in ("loglikelihoods", "scores", "answers"):
                 found.setdefault(field.name, set()).add(kind.statistic)
     listed = {row[0].strip("`"): set(re.findall(r"`([a-z_]+)`", row[1])) for row in table("Values of statistics")}
     assert {key: own - {"pair_direction"} for key, own in listed.items()} == found  # it has pair_published's verdicts

@@ -1,7 +1,7 @@
 """An audit whose rows exchange their fillers, and so are asked together; and the start of its documents.
 
-The start counts: a model that read a benchmark after `<|im_start|>` shows less memory of it after `<|endoftext|>`. It
-is chosen before any answer, by how likely the model finds the rows as published, which says nothing of other names.
+The start counts: a model that read a benchmark after `<|im_start|>` shows less memory of it after another one. It is
+chosen before any answer, by how likely the model finds the rows as published, which says nothing of other names.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 
 logger = logging.getLogger("lm_eval.leakage_start")  # a logger of the harness, so that messages are shown
 ROWS_COMPARED = 20
+AS_GOOD = 0.03  # share of the nats that a longer start must save: any text before another makes it a little likelier
 TURN = "\x1f"  # stands for the user's text in a rendered chat
 
 
@@ -79,7 +80,8 @@ class FillerAudit(LeakageTask):
 
 
 def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
-    """Return the probe with the start after which the model finds its rows, as published, most likely."""
+    """Return the probe with the shortest start after which the model finds its rows, as published, about as likely as
+    after any."""
     starts = starts_of(lm)
     if probe.start is not None or len(starts) < 2:
         return probe if probe.start is not None else probe.starting_with(starts[0])
@@ -91,7 +93,8 @@ def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
             continue
         questions.append(question)
     means = [_nats_per_row(lm, probe.starting_with(start), drawn(questions, ROWS_COMPARED, 0)) for start in starts]
-    best = of_every(max(range(len(starts)), key=means.__getitem__))[0]
+    chosen = next(place for place, mean in enumerate(means) if mean >= max(means) * (1 + AS_GOOD))
+    best = of_every(chosen)[0]
     if is_first():
         shown = ", ".join(f"{start!r} {mean:.1f}" for start, mean in zip(starts, means, strict=True))
         logger.info("documents start with %r (nats per row as published: %s)", starts[best], shown)
@@ -105,8 +108,8 @@ def _nats_per_row(lm: Any, probe: CrossedFillers, questions: Sequence[Question])
 
 
 def starts_of(lm: Any) -> list[str]:
-    """Return the texts with which documents may have started in the model's training: nothing, its special tokens for
-    the start and the end of a document, and what a chat has before the user's text."""
+    """Return the texts with which documents may have started in the model's training, the shortest first: nothing, its
+    special tokens for the start and the end of a document, and what a chat has before the user's text."""
     starts = [""]
     tokenizer = getattr(lm, "tokenizer", None)
     for name in ("bos_token", "eos_token"):
