@@ -57,6 +57,8 @@ ASKED = {
     "[--reference FOLDER|ARGS]": "another model's audits, or the model_args of another model, for benchmarks with "
     "written orders",
     "[--unseen FILE]": "questions of the same kind that the model cannot have seen",
+    "[--positive_control train|none|FILE]": "rows that the model may have learned, audited in the same way: by "
+    "default the task's train split, where it has one",
     "[--orders 'random: SOURCE']": "what the builder of the one task says about its published orders, and where; "
     "makes the verdict exact unless the questions contradict it",
     "[--questions N]": "questions drawn at random from each task: a number, all, or enough (default)",

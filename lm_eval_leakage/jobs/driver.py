@@ -42,6 +42,7 @@ from lm_eval_leakage.jobs.estimates import (
 from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     BY_NAMES,
+    CONTROLLED,
     MANIFEST_VERSION,
     MODELS,
     TASK_FILES,
@@ -401,6 +402,7 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
             for unit, reason in found.impossible.items()
         ],
         BY_NAMES: sorted(found.by_names),
+        CONTROLLED: sorted(found.controlled),
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "sessions": manifest.get("sessions", []),
         MODELS: (manifest.get(MODELS) or {}) | {digest_of(one.who.identity): one.key for one in plan.asked_models},
@@ -461,6 +463,7 @@ def check(
     runs: str | Path | Sequence[str | Path] | None = None,
     reference: str | Path | Mapping[str, Any] | None = None,
     unseen: str | Path | None = None,
+    positive_control: str | Path | None = None,
     orders: str | None = None,
     questions: int | str | None = None,
     budget: int | None = None,

@@ -18,13 +18,14 @@ from lm_eval_leakage.harness.models.request_tokens import SCORED
 from lm_eval_leakage.harness.own_benchmark import OwnTask, is_file_of_questions, names_from_files, write_task
 from lm_eval_leakage.harness.preflight import preflight, why_not
 from lm_eval_leakage.harness.seams.rows import import_anew
+from lm_eval_leakage.harness.seams.tasks import settings_of
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.audit_names import task_texts
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.manifest import BY_NAMES, files_of_tasks
-from lm_eval_leakage.jobs.plan import RUN, RUNS, Plan, Unit, units_of
+from lm_eval_leakage.jobs.manifest import BY_NAMES, CONTROLLED, files_of_tasks
+from lm_eval_leakage.jobs.plan import NO_CONTROL, RUN, RUNS, TRAIN, Plan, Unit, units_of
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
 from lm_eval_leakage.logs.run import same_weights
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
@@ -42,6 +43,7 @@ class CheckedPlan:
     impossible: why units cannot be done, by whole ones
     shelf: from which its tasks are loaded
     by_names: tasks without options, whose rows exchange their names
+    controlled: tasks that have a positive control
     files: digests of the user's own files that each task is made of
     unread: which rows of the files of questions are left out, and why, by the names of their tasks
     """
@@ -50,6 +52,7 @@ class CheckedPlan:
     impossible: Mapping[Unit, str]
     shelf: TaskShelf
     by_names: frozenset[str] = frozenset()
+    controlled: frozenset[str] = frozenset()
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,8 +62,8 @@ class CheckedPlan:
         manifest = folder.manifest()
         told = manifest.get("impossible") or ()
         known = {Unit(one["model"], one["task"], one["kind"]): one["reason"] for one in told}
-        by_names = frozenset(manifest.get(BY_NAMES) or ())
-        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths), by_names)
+        by_names, controlled = (frozenset(manifest.get(key) or ()) for key in (BY_NAMES, CONTROLLED))
+        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths), by_names, controlled)
 
     @property
     def unread_in_words(self) -> list[str]:
@@ -69,7 +72,8 @@ class CheckedPlan:
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        return [unit for unit in units_of(self.plan, self.by_names) if unit not in self.impossible]
+        units = units_of(self.plan, self.by_names, self.controlled)
+        return [unit for unit in units if unit not in self.impossible]
 
 
 def checked(plan: Plan) -> CheckedPlan:
@@ -89,13 +93,14 @@ def checked(plan: Plan) -> CheckedPlan:
     import_anew(Path(file) for digests in files.values() for file in digests)
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
     by_names = frozenset(task for task in named.tasks if _has_names_alone(task, shelf))
+    controlled = frozenset(task for task in named.tasks if _has_positive_control(named, task, shelf))
     runs = (unit for unit in units_of(named, by_names) if unit.kind == RUN)
     impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
-        impossible |= dict(_left_out(units_of(named, by_names), named, leaves, shelf))
+        impossible |= dict(_left_out(units_of(named, by_names, controlled), named, leaves, shelf))
     unread = {one.name: one.unread for one in own.values() if one.unread}
-    found = CheckedPlan(named, impossible, shelf, by_names, files, unread)
+    found = CheckedPlan(named, impossible, shelf, by_names, controlled, files, unread)
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found
@@ -110,6 +115,20 @@ def _has_names_alone(task: str, shelf: TaskShelf) -> bool:
         return False
     covered = [one for one in findings_of(task, index) if one.status == COVERED]
     return bool(covered) and all(one.names_alone for one in covered)
+
+
+def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:
+    """Return whether a task is audited on a positive control, too: a file that the plan names, or its training split,
+    by default where nothing limits what is asked."""
+    from lm_eval_leakage.harness.auditable import tasks_of
+
+    if plan.positive_control not in (None, TRAIN):
+        return plan.positive_control != NO_CONTROL
+    is_wanted = plan.positive_control == TRAIN or (plan.is_here and not plan.runs and plan.budget is None)
+    if not is_wanted or task not in shelf.index:
+        return False
+    first = next(tasks_of(task, shelf.index), "")
+    return bool(settings_of(shelf.index[first]).get("training_split")) if first in shelf.index else False
 
 
 def _own_tasks(plan: Plan) -> dict[str, OwnTask]:

@@ -31,7 +31,18 @@ from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import REFERENCE, RUNS, UNSEEN, WITHIN_BUDGET, Plan, PlanModel, Unit, as_command
+from lm_eval_leakage.jobs.plan import (
+    POSITIVE,
+    REFERENCE,
+    RUNS,
+    TRAIN,
+    UNSEEN,
+    WITHIN_BUDGET,
+    Plan,
+    PlanModel,
+    Unit,
+    as_command,
+)
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
 from lm_eval_leakage.logs.audit_line import window_needed
 from lm_eval_leakage.logs.run import Problem, digest_of, same_model
@@ -66,6 +77,7 @@ from lm_eval_leakage.results.verdict_words import (
 )
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, as_record, look_of, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
+from lm_eval_leakage.stats.positive_control import PositiveControl, ratio_at_most
 from lm_eval_leakage.texts import as_json, visible
 
 LOOKS = "looks.jsonl"
@@ -192,6 +204,8 @@ class CheckedTask:
     sentence: the verdict with all of its reasons; reason: without the word
     pvalue: its own; pvalue_adjusted: for its look and the `n_adjusted` verdicts that are shown together, which decides
         the word
+    positive_effect, positive_stderr, positive_pvalue: preference that the positive control showed
+    positive_at_most: share of the questions that were seen as often as those of the positive control
     pvalue_orders, pvalue_texts: of each test alone, where unseen questions let both be made
     look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
     ratio, ratio_low: the order ratio and its bound
@@ -244,6 +258,10 @@ class CheckedTask:
     look: int | None = None
     pvalue_orders: float | None = None
     pvalue_texts: float | None = None
+    positive_effect: float | None = None
+    positive_stderr: float | None = None
+    positive_pvalue: float | None = None
+    positive_at_most: float | None = None
     digest: str = ""
 
 
@@ -338,6 +356,7 @@ def _escaped(text: str) -> str:
 def checked_task(row: Row) -> CheckedTask:
     verdict, short = row.verdict, told_verdict(row)
     by_orders, by_texts = verdict.pvalues if verdict.has_texts else (math.nan, math.nan)
+    positive = verdict.positive or PositiveControl("", 0)
     rate, clean, added = NULL_RATE.of(row), ACCURACY_CLEAN.of(row), INFLATION.of(row)
     return CheckedTask(
         model=row.model,
@@ -377,6 +396,10 @@ def checked_task(row: Row) -> CheckedTask:
         look=verdict.look or None,
         pvalue_orders=_defined(by_orders),
         pvalue_texts=_defined(by_texts),
+        positive_effect=_defined(positive.effect),
+        positive_stderr=_defined(positive.error),
+        positive_pvalue=_defined(positive.pvalue),
+        positive_at_most=_defined(positive.at_most),
         digest=row.provenance.digest,
     )
 
@@ -588,6 +611,9 @@ def _findings(
     )
     remedy = _sentence(steps[audit].remedy) if audit in own else ""
     rows = [_judged(row, why, remedy, lacking, plan.detect) for row in annotation.rows]
+    if files[POSITIVE]:
+        control = annotate_task(name, task, {*tasks}, files[POSITIVE])
+        rows = [_with_positive(row, control, task, plan) for row in rows]
     if not any(row.task == task and not row.group for row in rows):
         made = provenance_of_model(model.who.name, model.who.identity)
         verdict = not_judged(why, remedy)
@@ -603,6 +629,20 @@ def _findings(
         any(step.staged for step in own.values()),
         (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *unused),
     )
+
+
+def _with_positive(row: Row, control: Annotation, task: str, plan: Plan) -> Row:
+    """With what the audit of the positive control found, for the task itself."""
+    found = next((one.verdict for one in benchmarks(control.rows) if one.task == task), None)
+    if found is None or row.task != task or row.level == SUBJECT_LEVEL:
+        return row
+    own, known = row.verdict.tested, found.tested
+    named = "its train split" if plan.positive_control in (None, TRAIN) else f"the file {plan.positive_control}"
+    positive = PositiveControl(named, found.n, known.mean, known.mean_error, known.pvalue)
+    if positive.shows_memory:
+        bound = ratio_at_most(own.mean, own.mean_error, known.mean, known.mean_error)
+        positive = replace(positive, at_most=bound)
+    return replace(row, verdict=replace(row.verdict, positive=positive))
 
 
 def _why_not_judged(

@@ -47,6 +47,7 @@ DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neith
 TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
 CHECKED_AUDITS = (FIRST_AUDIT, TOKENS, CONFUSION)
 ALL_QUESTIONS: Final = "all"
+TRAIN, NO_CONTROL = "train", "none"  # positive controls; else a file
 ENOUGH: Final = "enough"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
@@ -58,7 +59,7 @@ INLINE = "inline"  # the engine that is this process
 LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
 WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
-BEYOND_BUDGET = ("questions", "reference", "unseen")
+BEYOND_BUDGET = ("questions", "reference", "unseen", "positive_control")
 NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
 
 
@@ -124,6 +125,15 @@ def _unseen(file: Path) -> Path:
     if not file.expanduser().is_file():
         raise ValueError(f"is {str(file)!r}, which is not a file; give one with a question per row")
     return file.expanduser()
+
+
+def _positive_control(value: Any) -> Any:
+    if value in (None, TRAIN, NO_CONTROL):
+        return value
+    file = Path(value).expanduser() if isinstance(value, (str, Path)) else None
+    if file is None or not file.is_file():
+        raise ValueError(f"is {brief(value)}; give {TRAIN}, {NO_CONTROL}, or a file of rows that a model has learned")
+    return str(file)
 
 
 def _orders(value: str) -> str:
@@ -270,6 +280,8 @@ class Plan(BaseModel):
     runs: folders of runs and audits of these models that exist already
     reference: a folder of another model's audits, or the model_args of a model to audit as the reference
     unseen: a file of questions of the same kind that the models cannot have seen
+    positive_control: rows that the models may have learned, audited in the same way: "train", the task's training
+        split (by default where it has one and a model is asked in this process), "none", or a file
     orders: what the builder of the one task says about its published orders, as "random: SOURCE"
 
     engine: what starts workers; None chooses; address: of a cluster
@@ -303,6 +315,7 @@ class Plan(BaseModel):
     ] = ()
     reference: Annotated[Path | dict[str, Any], BeforeValidator(_reference)] | None = None
     unseen: Annotated[Path, AfterValidator(_unseen)] | None = None
+    positive_control: Annotated[str, BeforeValidator(_positive_control)] | None = None
     orders: Annotated[str, AfterValidator(_orders)] | None = None
     audits: Annotated[Names, AfterValidator(_audits)] = CHECKED_AUDITS
     accuracy: Annotated[bool | None, Field(description="true or false")] = None
@@ -453,6 +466,13 @@ class Plan(BaseModel):
         return {"data_files": str(self.unseen), **({"fields": dict(self.fields)} if self.fields else {})}
 
     @property
+    def of_positive(self) -> dict[str, object]:
+        """The metadata by which an audit asks the positive control instead of the task's own rows."""
+        if self.positive_control in (None, TRAIN):
+            return {"split": TRAIN}
+        return {"data_files": self.positive_control, **({"fields": dict(self.fields)} if self.fields else {})}
+
+    @property
     def include_paths(self) -> list[str]:
         return [part for part in (self.include_path or "").split(":") if part]
 
@@ -576,14 +596,15 @@ def _as_words(name: str, value: object) -> list[list[str]]:
 
 RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
 REFERENCE, UNSEEN = "reference", "unseen"  # begin the kinds of audits of another model, and of unseen questions
+POSITIVE = "positive"  # likewise, of a positive control
 RUNS = "runs"
-ROOMS = (RUNS, REFERENCE, UNSEEN)  # folders of units that are done
+ROOMS = (RUNS, REFERENCE, UNSEEN, POSITIVE)  # folders of units that are done
 
 
 @dataclass(frozen=True, order=True)
 class Unit:
     """model: its key in the plan
-    kind: `run`, or the suffix of an audit, which `reference-` or `unseen-` may stand before
+    kind: `run`, or the suffix of an audit, which `reference-`, `unseen-` or `positive-` may stand before
     """
 
     model: str
@@ -619,10 +640,11 @@ class Unit:
         return self.task if self.kind == RUN else f"{self.task}_{self.suffix}"
 
 
-def units_of(plan: Plan, by_names: Collection[str] = ()) -> list[Unit]:
+def units_of(plan: Plan, by_names: Collection[str] = (), controlled: Collection[str] = ()) -> list[Unit]:
     """All units, of each model together, and of each task together; the reference model comes last.
 
     by_names: tasks without options, whose rows exchange their names
+    controlled: tasks that have a positive control
     """
 
     def kinds_of(task: str) -> list[str]:
@@ -631,6 +653,8 @@ def units_of(plan: Plan, by_names: Collection[str] = ()) -> list[Unit]:
         kinds += audits
         if plan.unseen is not None:  # what is asked of the benchmark, for comparison
             kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in audits]
+        if task in controlled:
+            kinds += [f"{POSITIVE}-{suffix}" for suffix in audits if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
         return kinds
 
     referred = plan.reference_models or (plan.models if plan.reference is not None else ())

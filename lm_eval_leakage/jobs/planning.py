@@ -35,6 +35,7 @@ from lm_eval_leakage.jobs.plan import (
     ALL_QUESTIONS,
     CONFUSION,
     ENOUGH,
+    POSITIVE,
     REFERENCE,
     ROOMS,
     RUN,
@@ -288,6 +289,7 @@ def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
 
 TO_RUN, THERE, NOT_NEEDED, NOT_POSSIBLE = "to run", "there already", "not needed", "not possible"
 ORDERS_RUN, REFERENCE_RUN, UNSEEN_RUN = "option orders", "reference", "unseen questions"
+POSITIVE_RUN = "positive control"
 FILLERS_RUN = "exchanged names"
 ACCURACY_TAKES_LONG = "its accuracy takes generation, long without an accelerator; `accuracy: true` in a plan runs it"
 IN_WORDS = {
@@ -562,14 +564,7 @@ class _PlannedTask:
     @cached_property
     def _exchangeable(self) -> list[PlacedRow]:
         """The rows whose names can be exchanged, where that is what is asked."""
-        if isinstance(self.names, str):
-            return []
-        chosen = []
-        for row in self.names.rows:
-            task = self.names.leaves[row.task]
-            if isinstance(task, FillerAudit) and task.has_slot(task.eval_docs[row.index]):
-                chosen.append(row)
-        return self.names.keyed(chosen)
+        return [] if isinstance(self.names, str) else _exchangeable(self.names)
 
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
@@ -674,6 +669,8 @@ class _PlannedTask:
         words = [IN_WORDS.get(unit.suffix, unit.suffix)]
         if unit.room == UNSEEN:
             words.insert(0, UNSEEN_RUN)
+        if unit.room == POSITIVE:
+            words.insert(0, POSITIVE_RUN)
         if unit.room == REFERENCE or unit.model != self.model:
             words.insert(0, REFERENCE_RUN)
         return PlannedStep(self.name, ": ".join(words), n_questions, status=status, note=note)
@@ -712,6 +709,8 @@ class _PlannedTask:
         asked: dict[str, object] = {**self.of_orders} if unit.suffix == FIRST_AUDIT else {}
         if unit.room == UNSEEN:
             asked |= self.plan.of_unseen
+        elif unit.room == POSITIVE:
+            asked |= self.plan.of_positive
         elif unit.suffix == FIRST_AUDIT:
             asked |= self.documented | ({"control_form": False} if unit.room == REFERENCE else {})
         loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)
@@ -726,6 +725,8 @@ class _PlannedTask:
             return self.chosen
         if isinstance(loaded, str) or unit.room == UNSEEN:
             return [] if isinstance(loaded, str) else loaded.rows
+        if unit.room == POSITIVE:
+            return drawn_once(_exchangeable(loaded), len(self.chosen), self.plan.seed)
         found = dict.fromkeys(found for _, found in found_among(loaded.rows, self.chosen))
         return list(found) or self._drawn(loaded.keyed(loaded.rows))
 
@@ -734,7 +735,7 @@ class _PlannedTask:
     def _asked(self, unit: Unit, loaded: LoadedTask | str, places: Sequence[Path]) -> PlannedStep:
         """What is there already, else what is to be run, else why it cannot be."""
         rows = self._rows_of(unit, loaded)
-        n = len(rows if unit.room == UNSEEN else self.chosen)
+        n = len(rows if unit.room in (UNSEEN, POSITIVE) else self.chosen)
         if isinstance(loaded, str):
             return self._step(unit, n, NOT_POSSIBLE, loaded)
         who = self.plan.model(unit.model).who
@@ -826,6 +827,16 @@ class _PlannedTask:
         if ChoiceConfusion().original(question) != ChoiceConfusion(score=score).original(plain):
             return NOT_ALIKE
         return loaded if score == "letters" else self._loaded(f"{self.name}_{CONFUSION}", {**asked, "score": score})
+
+
+def _exchangeable(audit: LoadedTask) -> list[PlacedRow]:
+    """Return the rows that an audit can ask: of one that exchanges names, those with a name that can be exchanged."""
+    chosen = []
+    for row in audit.rows:
+        task = audit.leaves[row.task]
+        if not isinstance(task, FillerAudit) or task.has_slot(task.eval_docs[row.index]):
+            chosen.append(row)
+    return audit.keyed(chosen)
 
 
 def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:

@@ -37,6 +37,7 @@ from lm_eval_leakage.results.verdict_words import (
     aim_in_words,
     cited,
     in_words,
+    positive_in_words,
     scores_in_words,
 )
 from lm_eval_leakage.stats.inflation import lowest
@@ -78,7 +79,10 @@ def told_verdict(row: Row) -> ToldVerdict:
     if verdict.word == CANNOT_TELL:
         sentence = f"{in_words(verdict, short=True)} {remedy}"
     elif verdict.word:
-        sentence, reason = " ".join(filter(None, (in_words(verdict, short=True), remedy))), verdict.reason
+        control = positive_in_words(verdict)
+        control = control and f"{control[:1].upper()}{control[1:]}."
+        sentence = " ".join(filter(None, (in_words(verdict, short=True), control, remedy)))
+        reason = verdict.reason
         reasons = [f"{reason[:1].upper()}{reason[1:]}.", scores_in_words(verdict), aim_in_words(verdict), *reasons]
     elif row.n_tested or row.n_joined:
         sentence = "Audited without option orders, so there is no verdict."

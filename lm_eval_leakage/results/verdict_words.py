@@ -44,6 +44,7 @@ from lm_eval_leakage.stats.order_power import (
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import NAN
+from lm_eval_leakage.stats.positive_control import PositiveControl
 from lm_eval_leakage.stats.sealed import SeenBound
 from lm_eval_leakage.stats.unseen_texts import TextTest
 
@@ -83,6 +84,7 @@ class DataVerdict:
     scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
     threshold: about the mean difference from which it would be evidence, by the control forms
     texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
+    positive: what an audit of rows that the model may have learned found; None without one
     """
 
     basis: str = ""
@@ -109,6 +111,7 @@ class DataVerdict:
     scores: tuple[float, ...] = ()
     threshold: float = field(default=NAN, compare=False)
     texts: TextTest | None = None
+    positive: PositiveControl | None = None
 
     @property
     def pvalue(self) -> float:
@@ -187,8 +190,10 @@ class DataVerdict:
     @property
     def reason(self) -> str:
         """The sentence without the word."""
-        copies = left_out_in_words(self.n_copies)
-        return f"{in_words(self)}{f'; {copies}' if copies else ''}" if self.basis else ""
+        if not self.basis:
+            return ""
+        control = positive_in_words(self)
+        return "; ".join(filter(None, (in_words(self), control, left_out_in_words(self.n_copies))))
 
 
 def word_without_evidence(at_most: Shares, detect: float = DETECT) -> str:
@@ -310,6 +315,26 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
 def preferred(verdict: DataVerdict) -> str:
     """Return what was exchanged: names of rows, or orders of options."""
     return WHAT_IS_PREFERRED.get(verdict.basis, "orders")
+
+
+def positive_in_words(verdict: DataVerdict) -> str:
+    """Return what the positive control showed, as a clause; empty without one, or without a verdict."""
+    control = verdict.positive
+    if control is None or verdict.word in ("", CANNOT_TELL):
+        return ""
+    if math.isnan(control.pvalue):
+        return f"the positive control, {control.name}, could not be tested"
+    size = f"{number(control.effect, 2)} ± {number(control.error, 2)}, {pvalue_equation(control.pvalue)}"
+    if not control.shows_memory:
+        return (
+            f"the positive control, {counted(control.n)} of {control.name}, shows no memory either ({size}), so that "
+            "this audit may not find what this model remembers"
+        )
+    told = f"as a positive control, the model shows memory of {control.name} ({size})"
+    if math.isnan(control.at_most) or verdict.word in (EVIDENCE, STRONG_EVIDENCE):
+        return told
+    share = whole_percent(control.at_most)
+    return f"{told}: at most {share} of the questions were seen as often as those, {CONFIDENTLY}"
 
 
 def _unseen(verdict: DataVerdict) -> str:

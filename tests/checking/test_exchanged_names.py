@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.driver import check
-from tests.checking.conftest import NamedFake, checked, statuses, written
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 from tests.fakes import by_hash
 from tests.harness.test_filler_audit import fond_of_rows
 from tests.word_problems import word_problems, write_generating_task
+from tests.written_tasks import LETTERED, write_task
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
 ROWS = word_problems(120)
@@ -91,6 +92,69 @@ def test_the_reference_is_asked_the_same_names(fakes: type[NamedFake], folder: P
     outcome = of_task(folder, reference="pretrained=other")
     assert statuses(outcome)["reference: exchanged names"] == "to run"
     assert "evidence" not in outcome.verdicts[0].verdict, "both models prefer the published names"
+
+
+def with_train_split(folder: Path) -> list[dict]:
+    """A task of 120 rows to be scored on, and as many of a train split, which are returned."""
+    learned = word_problems(130, seed=1)
+    write_generating_task(folder / "tasks", "sums", ROWS, learned)
+    return learned
+
+
+def test_the_train_split_is_audited_as_a_positive_control(fakes: type[NamedFake], folder: Path) -> None:
+    fakes.score = staticmethod(fond_of_rows(with_train_split(folder)))
+    outcome = of_task(folder)
+    assert statuses(outcome)["positive control: exchanged names"] == "to run"
+    (verdict,) = outcome.verdicts
+    assert verdict.verdict == "none found"
+    assert verdict.positive_pvalue < 1e-4 < verdict.pvalue
+    assert 0 < verdict.positive_at_most < 0.5
+    share = f"at most {100 * verdict.positive_at_most:.0f} % of the questions were seen as often as those"
+    assert "the model shows memory of its train split" in verdict.sentence
+    assert share in verdict.sentence.replace("\N{NO-BREAK SPACE}", " ")
+    assert "shows memory of its train split" in verdict.summary
+    assert verdict.look == 1, "the control is no look"
+    assert of_task(folder).plan.to_run == []
+
+
+def test_a_positive_control_without_memory_says_that_none_found_says_less(fakes, folder: Path) -> None:
+    with_train_split(folder)
+    (verdict,) = of_task(folder).verdicts
+    assert "120 questions of its train split, shows no memory either" in verdict.sentence
+    assert verdict.positive_at_most is None
+
+
+def test_memory_of_the_benchmark_itself_has_no_bound(fakes: type[NamedFake], folder: Path) -> None:
+    fakes.score = staticmethod(fond_of_rows([*with_train_split(folder), *ROWS]))
+    (verdict,) = of_task(folder).verdicts
+    assert verdict.verdict == "strong evidence"
+    assert "shows memory of its train split" in verdict.sentence
+    assert "at most" not in verdict.sentence
+
+
+def test_the_positive_control_may_be_left_out_or_be_a_file(fakes: type[NamedFake], folder: Path) -> None:
+    learned = with_train_split(folder)
+    fakes.score = staticmethod(fond_of_rows(learned))
+    without = of_task(folder, out="without", positive_control="none")
+    assert [*statuses(without)] == ["accuracy", "exchanged names"]
+    assert without.verdicts[0].positive_pvalue is None
+    file = written(folder, learned, "learned.jsonl")
+    given = of_task(folder, out="given", positive_control=str(file))
+    assert f"the model shows memory of the file {file}" in given.verdicts[0].sentence
+    with pytest.raises(ValueError, match="positive_control is 'test'; give train, none, or a file"):
+        of_task(folder, positive_control="test")
+
+
+def test_option_orders_have_a_positive_control_too(fakes: type[NamedFake], tmp_path: Path) -> None:
+    docs, learned = questions(80), questions(90, seed=1)
+    write_task(tmp_path, "quiz", docs, **LETTERED, more="training_split: train\n", train=learned)
+    fakes.score = staticmethod(OptionOrders(learned, (3.0, 0.0)))
+    outcome = checked(tmp_path, "quiz", include_path=str(tmp_path), metadata="layouts=audited")
+    assert statuses(outcome)["positive control: option orders"] == "to run"
+    (verdict,) = outcome.verdicts
+    assert verdict.verdict == "none found"
+    assert verdict.positive_pvalue < 0.01
+    assert verdict.positive_at_most < 1
 
 
 def test_the_plan_counts_tokens_and_says_how_many_rows_are_needed(folder: Path) -> None:

@@ -27,6 +27,7 @@ from lm_eval_leakage.harness.seams.patching import found, patched_once
 from lm_eval_leakage.harness.seams.rows import read_rows_anew
 
 LOADER = "lm_eval.tasks._yaml_loader"
+Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 
 
 def task_settings(file: Path | str) -> dict[str, Any]:
@@ -38,6 +39,16 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
     """What a YAML itself says, without its includes, whose names are under `include`, or with them. Its functions are
     not imported."""
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
+
+
+def settings_of(entry: Entry) -> Mapping[str, Any]:
+    """Return the settings of a task in lm_eval's index, with its includes; none if they cannot be read."""
+    if not entry.yaml_path:
+        return dict(entry.cfg or {})
+    try:
+        return own_settings(entry.yaml_path, includes=True)
+    except Exception:  # anything may be in a YAML; loading the task says so
+        return {}
 
 
 @cache
@@ -65,7 +76,6 @@ def leave_out(unscored: Callable[[Any, Any, Sequence[Any]], bool]) -> None:
 
 
 AUDITED_KEPT = 8
-Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
 Overrides = Mapping[str, Any]
 
 

@@ -144,7 +144,10 @@ def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
 
 
 Config = dict[str, Any]
-DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
+DATA_KEYS = (
+    *("dataset_path", "dataset_name", "dataset_kwargs", "process_docs"),
+    *("test_split", "validation_split", "training_split"),
+)
 ORDINALS = ("first", "second", "third")
 
 

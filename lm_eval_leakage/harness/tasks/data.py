@@ -117,6 +117,30 @@ def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
 
 
 OWN_DOCS = "docs_to_audit"  # attribute of a task
+SPLIT_KEY, TRAIN = "split", "train"  # of `--metadata`, and its one value
+
+
+def split_asked(config: TaskConfig, scored: str, metadata: Mapping[str, object] | None = None) -> str:
+    """Return the split that an audit asks: the one that a task is scored on or, for `split: train`, that of training.
+
+    metadata: by default that of `config`
+
+    Raises RefusedAudit if the task has no training split, and ValueError for another value.
+    """
+    split = ((config.metadata or {}) if metadata is None else metadata).get(SPLIT_KEY)
+    if split is None:
+        return scored
+    if split != TRAIN:
+        raise ValueError(f"split is {split!r}; give {TRAIN}, or leave it out for the rows that the task is scored on")
+    if not config.training_split:
+        raise RefusedAudit(f"{config.task} has no training split")
+    return str(config.training_split)
+
+
+def rows_of_split(base: ConfigurableTask, metadata: Mapping[str, object]) -> Any:
+    """Return the rows of the split that an audit of a task asks, as the task prepares them."""
+    scored = ""
+    return base.eval_docs if split_asked(base.config, scored, metadata) == scored else base.training_docs()
 
 
 def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Sequence[Doc]]:
@@ -125,12 +149,12 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
     `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if neither
     is possible."""
     if "data_files" not in metadata:
-        kept = vars(base)
-        if OWN_DOCS not in kept:
-            docs = base.eval_docs  # the harness prepares them at each access
+        kept, name = vars(base), f"{OWN_DOCS} {metadata.get(SPLIT_KEY)}"
+        if name not in kept:
+            docs = rows_of_split(base, metadata)  # the harness prepares them at each access
             read = without_constant_words(reader_of(base), docs)
-            kept[OWN_DOCS] = docs_of(docs, read), rows_before(base)
-        own: tuple[Docs, Sequence[Doc]] = kept[OWN_DOCS]
+            kept[name] = docs_of(docs, read), rows_before(base)
+        own: tuple[Docs, Sequence[Doc]] = kept[name]
         return own
     given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
     in_data, ways = [*islice(given, ROWS_TRIED)], [given]
@@ -162,12 +186,12 @@ def statements_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) 
 
     Raises RefusedAudit, with the reason, if names are not exchanged in them.
     """
-    is_own = "data_files" not in metadata
-    if is_own and OWN_STATEMENTS in vars(base):
-        kept: Docs = vars(base)[OWN_STATEMENTS]
+    is_own, name = "data_files" not in metadata, f"{OWN_STATEMENTS} {metadata.get(SPLIT_KEY)}"
+    if is_own and name in vars(base):
+        kept: Docs = vars(base)[name]
         return kept
     fields = fields_of(metadata)
-    rows = base.eval_docs if is_own else read_file(metadata["data_files"])
+    rows = rows_of_split(base, metadata) if is_own else read_file(metadata["data_files"])
     compile_templates_once()
     try:
         read = statement_reader([*islice(rows, ROWS_TRIED)], base.doc_to_text, fields.get(QUESTION))
@@ -177,7 +201,7 @@ def statements_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) 
     if reason := refusal_of_statements([doc.reading for doc in docs[:ROWS_TRIED]]):
         raise RefusedAudit(reason)
     if is_own:
-        vars(base)[OWN_STATEMENTS] = docs
+        vars(base)[name] = docs
     return docs
 
 

@@ -75,6 +75,7 @@ def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> di
 OWN_KEYS = {
     "data_files": "a local file of questions instead of the task's own data",
     "fields": "a mapping from question, options and answer to the names of their fields in data_files",
+    "split": "train, to audit a task's training split instead of the one that it is scored on",
     "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
     "resume": "whether answers are saved, so that an interrupted audit can be resumed",
     "control_form": "whether option orders are also asked in the control forms where the verdict needs them",

@@ -45,7 +45,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
     status_of,
     wordings_of,
 )
-from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
+from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names, split_asked
 from lm_eval_leakage.harness.tasks.judging import judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.harness.tasks.prospect import Prospect
@@ -221,7 +221,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         split = self.config.test_split or self.config.validation_split
-        questions = load_questions(self.config, split)
+        questions = load_questions(self.config, split_asked(self.config, split))
         given = "data_files" in (self.config.metadata or {})
         if given and "question" in questions.column_names:
             self.config.process_docs = None  # written for the fields of the hub's data set, not for ours

@@ -1,0 +1,55 @@
+"""A positive control: rows that the model may have learned, such as a benchmark's train split, in the same audit.
+
+It answers what "none found" leaves open: whether this audit would find anything in this model. Where the control shows
+memory, the preference for the published forms of the benchmark, divided by that of the control, is the share of its
+rows that were seen as often as those of the control, in the same form. Its upper bound is Fieller's: the largest ratio
+that a test of `effect - ratio x control` does not reject. Claim: both estimates are independent and normal with known
+standard errors, and all rows of the control were seen; if only some were, the bound is of the same mixture. An effect
+below 0 counts as 0. Source: Fieller (1954).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from lm_eval_leakage.stats.pooling import NAN
+
+BOUND_LEVEL = 0.95  # one-sided
+SHOWN_AT = 0.01  # the p-value from which on the control shows memory
+
+
+@dataclass(frozen=True)
+class PositiveControl:
+    """What an audit of rows that the model may have learned found.
+
+    name: what the rows are, in words; n: how many were tested
+    effect, error: their mean preference for the published forms, as of the benchmark, and its standard error
+    pvalue: NaN where they could not be tested
+    at_most: share of the benchmark's rows that were seen as often, with 95 % confidence; NaN where the control shows
+        no memory, or all may have been
+    """
+
+    name: str
+    n: int
+    effect: float = NAN
+    error: float = NAN
+    pvalue: float = NAN
+    at_most: float = NAN
+
+    @property
+    def shows_memory(self) -> bool:
+        return self.pvalue <= SHOWN_AT
+
+
+def ratio_at_most(effect: float, error: float, control: float, control_error: float) -> float:
+    """Return the upper bound of `effect / control`; NaN if it is 1 or more, or the control is not clearly above 0."""
+    z = NormalDist().inv_cdf(BOUND_LEVEL)
+    found = max(effect, 0.0)
+    a = control**2 - (z * control_error) ** 2
+    if not (control > 0 and a > 0):
+        return NAN
+    b, c = found * control, found**2 - (z * error) ** 2
+    bound = (b + math.sqrt(max(0.0, b**2 - a * c))) / a
+    return bound if bound < 1 else NAN
