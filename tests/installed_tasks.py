@@ -182,7 +182,7 @@ def found_of(task: InstalledTask) -> tuple[list[dict[str, Any]], str, str]:
     first = None
     for rows in rows_of(task):
         with given_rows(task, rows):
-            status, reason = judge(SimpleNamespace(cfg=task.settings, yaml_path=task.file))
+            _, status, reason, _ = judge(task.name, SimpleNamespace(cfg=task.settings, yaml_path=task.file))
         first = first or (rows, status, reason)
         if status != UNKNOWN:
             return rows, status, reason

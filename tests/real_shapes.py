@@ -10,6 +10,7 @@ Row = dict[str, Any]
 
 PLANTS = ("fern", "moss", "reed", "clover", "ivy", "thyme", "nettle", "heather", "lichen", "sorrel", "mallow")
 PLACES = ("harbour", "quarry", "orchard", "mill", "chapel", "bakery", "stable", "tower", "garden", "forge", "inn")
+NAMES = ("Hannah", "Omar", "Susan", "Kevin", "Paula", "Luis", "Irene", "Brian")
 LETTERS = "ABCDEFGHIJ"
 
 
@@ -293,7 +294,10 @@ SHAPES: Mapping[str, Callable[[int], Row]] = {
         "mc2_targets": _marked(row, 6),
     },
     "allenai/winogrande": _winogrande,
-    "openai/gsm8k": lambda row: {"question": f"{_stem(row)} How many are left?", "answer": f"It is easy.\n#### {row}"},
+    "openai/gsm8k": lambda row: {
+        "question": f"{NAMES[row % len(NAMES)]} planted {row + 3} beds and dug up 2. How many are left?",
+        "answer": f"It is easy.\n#### {row + 1}",
+    },
     "Idavidrein/gpqa": _gpqa,
     "wis-k/instruction-following-eval": lambda row: {
         "key": row,

@@ -65,13 +65,15 @@ def judge(name: str, entry: Entry) -> Finding:
         return Finding(name, NOT_AUDITED, WRITTEN_IN_PYTHON)
     try:
         settings = task_settings(entry.yaml_path) if entry.yaml_path else dict(config)
+        if reason := constant_choices(settings):
+            return Finding(name, NOT_AUDITED, reason)
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
-        why = constant_choices(settings)
-        if not why:
-            docs, rows = docs_to_audit(task, {})
-            why = why_not_audited(docs, rows) or ""
-        return _by_names(name, task, why) if why else Finding(name, COVERED, _how(docs))
+        docs, rows = docs_to_audit(task, {})
+        if why := why_not_audited(docs, rows):
+            has_options = settings.get("output_type") == "multiple_choice"
+            return Finding(name, NOT_AUDITED, why) if has_options else _by_names(name, task, why)
+        return Finding(name, COVERED, _how(docs))
     except Refusal:
         raise
     except (Exception, SystemExit) as error:  # a task's functions, or the loading of its data, may raise anything
@@ -79,9 +81,9 @@ def judge(name: str, entry: Entry) -> Finding:
 
 
 def _by_names(name: str, task: Any, why: str) -> Finding:
-    """The finding on a task whose options cannot be audited.
+    """The finding on a task without options.
 
-    why: the reason
+    why: the reason why it has no other audit
     """
     try:
         docs = statements_to_audit(task, {})

@@ -201,16 +201,17 @@ def _write_open_ended(file: Path, folder: Path, name: str, fields: Fields, unrea
     Raises ValueError, with both reasons, if they cannot.
     """
     docs = read_file(file)
+    refusal, readings = unread, list[Question | UntestableQuestion]()
     try:
         read = statement_reader([*docs], field=fields.get(QUESTION))
+    except UntestableQuestion:  # there is no text either
+        pass
+    else:
         readings = [doc.reading for doc in docs_of(docs, read)]
-        reason = refusal_of_statements(readings)
-    except UntestableQuestion as error:
-        readings, reason = [], str(error)
-    if reason:
-        raise ValueError(
-            f"tasks has the file {str(file)!r}, in which no question can be read ({unread}; {reason}); {OF_ROWS}"
-        )
+        why = refusal_of_statements(readings)
+        refusal = f"{unread}; {why}" if why else ""
+    if refusal:
+        raise ValueError(f"tasks has the file {str(file)!r}, in which no question can be read ({refusal}); {OF_ROWS}")
     rows = folder / f"{name}.jsonl"
     texts = [reading.stem for reading in readings if isinstance(reading, Question)]
     atomic_write(rows, "".join(f"{as_json({'question': text, 'answer': ''})}\n" for text in texts))

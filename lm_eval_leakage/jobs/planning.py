@@ -52,6 +52,7 @@ from lm_eval_leakage.logs.run import IDENTITY, Problem, Run, identity_difference
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
 from lm_eval_leakage.questions.rendering import AUDITED, whole_text
+from lm_eval_leakage.questions.statements import NO_DETAIL
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
@@ -517,6 +518,8 @@ class _PlannedTask:
         self.orders, self.design = self._asked_in(self._layouts)
         # the rows of a task without options that can be asked: what exchanges their names, or why nothing does
         self.names = self._loaded(f"{name}_{FILLER_AUDIT}") if isinstance(self.orders, str) else NO_NAMES
+        if isinstance(self.orders, str) and isinstance(self.names, str) and self.names.startswith(NO_DETAIL):
+            self.orders = f"{self.orders}; and {self.names}"
         if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
             raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")
         if self._layouts and self.design is not None and self.design.n_orders <= 2:

@@ -17,6 +17,7 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 Prompt = Callable[[Doc], object]
 Path = tuple[str, ...]
 NAMES = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
+NO_DETAIL = "its rows have no detail that could be exchanged for another"
 FEWEST_WORDS = 4
 FEWEST_WITH_SLOT = 0.1  # share of rows
 
@@ -87,8 +88,7 @@ def refusal_of_statements(readings: Sequence[Question | UntestableQuestion]) -> 
         return None
     (reason, _), *_ = reasons.most_common(1) or [("there is none", 0)]
     return (
-        f"its rows have no detail that could be exchanged for another: {n_without} of the first {n} have no given "
-        f"name of which that is known (most often: {reason})"
+        f"{NO_DETAIL}: {n_without} of the first {n} have no given name of which that is known (most often: {reason})"
     )
 
 

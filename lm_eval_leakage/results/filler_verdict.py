@@ -31,7 +31,13 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
     compared = [block for block in blocks if all(score(block) is not None for score in scores.values())]
     n = sum(block.size for block in compared)
     layouts = max((one.layouts for one in answers), default=())
-    verdict = DataVerdict(BY_FILLERS, n=n, n_asked=len(answers), layouts=layouts if len(layouts) > 1 else ())
+    verdict = DataVerdict(
+        BY_FILLERS,
+        n=n,
+        n_asked=len(answers),
+        layouts=layouts if len(layouts) > 1 else (),
+        start=max((one.start for one in answers), default=""),
+    )
     if n < FEWEST_JUDGED:
         return verdict
     found = {form: _preference(compared, score) for form, score in scores.items()}

@@ -85,6 +85,7 @@ class DataVerdict:
     threshold: about the mean difference from which it would be evidence, by the control forms
     texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
     positive: what an audit of rows that the model may have learned found; None without one
+    start: the text at the start of each document, where it was chosen; empty for none
     """
 
     basis: str = ""
@@ -112,6 +113,7 @@ class DataVerdict:
     threshold: float = field(default=NAN, compare=False)
     texts: TextTest | None = None
     positive: PositiveControl | None = None
+    start: str = ""
 
     @property
     def pvalue(self) -> float:
@@ -374,10 +376,11 @@ def scores_in_words(verdict: DataVerdict) -> str:
         return ""
     if verdict.basis == BY_FILLERS:
         told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(OF_FILLERS, verdict.scores, strict=False))
+        begins = repr(verdict.start) if verdict.start else "the row"
         return (
             f"Mean preference for the published names over {count(len(verdict.layouts) or 1)} layouts, in standard "
             f"deviations per row, where 0 is expected without memory: {told}; evidence begins at p ≤ "
-            f"{pvalue(verdict.level)} in both."
+            f"{pvalue(verdict.level)} in each. Each document starts with {begins}."
         )
     forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
     told = ", ".join(f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms)

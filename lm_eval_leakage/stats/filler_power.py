@@ -16,7 +16,7 @@ from lm_eval_leakage.stats.order_power import DETECT_TIMES, FOUND_WITH, MOST_NEE
 from lm_eval_leakage.stats.pooling import NAN, smallest
 
 # By form: the rows as the benchmark shows them, and less the control form.
-SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {"names": {1: 0.6, 3: 0.95}, "in words": {1: 0.35, 3: 0.7}}
+SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {"names": {1: 0.6, 3: 1.0}, "in words": {1: 0.45, 3: 0.85}}
 
 
 @dataclass(frozen=True)

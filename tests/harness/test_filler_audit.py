@@ -157,11 +157,14 @@ class Starting(FakeLM):
 def test_the_start_of_documents_is_the_one_after_which_rows_are_likeliest(folder) -> None:
     assert starts_of(Starting("</s>")) == ["", "<s>", "</s>", "<user>"]
     assert starts_of(FakeLM(by_hash)) == [""]
-    for best in ("<s>", "</s>", "<user>"):
+    for best in ("<s>", "</s>", "<user>"):  # a longer one is chosen only if it saves a share of the nats
         results = run(folder, Starting(best))
         line = results["samples"][AUDIT][0]
         assert line["document_start"] == best
         assert all(arguments[0].startswith(best) for arguments in line["arguments"])
     given = run(folder, Starting("</s>"), {"start": "<s>"})
     assert given["samples"][AUDIT][0]["document_start"] == "<s>"
+    broken = Starting("</s>")
+    broken.score = lambda context, continuation: float("nan")
+    assert with_likeliest_start(CrossedFillers().with_pool(lambda: []), broken).start == ""
     assert with_likeliest_start(CrossedFillers(start="x"), Starting("<s>")).start == "x"

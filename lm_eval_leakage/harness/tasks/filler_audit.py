@@ -7,6 +7,7 @@ chosen before any answer, by how likely the model finds the rows as published, w
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -104,7 +105,8 @@ def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
 def _nats_per_row(lm: Any, probe: CrossedFillers, questions: Sequence[Question]) -> float:
     requests = [request for question in questions for request in probe.published(question)]
     asked = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(requests)]
-    return sum(float(answer[0]) for answer in lm.loglikelihood(asked)) / max(1, len(questions)) if asked else 0.0
+    total = sum(float(answer[0]) for answer in lm.loglikelihood(asked)) if asked else 0.0
+    return total / max(1, len(questions)) if math.isfinite(total) else -math.inf
 
 
 def starts_of(lm: Any) -> list[str]:
