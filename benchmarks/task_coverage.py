@@ -39,7 +39,7 @@ LEADERBOARD = {  # of version 1, then of version 2: files of the tasks that the 
     "MuSR": ("leaderboard/musr/*.yaml",),
 }
 GENERATED = "the answer is generated, and the data row holds no options"
-NAMES_EXCHANGED = "no options: its rows exchange their names"
+NAMES_EXCHANGED = "rows exchange their names"
 REASONS = 12  # shown of all
 
 

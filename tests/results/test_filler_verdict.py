@@ -1,0 +1,124 @@
+"""The verdict on rows that exchanged their fillers, and its words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lm_eval_leakage.records import FillerAnswers
+from lm_eval_leakage.results.data_verdict import data_verdict
+from lm_eval_leakage.results.filler_verdict import filler_verdict, rows_usually_needed
+from lm_eval_leakage.results.verdict_words import cited, in_words, positive_in_words, scores_in_words
+from lm_eval_leakage.stats.positive_control import PositiveControl
+
+
+def answers(n_blocks: int = 20, k: int = 6, *, memory: float = 0.0, fit: float = 0.0, seed: int = 0, reference=False):
+    """Answers to rows of blocks; `memory` and `fit` standard deviations are added to the published fillers, the latter
+    in the control form and by the reference, too."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for block in range(n_blocks):
+        names = 5 * rng.normal(size=k)
+        for place in range(k):
+            own = np.eye(k)[place]
+            layouts = tuple(
+                tuple((-60 + names + (memory + fit) * own + rng.normal(size=k)).tolist()) for _ in range(2)
+            )
+            control = tuple((-8 + names + fit * own + rng.normal(size=k)).tolist())
+            others = tuple(tuple((-70 + names + fit * own + rng.normal(size=k)).tolist()) for _ in range(2))
+            given = {"reference": others} if reference else {"control": control}
+            found.append(
+                FillerAnswers(f"block {block}", place, layouts, layouts=("prompt", "json"), start="<s>", **given)
+            )
+    return found
+
+
+def test_memory_is_evidence_in_words() -> None:
+    verdict = filler_verdict(answers(memory=1.0))
+    assert (verdict.basis, verdict.n, verdict.word) == ("fillers", 120, "strong evidence")
+    assert verdict.sentence.startswith(
+        "strong evidence: on 120 questions in 20 blocks that exchanged their names, with names chosen by their "
+        "authors, the model prefers the published names to the names of other rows, also beyond the control form"
+    )
+    assert in_words(verdict, short=True).startswith("Prefers the published names to the names of other rows")
+    assert "compared with the names of other rows and with the model's own control form" in cited(verdict)
+    told = scores_in_words(verdict)
+    assert "over 2 layouts" in told
+    assert "Each document starts with '<s>'" in told
+
+
+def test_without_memory_it_says_how_many_may_have_been_seen() -> None:
+    verdict = filler_verdict(answers(60, seed=3))
+    assert verdict.word == "none found"
+    assert 0 < dict(verdict.at_most)[3] <= 0.25
+    assert "No significant preference for the published names" in in_words(verdict, short=True)
+    assert "of the questions were seen once or" in verdict.sentence or "were seen three times" in verdict.sentence
+
+
+def test_few_rows_are_inconclusive_or_have_no_verdict() -> None:
+    assert filler_verdict(answers(5, seed=1)).word == "inconclusive"
+    few = filler_verdict(answers(3))
+    assert (few.word, few.n) == ("cannot be told", 18)
+    assert "18 of 18 questions with a name that other rows could have; at least 20 are needed" in few.reason
+
+
+def test_what_fits_is_no_evidence_and_without_the_control_form_it_would_be() -> None:
+    fitting = answers(fit=1.0, seed=2)
+    assert "evidence" not in filler_verdict(fitting).word
+    alone = [replace(one, control=()) for one in fitting]
+    assert filler_verdict(alone).word == "strong evidence"
+
+
+def test_a_reference_takes_what_fits_off() -> None:
+    assert "evidence" not in filler_verdict(answers(fit=1.0, seed=2, reference=True)).word
+    assert filler_verdict(answers(memory=1.0, seed=2, reference=True)).word == "strong evidence"
+
+
+def test_a_row_without_answers_is_left_out_with_its_filler() -> None:
+    whole = answers(memory=1.0)
+    part = [one for number, one in enumerate(whole) if number % 7]
+    assert filler_verdict(part).n == len(part)
+    assert filler_verdict(part).word == "strong evidence"
+    assert filler_verdict([*whole, *whole]).n == 120, "copies count once"
+
+
+def test_the_same_in_any_order() -> None:
+    whole = answers(seed=4)
+    assert filler_verdict(whole).pvalue == filler_verdict(whole[::-1]).pvalue
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_larger_of_both_pvalues(seed: int) -> None:
+    whole = answers(memory=0.3, seed=seed)
+    alone = filler_verdict([replace(one, control=()) for one in whole])
+    assert filler_verdict(whole).pvalue >= alone.pvalue
+
+
+def test_orders_decide_where_there_are_some() -> None:
+    assert data_verdict(()).basis == ""
+    assert data_verdict((), fillers=answers()).basis == "fillers"
+
+
+def test_a_positive_control_is_reported_beside_the_verdict() -> None:
+    clean, seen = filler_verdict(answers(60, seed=3)), filler_verdict(answers(memory=1.0))
+    shown = PositiveControl("its train split", 100, 0.7, 0.11, 1e-4, 0.27)
+    told = positive_in_words(replace(clean, positive=shown))
+    assert told.startswith(
+        "as a positive control, the model shows memory of its train split (0.70 ± 0.11, p = 0.0001)"
+    )
+    assert "at most 27" in told
+    assert "at most" not in positive_in_words(replace(seen, positive=shown))
+    assert "at most" not in positive_in_words(replace(clean, positive=replace(shown, at_most=math.nan)))
+    none = PositiveControl("its train split", 100, 0.1, 0.11, 0.2)
+    assert "shows no memory either" in positive_in_words(replace(clean, positive=none))
+    assert "could not be tested" in positive_in_words(replace(clean, positive=PositiveControl("its train split", 3)))
+    assert positive_in_words(replace(filler_verdict(answers(3)), positive=shown)) == ""
+
+
+def test_fewer_rows_are_needed_for_a_larger_share() -> None:
+    few, many = (rows_usually_needed(share, 0.01, has_reference=False) for share in (1.0, 0.5))
+    assert few < many
+    assert rows_usually_needed(0.05, 0.01, has_reference=False) is None
