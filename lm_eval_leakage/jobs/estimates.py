@@ -93,6 +93,7 @@ def checked(plan: Plan) -> CheckedPlan:
     import_anew(Path(file) for digests in files.values() for file in digests)
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
     by_names = frozenset(task for task in named.tasks if _has_names_alone(task, shelf))
+    _refuse_for_options(named, by_names)
     controlled = frozenset(task for task in named.tasks if _has_positive_control(named, task, shelf))
     runs = (unit for unit in units_of(named, by_names) if unit.kind == RUN)
     impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
@@ -117,6 +118,17 @@ def _has_names_alone(task: str, shelf: TaskShelf) -> bool:
     return bool(covered) and all(one.names_alone for one in covered)
 
 
+def _refuse_for_options(plan: Plan, by_names: frozenset[str]) -> None:
+    """Raise ValueError for settings that only tasks with options use, where one of the tasks has none."""
+    for name in ("unseen", "orders"):
+        value = getattr(plan, name)
+        if value is not None and by_names:
+            task = min(by_names)
+            raise ValueError(
+                f"{name} is {str(value)!r}, but {task} has no options: its rows exchange names; leave it out"
+            )
+
+
 def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:
     """Return whether a task is audited on a positive control, too: a file that the plan names, or its training split,
     by default where nothing limits what is asked."""
@@ -125,7 +137,7 @@ def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:
     if plan.positive_control not in (None, TRAIN):
         return plan.positive_control != NO_CONTROL
     is_wanted = plan.positive_control == TRAIN or (plan.is_here and not plan.runs and plan.budget is None)
-    if not is_wanted or task not in shelf.index:
+    if not is_wanted or task not in shelf.index or "data_files" in plan.metadata:
         return False
     first = next(tasks_of(task, shelf.index), "")
     return bool(settings_of(shelf.index[first]).get("training_split")) if first in shelf.index else False
@@ -173,6 +185,14 @@ def check_early(plan: Plan) -> None:
             audits=plan.audits,
             include_path=plan.include_path,
             data_files=plan.unseen,
+            fields=plan.fields,
+        )
+    if plan.positive_control not in (None, TRAIN, NO_CONTROL):
+        preflight(
+            plan.tasks,
+            audits=plan.audits,
+            include_path=plan.include_path,
+            data_files=plan.positive_control,
             fields=plan.fields,
         )
     _refuse_own_reference(plan)

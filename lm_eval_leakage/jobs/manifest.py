@@ -109,7 +109,7 @@ def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]
     `metadata` names, or `unseen`. Tasks without any are left out."""
     from lm_eval_leakage.harness.auditable import tasks_of
 
-    of_metadata = {*_files_named(plan.metadata, Path()), *([plan.unseen] if plan.unseen is not None else [])}
+    of_metadata = {*_files_named(plan.metadata, Path()), *plan.given_files}
     own = [Path(folder).resolve() for folder in plan.include_paths]
     found = {}
     for task in plan.tasks:

@@ -133,7 +133,7 @@ def _positive_control(value: Any) -> Any:
     file = Path(value).expanduser() if isinstance(value, (str, Path)) else None
     if file is None or not file.is_file():
         raise ValueError(f"is {brief(value)}; give {TRAIN}, {NO_CONTROL}, or a file of rows that a model has learned")
-    return str(file)
+    return str(file.absolute())  # workers may have another working directory
 
 
 def _orders(value: str) -> str:
@@ -464,6 +464,12 @@ class Plan(BaseModel):
     def of_unseen(self) -> dict[str, object]:
         """The metadata by which an audit asks the unseen questions instead of the task's own."""
         return {"data_files": str(self.unseen), **({"fields": dict(self.fields)} if self.fields else {})}
+
+    @property
+    def given_files(self) -> list[Path]:
+        """The files of rows that it names beside those of its tasks."""
+        named = [] if self.positive_control in (None, TRAIN, NO_CONTROL) else [Path(str(self.positive_control))]
+        return [*named, *([self.unseen] if self.unseen is not None else [])]
 
     @property
     def of_positive(self) -> dict[str, object]:

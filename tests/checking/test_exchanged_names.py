@@ -146,6 +146,18 @@ def test_the_positive_control_may_be_left_out_or_be_a_file(fakes: type[NamedFake
         of_task(folder, positive_control="test")
 
 
+def test_what_only_options_use_is_refused_and_a_damaged_control_early(fakes, folder: Path) -> None:
+    file = written(folder, questions(30), "others.jsonl")
+    with pytest.raises(ValueError, match="unseen is .*others.jsonl', but sums has no options"):
+        of_task(folder, unseen=str(file))
+    with pytest.raises(ValueError, match="orders is 'random: page 3', but sums has no options"):
+        of_task(folder, orders="random: page 3")
+    (folder / "broken.jsonl").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="broken.jsonl.* is not valid JSON"):
+        of_task(folder, positive_control=str(folder / "broken.jsonl"))
+    assert fakes.asked == []
+
+
 def test_option_orders_have_a_positive_control_too(fakes: type[NamedFake], tmp_path: Path) -> None:
     docs, learned = questions(80), questions(90, seed=1)
     write_task(tmp_path, "quiz", docs, **LETTERED, more="training_split: train\n", train=learned)
