@@ -72,7 +72,7 @@ class CrossedFillers(Probe):
             raise ValueError(f"start is {self.start!r}; give a text, or leave it out")
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> CrossedFillers:
-        """The same probe with the rows that exchange their names: those of the run."""
+        """Return the same probe with the rows that exchange their names: those of the run."""
         return replace(self, pool=tuple(questions()))
 
     @property
@@ -80,7 +80,7 @@ class CrossedFillers(Probe):
         return LAYOUT_SETS[self.layouts]
 
     def starting_with(self, start: str) -> CrossedFillers:
-        """The same probe with another start of each document."""
+        """Return the same probe with another start of each document."""
         return replace(self, start=start)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
@@ -88,18 +88,18 @@ class CrossedFillers(Probe):
         return tuple(self._request(question, layout, name) for layout in self.asked_layouts for name in names)
 
     def published(self, question: Question) -> tuple[Request, ...]:
-        """The row as it was published, in each layout."""
+        """Return the requests for the row as it was published, one for each layout."""
         filler = self._slots[question.id].filler
         return tuple(self._request(question, layout, filler) for layout in self.asked_layouts)
 
     def control(self, question: Question) -> tuple[Request, ...]:
-        """The names after the row's other content words, in alphabetical order."""
+        """Return the requests for each name after the row's other words, which are in alphabetical order."""
         words = content_words(question.stem, self._slots[question.id])
         context = f"{self.start or ''}Words: {', '.join(words)}. Name:"
         return tuple(Request(context, f" {name}") for name in _published_first(self.block(question)))
 
     def block(self, question: Question) -> Block:
-        """Raises UntestableQuestion, with the reason, for a row that is in none."""
+        """Return the block of a row. Raises UntestableQuestion, with the reason, for a row that is in none."""
         if question.id in self._blocks:
             return self._blocks[question.id]
         slot = find_slot(question.stem)
@@ -112,29 +112,29 @@ class CrossedFillers(Probe):
 
     @cached_property
     def _slots(self) -> Mapping[str, Slot]:
-        """By the ids of rows, without those that are equal to another one but for the name."""
-        found: dict[str, Slot] = {}
-        known = set[str]()
+        """Return slots by the ids of rows, without rows that are equal to another one but for the name."""
+        slots: dict[str, Slot] = {}
+        texts = set[str]()
         for question in sorted(self.pool, key=lambda question: question.id):
             try:
                 slot = find_slot(question.stem)
             except UntestableQuestion:
                 continue
             without_name = slot.filled(question.stem, "")
-            if without_name not in known:
-                known.add(without_name)
-                found[question.id] = slot
-        return found
+            if without_name not in texts:
+                texts.add(without_name)
+                slots[question.id] = slot
+        return slots
 
     @cached_property
     def _blocks(self) -> Mapping[str, Block]:
         texts = {question.id: question.stem for question in self.pool if question.id in self._slots}
-        found: dict[str, Block] = {}
+        blocks: dict[str, Block] = {}
         for rows in blocks_of(self._slots, texts, self.size):
             name = hashlib.sha256("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest()[:12]
             fillers = tuple(self._slots[row].filler for row in rows)
-            found |= {row: Block(name, fillers, place) for place, row in enumerate(rows)}
-        return found
+            blocks |= {row: Block(name, fillers, place) for place, row in enumerate(rows)}
+        return blocks
 
     def _request(self, question: Question, layout: str, name: str) -> Request:
         slot = self._slots[question.id]
@@ -168,8 +168,8 @@ class FillerMeasurement(Measurement):
 
 def _preference(verdicts: Sequence[object]) -> tuple[float, float]:
     blocks = crossed_blocks(one.answers for one in verdicts if isinstance(one, FillerMeasurement))
-    found = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
-    return found.effect, found.error
+    result = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
+    return result.effect, result.error
 
 
 @statistics.register("crossed_blocks")

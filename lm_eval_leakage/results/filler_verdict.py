@@ -2,7 +2,8 @@
 
 Two tests of the same blocks must agree: of the rows as the benchmark shows them, and of these less the control form,
 in which the words of a row have no order, so that what fits a name stays and what could be remembered goes. The larger
-p-value counts. With another model as reference, its preferences are subtracted instead.
+p-value counts; the preference that is reported is the one beyond the control form. With another model as reference,
+its preferences are subtracted instead.
 
 A verdict is about the data set. It accuses no single row.
 """
@@ -42,13 +43,13 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
         return verdict
     found = {form: _preference(compared, score) for form, score in scores.items()}
     powers = tuple(_power(form, own, len(found)) for form, own in found.items())
-    weakest = max(found.values(), key=lambda own: (own.test.pvalue, -own.effect))
+    *_, beyond = found.values()  # what the control form, or the reference, leaves
     tested = replace(
-        weakest.test,
+        max((own.test for own in found.values()), key=lambda test: test.pvalue),
         n=n,
-        n_units=weakest.n_blocks,
-        mean=weakest.effect,
-        mean_error=weakest.error,
+        n_units=beyond.n_blocks,
+        mean=beyond.effect,
+        mean_error=beyond.error,
         log_evalue=min(own.test.log_evalue for own in found.values()),
     )
     return replace(

@@ -157,8 +157,8 @@ def block_scores(layouts: Sequence[Floats], others: Sequence[Floats] = ()) -> Fl
     if k < 2:
         return None
     minus = _averaged(others) if others else None
-    found = standard_scores(_averaged(layouts), minus)
-    return None if found is None else math.sqrt(k - 1) * found
+    scores = standard_scores(_averaged(layouts), minus)
+    return None if scores is None else math.sqrt(k - 1) * scores
 
 
 def _averaged(layouts: Sequence[Floats]) -> Floats:
@@ -174,27 +174,27 @@ def preference(
     blocks: of each, its `block_scores`; sizes: how many rows each has
     spread: standard deviation of the natural preference between benchmarks, in standard deviations per row
     """
-    known = sorted(
+    usable = sorted(
         ((own, k) for own, k in zip(blocks, sizes, strict=True) if own is not None), key=lambda one: tuple(one[0])
     )
-    if not known:
+    if not usable:
         return Preference(OrderSum(0))
-    published = np.array([float(own[0]) for own, _ in known])
-    freedom = np.array([k - 1.0 for _, k in known])
+    published = np.array([float(own[0]) for own, _ in usable])
+    freedom = np.array([k - 1.0 for _, k in usable])
     test = order_sum(
-        [own for own, _ in known],
+        [own for own, _ in usable],
         np.random.default_rng(seed),
         weigh=np.positive,
-        spread=spread * float(freedom.sum()) / len(known),
+        spread=spread * float(freedom.sum()) / len(usable),
     )
     effect = float(published.sum() / freedom.sum())
     return Preference(
         test,
         effect,
         _error(published, freedom, effect),
-        math.sqrt(sum(float(np.mean(own**2)) for own, _ in known)) / float(freedom.sum()),
-        sum(k for _, k in known),
-        len(known),
+        math.sqrt(sum(float(np.mean(own**2)) for own, _ in usable)) / float(freedom.sum()),
+        sum(k for _, k in usable),
+        len(usable),
     )
 
 

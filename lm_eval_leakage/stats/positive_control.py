@@ -46,10 +46,10 @@ class PositiveControl:
 def ratio_at_most(effect: float, error: float, control: float, control_error: float) -> float:
     """Return the upper bound of `effect / control`; NaN if it is 1 or more, or the control is not clearly above 0."""
     z = NormalDist().inv_cdf(BOUND_LEVEL)
-    found = max(effect, 0.0)
+    numerator = max(effect, 0.0)
     a = control**2 - (z * control_error) ** 2
     if not (control > 0 and a > 0):
         return NAN
-    b, c = found * control, found**2 - (z * error) ** 2
+    b, c = numerator * control, numerator**2 - (z * error) ** 2
     bound = (b + math.sqrt(max(0.0, b**2 - a * c))) / a
     return bound if bound < 1 else NAN
