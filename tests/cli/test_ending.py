@@ -227,7 +227,7 @@ def _assert_harmless(monkeypatch, capfd, words) -> None:
 
 def test_what_is_printed_beside_a_progress_bar_has_a_line_of_its_own() -> None:
     def work() -> None:
-        bar = tqdm(total=3, mininterval=0)
+        bar = tqdm(total=3, mininterval=0, position=0)  # whatever bar another test has left
         bar.update(1)
         say("8 of 300 requests")
         warn("refused")
