@@ -39,7 +39,7 @@ from lm_eval_leakage.jobs.estimates import (
     tokens_of_units,
     tokens_planned,
 )
-from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
+from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
     BY_NAMES,
     CONTROLLED,
@@ -55,7 +55,7 @@ from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stag
 from lm_eval_leakage.jobs.plan import RUN, RUNS, UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
-from lm_eval_leakage.logs.run import digest_of
+from lm_eval_leakage.logs.run import MANIFEST, digest_of
 from lm_eval_leakage.results.formatting import about, count, counted, duration, whole_percent
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import in_one_sentence

@@ -179,20 +179,12 @@ def check_early(plan: Plan) -> None:
         fields=plan.fields,
         leaves_out=not plan.is_here,
     )
-    if plan.unseen is not None:
+    for file in plan.given_files:
         preflight(
             plan.tasks,
             audits=plan.audits,
             include_path=plan.include_path,
-            data_files=plan.unseen,
-            fields=plan.fields,
-        )
-    if plan.positive_control not in (None, TRAIN, NO_CONTROL):
-        preflight(
-            plan.tasks,
-            audits=plan.audits,
-            include_path=plan.include_path,
-            data_files=plan.positive_control,
+            data_files=file,
             fields=plan.fields,
         )
     _refuse_own_reference(plan)

@@ -20,6 +20,7 @@ from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, publi
 from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, check_plan
 from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
+from lm_eval_leakage.logs.run import MANIFEST
 from lm_eval_leakage.texts import as_json
 
 
@@ -49,7 +50,7 @@ class Attempt:
         return asdict(self) | {"unit": self.unit.id, "seconds": round(self.seconds, 3)}
 
 
-PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
+PLAN, STATUS = "plan.yaml", "status.json"
 WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
 REPLACED = "replaced"  # folder of units that were moved out of their rooms
 STEP = "step"  # key of a unit's file

@@ -32,7 +32,6 @@ from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import (
-    POSITIVE,
     REFERENCE,
     RUNS,
     TRAIN,
@@ -45,7 +44,7 @@ from lm_eval_leakage.jobs.plan import (
 )
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
 from lm_eval_leakage.logs.audit_line import window_needed
-from lm_eval_leakage.logs.run import Problem, digest_of, same_model
+from lm_eval_leakage.logs.run import POSITIVE, Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task

@@ -35,7 +35,6 @@ from lm_eval_leakage.jobs.plan import (
     ALL_QUESTIONS,
     CONFUSION,
     ENOUGH,
-    POSITIVE,
     REFERENCE,
     ROOMS,
     RUN,
@@ -48,7 +47,16 @@ from lm_eval_leakage.jobs.plan import (
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.model_settings import contradiction
-from lm_eval_leakage.logs.run import IDENTITY, Problem, Run, identity_differences, model_named, same_model, sanitized
+from lm_eval_leakage.logs.run import (
+    IDENTITY,
+    POSITIVE,
+    Problem,
+    Run,
+    identity_differences,
+    model_named,
+    same_model,
+    sanitized,
+)
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
 from lm_eval_leakage.questions.rendering import AUDITED, whole_text

@@ -76,6 +76,9 @@ LOCAL = re.compile(r"files \([0-9a-f]{16}\)")  # in an identity, instead of the 
 IDENTITY = "leakage_identity"  # what the model's answers depend on
 DATA = "leakage_data"  # a digest of all rows of each task
 DRAW = "leakage_draw"  # how its questions were drawn
+# In the folder of a check, beside its manifest: audits of rows that the model may have learned, which say nothing of
+# the benchmark that they are named after.
+POSITIVE, MANIFEST = "positive", "manifest.json"
 LEFT_OUT = "leakage_left_out"  # in a line of a samples log: why it has no metrics
 CHAT_TEMPLATE, SYSTEM_INSTRUCTION = "chat_template", "system_instruction"  # also with `_sha` at the end: a digest
 

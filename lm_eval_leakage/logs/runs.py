@@ -18,6 +18,8 @@ from lm_eval_leakage.logs.run import (
     DATA,
     DRAW,
     IDENTITY,
+    MANIFEST,
+    POSITIVE,
     RESULTS,
     SYSTEM_INSTRUCTION,
     TIME,
@@ -116,7 +118,13 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
             return [place]
         return [file for file in place.parent.iterdir() if file == place or times[-1] in file.name]
 
-    return _below(place, problems)
+    return [file for file in _below(place, problems) if not _is_of_positive_control(file, place)]
+
+
+def _is_of_positive_control(file: Path, place: Path) -> bool:
+    """Return whether a file below a folder belongs to a check's positive control, unless the folder does so itself."""
+    above = [folder for folder in file.parents if folder.is_relative_to(place) and folder != place]
+    return any(folder.name == POSITIVE and (folder.parent / MANIFEST).exists() for folder in above)
 
 
 def _below(place: Path, problems: list[Problem]) -> list[Path]:

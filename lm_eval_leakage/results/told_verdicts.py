@@ -26,6 +26,7 @@ from lm_eval_leakage.results.formatting import (
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
+    BY_FILLERS,
     BY_NOTHING,
     BY_RATIO,
     BY_REFERENCE,
@@ -120,6 +121,8 @@ def changing_options(row: Row, has_more: bool = True, n_available: int | None = 
     is_few = verdict.n < FEWEST_JUDGED
     if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
         return None
+    if verdict.word == INCONCLUSIVE and verdict.basis == BY_FILLERS:
+        return {"questions": "all"} if has_more else None  # all may exclude what too few would find
     if verdict.word == INCONCLUSIVE:
         if has_more and verdict.needed is not None:
             n = verdict.needed * verdict.n_asked / verdict.n

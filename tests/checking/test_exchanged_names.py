@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.results.annotate import annotate
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 from tests.fakes import by_hash
 from tests.harness.test_filler_audit import fond_of_rows
@@ -61,6 +62,9 @@ def test_the_same_check_again_asks_nothing_and_another_sample_is_a_second_look(f
     assert (fakes.asked, again.verdicts) == ([], first.verdicts)
     assert [verdict.look for verdict in of_task(folder, questions=90).verdicts] == [2]
     assert (first.verdicts[0].look, first.verdicts[0].n) == (1, 60)
+    (few,) = of_task(folder, questions=30, detect="25%", out="few").verdicts
+    assert few.verdict == "inconclusive"
+    assert "--questions all" in few.summary
 
 
 def test_a_file_of_texts_without_options_is_a_benchmark(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -116,6 +120,15 @@ def test_the_train_split_is_audited_as_a_positive_control(fakes: type[NamedFake]
     assert "shows memory of its train split" in verdict.summary
     assert verdict.look == 1, "the control is no look"
     assert of_task(folder).plan.to_run == []
+
+
+def test_who_reads_the_folder_of_a_check_is_not_told_that_the_benchmark_was_seen(fakes, folder: Path) -> None:
+    fakes.score = staticmethod(fond_of_rows(with_train_split(folder)))
+    (verdict,) = of_task(folder).verdicts
+    (annotation,) = annotate([folder / "out"])
+    assert [(row.task, row.verdict.pvalue) for row in annotation.rows] == [("sums", verdict.pvalue)]
+    (control,) = annotate([folder / "out" / "positive"])
+    assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
 def test_a_positive_control_without_memory_says_that_none_found_says_less(fakes, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,6 @@ from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.harness.models.processes import is_first, of_every
-from lm_eval_leakage.harness.models.question_requests import LeakageInstance
 from lm_eval_leakage.harness.tasks.task import ChatTemplate, LeakageTask, drawn
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.fields import Doc
@@ -60,15 +59,9 @@ class FillerAudit(LeakageTask):
             probe = with_likeliest_start(probe, self.lm)
         self.pooled_probe = probe
 
-    def construct_requests(
-        self,
-        doc: Doc,
-        ctx: str,
-        metadata: tuple[str | None, int | None, int | None],
-        apply_chat_template: bool = False,
-        chat_template: ChatTemplate | None = None,
-    ) -> list[LeakageInstance]:
-        return super().construct_requests(doc, "", metadata)
+    def framing(self, system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:
+        """Return what leaves contexts as they are: the probe begins each document itself."""
+        return str
 
     def has_slot(self, doc: Doc) -> bool:
         """Return whether a row has a name that can be exchanged."""

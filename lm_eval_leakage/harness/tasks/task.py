@@ -321,7 +321,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         apply_chat_template: bool = False,
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
-        framed = framing(ctx, chat_template if apply_chat_template else None)
+        framed = self.framing(ctx, chat_template if apply_chat_template else None)
         try:
             requests, texts = self.fitting(doc, framed)
         except UntestableQuestion as error:
@@ -329,6 +329,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             return QuestionRequests(self, doc, metadata, [nothing], skipped=Skipped(str(error))).instances
         arguments = [arguments_of(self.probe, self.lm, *text) for text in texts]
         return QuestionRequests(self, doc, metadata, arguments, requests).instances
+
+    def framing(self, system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:
+        """Return what turns a request's context into what the model reads."""
+        return framing(system, chat_template)
 
     def fitting(self, doc: Doc, framed: Callable[[str], str]) -> tuple[Sequence[Request], Sequence[tuple[str, str]]]:
         """The probe's requests about a question; and context and continuation of these and of its control form, as the
