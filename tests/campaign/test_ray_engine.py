@@ -16,7 +16,7 @@ from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from tests.campaign.ray_nodes import a_cluster
 from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
-from tests.waiting import wait_for
+from tests.waiting import a_process, wait_for
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 
@@ -148,11 +148,11 @@ RayEngine(plan, folder, None, UnloadedWorker).carry_out(units_of(plan), print, p
 
 
 def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missing(address, folder) -> None:
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, folder.path], stdout=subprocess.DEVNULL)
     first = folder.path / "first"
-    wait_for(lambda: len(list(first.glob("*"))) == 2)
-    driver.send_signal(signal.SIGKILL)
-    assert driver.wait() == -signal.SIGKILL
+    with a_process([sys.executable, "-c", DRIVER, folder.path], stdout=subprocess.DEVNULL) as driver:
+        wait_for(lambda: len(list(first.glob("*"))) == 2)
+        driver.kill()
+        assert driver.wait() == -signal.SIGKILL
     pids = [made["pid"] for made in workers_made(folder)]
     assert len(pids) == 2
     wait_for(lambda: not any(map(is_alive, pids)))
@@ -179,10 +179,10 @@ def test_a_cluster_whose_head_is_killed_ends_the_driver_with_a_sentence_and_stat
         cluster.add_node(num_cpus=1)
         address = cluster.address
         command = [sys.executable, "-c", LOSING_ITS_HEAD, folder.path, address]
-        driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        wait_for(lambda: len(folder.attempts()) == 1 and len(list((folder.path / "first").glob("*"))) == 1)
-        cluster.kill_head()
-        _, errors = driver.communicate()
+        with a_process(command, stderr=subprocess.PIPE, text=True) as driver:
+            wait_for(lambda: len(folder.attempts()) == 1 and len(list((folder.path / "first").glob("*"))) == 1)
+            cluster.kill_head()
+            _, errors = driver.communicate()
     assert driver.returncode == 2
     assert f"the head of the Ray cluster at {address} is gone" in errors
     assert "Traceback" not in errors
