@@ -59,7 +59,7 @@ def finding_of(task: InstalledTask) -> Finding:
     """Return what `ls` finds, also without the modules that score generated answers."""
     found = Finding(task.name, *found_of(task)[1:])
     is_generated = task.settings.get("output_type") == "generate_until"
-    if is_generated and found.status == COVERED and found.reason.startswith("names of"):
+    if found.status == COVERED and found.reason.startswith("names of"):
         return Finding(task.name, COVERED, NAMES_EXCHANGED)
     return Finding(task.name, NOT_AUDITED, GENERATED) if is_generated and found.status != COVERED else found
 

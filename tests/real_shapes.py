@@ -68,8 +68,8 @@ def _marked(row: int, n: int) -> Row:
 
 
 def _winogrande(row: int) -> Row:
-    one, two = PLACES[row % 11], PLANTS[row % 11]
-    sentence = f"The gardener chose the {one} and not the {two} because the _ was nearer."
+    one, two = NAMES[row % len(NAMES)], NAMES[(row + 1) % len(NAMES)]
+    sentence = f"{one} dug the {PLACES[row % 11]} and not {two}, since _ was at the {PLANTS[row % 11]}."
     return {"sentence": sentence, "option1": one, "option2": two, "answer": str(row % 2 + 1)}
 
 

@@ -20,6 +20,11 @@ def town(number: int) -> str:
     return "".join("abcdefghij"[int(digit)] for digit in f"{number:03}") + "ville"
 
 
+def road(number: int) -> str:
+    """Return words by which a row is no near copy of another one."""
+    return ", ".join(town(10 * number + stop).replace("ville", "ham") for stop in range(10))
+
+
 def word_problems(n: int, *, seed: int = 0) -> list[dict[str, Any]]:
     """Return rows whose names were drawn at random."""
     rng = random.Random(seed)
@@ -28,6 +33,7 @@ def word_problems(n: int, *, seed: int = 0) -> list[dict[str, Any]]:
         name, count = rng.choice(NAMES), rng.randint(2, 90)
         thing, place = rng.choice(THINGS), rng.choice(PLACES)
         text = f"{name} found {count} {thing} {place} in {town(number)} on a trip and sold {count // 2} of them."
+        text += f" The road led by {road(number)}."
         rows.append({"question": f"{text} How many are left for {name}?", "answer": str(count - count // 2)})
     return rows
 

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, probes, statistics
+from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.questions.slots import Slot, blocks_of, content_words, find_slot
 from lm_eval_leakage.records import (
     Answered,
@@ -43,6 +44,7 @@ PROMPT, JSON_ROW, BOTH = "prompt", "json", "both"
 LAYOUT_SETS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
 FIELD = "question"  # of the row of JSON
 IN_NO_BLOCK = "no block of rows has room for its name, which stands in too many other rows"
+NEARLY_ANOTHER = "it is the same as another row, or nearly the same, but for the name, and both count as one"
 ALONE = "no other row of the sample has a name of the same gender"
 
 
@@ -104,7 +106,7 @@ class CrossedFillers(Probe):
             return self._blocks[question.id]
         slot = find_slot(question.stem)
         if question.id not in self._slots:
-            raise UntestableQuestion("it is equal to another row but for the name, and both count as one")
+            raise UntestableQuestion(NEARLY_ANOTHER)
         alone = sum(one.gender == slot.gender for one in self._slots.values()) < 2
         raise UntestableQuestion(ALONE if alone else IN_NO_BLOCK)
 
@@ -112,19 +114,18 @@ class CrossedFillers(Probe):
 
     @cached_property
     def _slots(self) -> Mapping[str, Slot]:
-        """Return slots by the ids of rows, without rows that are equal to another one but for the name."""
+        """Return slots by the ids of rows: of rows that are the same or nearly the same but for the name, of one."""
         slots: dict[str, Slot] = {}
-        texts = set[str]()
+        texts = []
         for question in sorted(self.pool, key=lambda question: question.id):
             try:
-                slot = find_slot(question.stem)
+                slots[question.id] = find_slot(question.stem)
             except UntestableQuestion:
                 continue
-            without_name = slot.filled(question.stem, "")
-            if without_name not in texts:
-                texts.add(without_name)
-                slots[question.id] = slot
-        return slots
+            text = slots[question.id].filled(question.stem, "")
+            texts.append(shared_texts(Question(question.id, text, ())))
+        firsts = {*families(texts)}
+        return {row: slot for place, (row, slot) in enumerate(slots.items()) if place in firsts}
 
     @cached_property
     def _blocks(self) -> Mapping[str, Block]:

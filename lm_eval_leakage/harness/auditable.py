@@ -10,16 +10,18 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
-from lm_eval_leakage.harness.tasks.base_task import RefusedAudit, refusal_of_constant
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, refusal_of_constant
 from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, statements_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
+    FIRST_AUDIT,
     SEAL_AUDIT,
     SEAL_KEY,
     needs_seal,
     suffixes,
 )
 from lm_eval_leakage.questions.prompt_parser import labels_among, texts_in
+from lm_eval_leakage.questions.reader import IN_CONTEXTS
 from lm_eval_leakage.questions.statements import with_slot
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import count, counted
@@ -27,6 +29,7 @@ from lm_eval_leakage.texts import brief
 
 COVERED, NOT_AUDITED, UNKNOWN = "covered", "refused", "unknown"
 PATHS = re.compile(r" ?\(/[^)]*\)")  # in messages
+FEW_OPTIONS = 3  # of which there are at most six orders, too few to find much by
 WRITTEN_IN_PYTHON = "it is written in Python and does not render the prompt and choices of a row"
 
 
@@ -35,13 +38,14 @@ class Finding(NamedTuple):
 
     status: covered, refused (an audit is impossible or would be meaningless) or unknown
     reason: why it is not covered, or how its options are read if it is
-    names_alone: whether only names of its rows can be exchanged, since it has no options
+    audits: suffixes of those that a check makes of it: of option orders where it has options, and of exchanged names
+        where it has none, or so few that their orders find little
     """
 
     task: str
     status: str
     reason: str
-    names_alone: bool = False
+    audits: tuple[str, ...] = (FIRST_AUDIT,)
 
 
 def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) -> list[Finding]:
@@ -71,9 +75,14 @@ def judge(name: str, entry: Entry) -> Finding:
         (task,) = loaded["tasks"].values()
         docs, rows = docs_to_audit(task, {})
         if why := why_not_audited(docs, rows):
-            has_options = settings.get("output_type") == "multiple_choice"
+            has_options = settings.get("output_type") == "multiple_choice" and why != IN_CONTEXTS
             return Finding(name, NOT_AUDITED, why) if has_options else _by_names(name, task, why)
-        return Finding(name, COVERED, _how(docs))
+        if _most_options(docs) > FEW_OPTIONS:
+            return Finding(name, COVERED, _how(docs))
+        beside = _by_names(name, task, "")
+        if beside.status != COVERED:
+            return Finding(name, COVERED, _how(docs))
+        return Finding(name, COVERED, f"{_how(docs)}; {beside.reason}, too", (FIRST_AUDIT, *beside.audits))
     except Refusal:
         raise
     except (Exception, SystemExit) as error:  # a task's functions, or the loading of its data, may raise anything
@@ -81,9 +90,9 @@ def judge(name: str, entry: Entry) -> Finding:
 
 
 def _by_names(name: str, task: Any, why: str) -> Finding:
-    """The finding on a task without options.
+    """The finding on a task without options, or with few.
 
-    why: the reason why it has no other audit
+    why: the reason why it has no other audit; empty if it has one
     """
     try:
         docs = statements_to_audit(task, {})
@@ -91,7 +100,14 @@ def _by_names(name: str, task: Any, why: str) -> Finding:
         return Finding(name, NOT_AUDITED, f"{why}; and {error}")
     n_with = len(with_slot([doc.reading for doc in docs if isinstance(doc.reading, Question)]))
     share = f"{count(n_with)} of {counted(len(docs), 'row')}"
-    return Finding(name, COVERED, f"names of {share} can be exchanged ({why})", names_alone=True)
+    told = f"names of {share} can be exchanged"
+    return Finding(name, COVERED, f"{told} ({why})" if why else told, (FILLER_AUDIT,))
+
+
+def _most_options(docs: Sequence[ReadDoc]) -> int:
+    """The largest number of options among the first rows."""
+    first = (doc.reading for doc in docs[:ROWS_TRIED])
+    return max((len(question.options) for question in first if isinstance(question, Question)), default=0)
 
 
 def _not_loaded(error: BaseException) -> str:
@@ -147,7 +163,7 @@ def as_list(found: Sequence[Finding]) -> str:
     lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
     covered = [finding for finding in found if finding.status == COVERED]
     task = covered[0].task if covered and len(found) == 1 else "TASK"
-    if any(not finding.names_alone for finding in covered):
+    if any(FIRST_AUDIT in finding.audits for finding in covered):
         sealed = {SEAL_AUDIT, *filter(needs_seal, suffixes())}
         lines += ["", f"audits: {_names(task, {*suffixes()} - sealed)}"]
         lines += [f"if it is sealed, with --metadata {SEAL_KEY}=PRIVATE_FOLDER: {_names(task, sealed)}"]

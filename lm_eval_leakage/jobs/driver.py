@@ -41,7 +41,7 @@ from lm_eval_leakage.jobs.estimates import (
 )
 from lm_eval_leakage.jobs.folder import PLAN, RUNNING, STATUS, STEP, Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import (
-    BY_NAMES,
+    AUDITS,
     CONTROLLED,
     MANIFEST_VERSION,
     MODELS,
@@ -401,7 +401,7 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, found: CheckedPlan) ->
             {"model": unit.model, "task": unit.task, "kind": unit.kind, "reason": reason}
             for unit, reason in found.impossible.items()
         ],
-        BY_NAMES: sorted(found.by_names),
+        AUDITS: {task: [*audits] for task, audits in sorted(found.audits.items())},
         CONTROLLED: sorted(found.controlled),
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "sessions": manifest.get("sessions", []),

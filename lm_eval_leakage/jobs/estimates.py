@@ -22,9 +22,10 @@ from lm_eval_leakage.harness.seams.tasks import settings_of
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.audit_names import task_texts
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.manifest import BY_NAMES, CONTROLLED, files_of_tasks
+from lm_eval_leakage.jobs.manifest import AUDITS, CONTROLLED, files_of_tasks
 from lm_eval_leakage.jobs.plan import NO_CONTROL, RUN, RUNS, TRAIN, Plan, Unit, units_of
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, Planned, Planner
 from lm_eval_leakage.logs.run import same_weights
@@ -42,7 +43,7 @@ class CheckedPlan:
     """plan: with tasks and groups instead of tags and patterns
     impossible: why units cannot be done, by whole ones
     shelf: from which its tasks are loaded
-    by_names: tasks without options, whose rows exchange their names
+    audits: by tasks, suffixes of those that their verdicts rest on, as `Finding` has them
     controlled: tasks that have a positive control
     files: digests of the user's own files that each task is made of
     unread: which rows of the files of questions are left out, and why, by the names of their tasks
@@ -51,7 +52,7 @@ class CheckedPlan:
     plan: Plan
     impossible: Mapping[Unit, str]
     shelf: TaskShelf
-    by_names: frozenset[str] = frozenset()
+    audits: Mapping[str, Sequence[str]] = field(default_factory=dict)
     controlled: frozenset[str] = frozenset()
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -62,8 +63,8 @@ class CheckedPlan:
         manifest = folder.manifest()
         told = manifest.get("impossible") or ()
         known = {Unit(one["model"], one["task"], one["kind"]): one["reason"] for one in told}
-        by_names, controlled = (frozenset(manifest.get(key) or ()) for key in (BY_NAMES, CONTROLLED))
-        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths), by_names, controlled)
+        audits, controlled = manifest.get(AUDITS) or {}, frozenset(manifest.get(CONTROLLED) or ())
+        return cls(folder.plan, known, TaskShelf(folder.plan.include_paths), audits, controlled)
 
     @property
     def unread_in_words(self) -> list[str]:
@@ -72,7 +73,7 @@ class CheckedPlan:
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        units = units_of(self.plan, self.by_names, self.controlled)
+        units = units_of(self.plan, self.audits, self.controlled)
         return [unit for unit in units if unit not in self.impossible]
 
 
@@ -92,38 +93,38 @@ def checked(plan: Plan) -> CheckedPlan:
     files = files_of_tasks(named, shelf.index)
     import_anew(Path(file) for digests in files.values() for file in digests)
     unscored = {one.name: one.unscored for one in own.values() if one.unscored}
-    by_names = frozenset(task for task in named.tasks if _has_names_alone(task, shelf))
-    _refuse_for_options(named, by_names)
+    audits = {task: _audits_of(task, named, shelf) for task in named.tasks}
+    _refuse_for_options(named, audits)
     controlled = frozenset(task for task in named.tasks if _has_positive_control(named, task, shelf))
-    runs = (unit for unit in units_of(named, by_names) if unit.kind == RUN)
+    runs = (unit for unit in units_of(named, audits) if unit.kind == RUN)
     impossible = {unit: unscored[unit.task] for unit in runs if unit.task in unscored}
     if not plan.is_here:  # there, each unit is planned before the first one is run
         leaves = {task: findings_of(task, shelf.index) for task in named.tasks if task not in unscored}
-        impossible |= dict(_left_out(units_of(named, by_names, controlled), named, leaves, shelf))
+        impossible |= dict(_left_out(units_of(named, audits, controlled), named, leaves, shelf))
     unread = {one.name: one.unread for one in own.values() if one.unread}
-    found = CheckedPlan(named, impossible, shelf, by_names, controlled, files, unread)
+    found = CheckedPlan(named, impossible, shelf, audits, controlled, files, unread)
     if not found.units():
         raise ValueError(f"no unit of the plan can be done: {next(iter(impossible.values()))}; change models or tasks")
     return found
 
 
-def _has_names_alone(task: str, shelf: TaskShelf) -> bool:
-    """Return whether a task has no options, and names of its rows can be exchanged; loads its data if it may be so."""
-    from lm_eval_leakage.harness.auditable import COVERED, findings_of, tasks_of
+def _audits_of(task: str, plan: Plan, shelf: TaskShelf) -> Sequence[str]:
+    """Return suffixes of the audits that a task's verdict rests on, by the data of its first task that has any."""
+    from lm_eval_leakage.harness.auditable import COVERED, findings_of
 
-    index = shelf.index
-    if task not in index or any(_need(shelf, one) == SCORED for one in tasks_of(task, index)):
-        return False
-    covered = [one for one in findings_of(task, index) if one.status == COVERED]
-    return bool(covered) and all(one.names_alone for one in covered)
+    if task not in shelf.index or plan.budget is not None or "data_files" in plan.metadata:
+        return (FIRST_AUDIT,)
+    covered = (one.audits for one in findings_of(task, shelf.index) if one.status == COVERED)
+    return next(covered, (FIRST_AUDIT,))
 
 
-def _refuse_for_options(plan: Plan, by_names: frozenset[str]) -> None:
+def _refuse_for_options(plan: Plan, audits: Mapping[str, Sequence[str]]) -> None:
     """Raise ValueError for settings that only tasks with options use, where one of the tasks has none."""
+    without = sorted(task for task, suffixes in audits.items() if FIRST_AUDIT not in suffixes)
     for name in ("unseen", "orders"):
         value = getattr(plan, name)
-        if value is not None and by_names:
-            task = min(by_names)
+        if value is not None and without:
+            task = without[0]
             raise ValueError(
                 f"{name} is {str(value)!r}, but {task} has no options: its rows exchange names; leave it out"
             )

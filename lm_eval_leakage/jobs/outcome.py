@@ -28,7 +28,7 @@ from pathlib import Path
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.preflight import parsed_args
 from lm_eval_leakage.harness.saved_run import NamedModel
-from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.estimates import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import (
@@ -62,6 +62,7 @@ from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from lm_eval_leakage.results.verdict_words import (
+    BY_FILLERS,
     BY_RATIO,
     BY_REFERENCE,
     CANNOT_TELL,
@@ -205,7 +206,7 @@ class CheckedTask:
         the word
     positive_effect, positive_stderr, positive_pvalue: preference that the positive control showed
     positive_at_most: share of the questions that were seen as often as those of the positive control
-    pvalue_orders, pvalue_texts: of each test alone, where unseen questions let both be made
+    pvalue_orders, pvalue_texts, pvalue_names: of each test alone, where several were made
     look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
     ratio, ratio_low: the order ratio and its bound
     n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts
@@ -257,6 +258,7 @@ class CheckedTask:
     look: int | None = None
     pvalue_orders: float | None = None
     pvalue_texts: float | None = None
+    pvalue_names: float | None = None
     positive_effect: float | None = None
     positive_stderr: float | None = None
     positive_pvalue: float | None = None
@@ -354,7 +356,7 @@ def _escaped(text: str) -> str:
 
 def checked_task(row: Row) -> CheckedTask:
     verdict, short = row.verdict, told_verdict(row)
-    by_orders, by_texts = verdict.pvalues if verdict.has_texts else (math.nan, math.nan)
+    alone = verdict.pvalue_of_each
     positive = verdict.positive or PositiveControl("", 0)
     rate, clean, added = NULL_RATE.of(row), ACCURACY_CLEAN.of(row), INFLATION.of(row)
     return CheckedTask(
@@ -393,8 +395,9 @@ def checked_task(row: Row) -> CheckedTask:
         revision=row.provenance.revision,
         seed=row.provenance.seed,
         look=verdict.look or None,
-        pvalue_orders=_defined(by_orders),
-        pvalue_texts=_defined(by_texts),
+        pvalue_orders=alone.get("orders"),
+        pvalue_texts=alone.get("texts"),
+        pvalue_names=alone.get("names"),
         positive_effect=_defined(positive.effect),
         positive_stderr=_defined(positive.error),
         positive_pvalue=_defined(positive.pvalue),
@@ -603,13 +606,18 @@ def _findings(
     unseen, unused = _unseen_questions(files[RUNS], files[UNSEEN], references)
     if files[RUNS]:
         annotation = annotate_task(name, task, {*tasks}, files[RUNS], references=references, unseen=unseen)
-    audit = Unit(model.key, task, FILLER_AUDIT if task in prepared.by_names else FIRST_AUDIT)
-    why = _why_not_judged(audit, prepared, own, lost) or _skipped(annotation) or NOT_MADE
+    audits = [Unit(model.key, task, suffix) for suffix in prepared.audits.get(task, (FIRST_AUDIT,))]
+    audit = audits[0]
+    prevented = _why_not_judged(audit, prepared, own, lost)
+    why = prevented or _skipped(annotation) or NOT_MADE
+    in_audits = [folder.run_of(unit) for unit in audits]
     lacking = next(
-        (one.what for one in annotation.problems if one.incomplete and _is_in(one, folder.run_of(audit))), ""
+        (one.what for one in annotation.problems if one.incomplete and any(_is_in(one, at) for at in in_audits)), ""
     )
     remedy = _sentence(steps[audit].remedy) if audit in own else ""
     rows = [_judged(row, why, remedy, lacking, plan.detect) for row in annotation.rows]
+    if audit.kind == FIRST_AUDIT and prevented:
+        rows = [_with_orders_prevented(row, prevented) for row in rows]
     if files[POSITIVE]:
         control = annotate_task(name, task, {*tasks}, files[POSITIVE])
         rows = [_with_positive(row, control, task, plan) for row in rows]
@@ -635,6 +643,8 @@ def _with_positive(row: Row, control: Annotation, task: str, plan: Plan) -> Row:
     found = next((one.verdict for one in benchmarks(control.rows) if one.task == task), None)
     if found is None or row.task != task or row.level == SUBJECT_LEVEL:
         return row
+    if found.beside is not None and found.basis != row.verdict.basis:
+        found = found.beside
     own, known = row.verdict.tested, found.tested
     named = "its train split" if plan.positive_control in (None, TRAIN) else f"the file {plan.positive_control}"
     positive = PositiveControl(named, found.n, known.mean, known.mean_error, known.pvalue)
@@ -642,6 +652,14 @@ def _with_positive(row: Row, control: Annotation, task: str, plan: Plan) -> Row:
         bound = ratio_at_most(own.mean, own.mean_error, known.mean, known.mean_error)
         positive = replace(positive, at_most=bound)
     return replace(row, verdict=replace(row.verdict, positive=positive))
+
+
+def _with_orders_prevented(row: Row, why: str) -> Row:
+    """With the reason why option orders were not asked, where names were."""
+    verdict = row.verdict
+    if verdict.basis != BY_FILLERS or verdict.beside is not None:
+        return row
+    return replace(row, verdict=replace(verdict, beside=not_judged(why)))
 
 
 def _why_not_judged(

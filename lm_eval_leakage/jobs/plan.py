@@ -645,29 +645,30 @@ class Unit:
         return self.task if self.kind == RUN else f"{self.task}_{self.suffix}"
 
 
-def units_of(plan: Plan, by_names: Collection[str] = (), controlled: Collection[str] = ()) -> list[Unit]:
+def units_of(
+    plan: Plan, audits: Mapping[str, Sequence[str]] | None = None, controlled: Collection[str] = ()
+) -> list[Unit]:
     """All units, of each model together, and of each task together; the reference model comes last.
 
-    by_names: tasks without options, whose rows exchange their names
+    audits: by tasks, suffixes of those that their verdicts rest on (`Finding.audits`); of option orders for others
     controlled: tasks that have a positive control
     """
+    judging = {task: [*(audits or {}).get(task, (FIRST_AUDIT,))] for task in plan.tasks}
 
     def kinds_of(task: str) -> list[str]:
-        audits = _audits_of(plan, task in by_names)
+        asked = _audits_of(plan, judging[task])
         kinds = [] if plan.accuracy is False else [RUN]
-        kinds += audits
+        kinds += asked
         if plan.unseen is not None:  # what is asked of the benchmark, for comparison
-            kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in audits]
+            kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in asked]
         if task in controlled:
-            kinds += [f"{POSITIVE}-{suffix}" for suffix in audits if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
+            kinds += [f"{POSITIVE}-{suffix}" for suffix in asked if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
         return kinds
 
     referred = plan.reference_models or (plan.models if plan.reference is not None else ())
     asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds_of(task)]
     asked += [
-        (one.key, task, f"{REFERENCE}-{FILLER_AUDIT if task in by_names else FIRST_AUDIT}")
-        for one in referred
-        for task in plan.tasks
+        (one.key, task, f"{REFERENCE}-{suffix}") for one in referred for task in plan.tasks for suffix in judging[task]
     ]
     if plan.unseen is not None and TOKENS in plan.audits:
         rooms = (REFERENCE, UNSEEN)
@@ -675,14 +676,18 @@ def units_of(plan: Plan, by_names: Collection[str] = (), controlled: Collection[
             (one.key, task, f"{room}-{TOKENS}")
             for one in plan.reference_models
             for task in plan.tasks
-            if task not in by_names
+            if FIRST_AUDIT in judging[task]
             for room in rooms
         ]
     return [Unit(*one) for one in asked]
 
 
-def _audits_of(plan: Plan, by_names: bool) -> list[str]:
-    """Return the audits of a task."""
-    if not by_names:
-        return [*plan.audits]
-    return [FILLER_AUDIT] if {FIRST_AUDIT, FILLER_AUDIT} & {*plan.audits} else []
+def _audits_of(plan: Plan, judging: Sequence[str]) -> list[str]:
+    """Return the audits of a task.
+
+    judging: suffixes of those that its verdict rests on
+    """
+    if FIRST_AUDIT not in judging:
+        return [*judging] if {FIRST_AUDIT, *judging} & {*plan.audits} else []
+    added = judging if FIRST_AUDIT in plan.audits else ()
+    return list(dict.fromkeys([*plan.audits, *added]))

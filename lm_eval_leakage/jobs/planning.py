@@ -596,9 +596,27 @@ class _PlannedTask:
     def n_enough(self) -> int | None:
         """None, too, if neither option orders nor names are asked."""
         if not isinstance(self.names, str):
-            level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
-            return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference)
+            return self._n_names_enough
         return None if self.design is None or self.obstacle_of_all is not None else self.design.n_enough
+
+    @property
+    def _n_names_enough(self) -> int | None:
+        """How many rows that exchange their names are enough."""
+        level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
+        return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference)
+
+    @cached_property
+    def _names_beside(self) -> list[PlacedRow]:
+        """The rows that exchange their names where option orders are asked, too. They are drawn by themselves, since
+        only a part of the rows has a name, and they cost less than orders."""
+        loaded = self._loaded(f"{self.name}_{FILLER_AUDIT}")
+        n = self.plan.questions if isinstance(self.plan.questions, int) else None
+        n = self._n_names_enough if self.plan.questions == ENOUGH else n
+        return [] if isinstance(loaded, str) else drawn_once(_exchangeable(loaded), n, self.plan.seed)
+
+    def _is_beside(self, unit: Unit) -> bool:
+        """Whether a unit exchanges names where option orders are asked, too."""
+        return unit.suffix == FILLER_AUDIT and isinstance(self.names, str)
 
     # ------------------------------------------------------------------ whether a verdict is possible
 
@@ -736,8 +754,11 @@ class _PlannedTask:
             return self.chosen
         if isinstance(loaded, str) or unit.room == UNSEEN:
             return [] if isinstance(loaded, str) else loaded.rows
+        asked = self._names_beside if self._is_beside(unit) else self.chosen
         if unit.room == POSITIVE:
-            return drawn_once(_exchangeable(loaded), len(self.chosen), self.plan.seed)
+            return drawn_once(_exchangeable(loaded), len(asked), self.plan.seed)
+        if self._is_beside(unit):
+            return asked
         found = dict.fromkeys(found for _, found in found_among(loaded.rows, self.chosen))
         return list(found) or self._drawn(loaded.keyed(loaded.rows))
 
@@ -746,7 +767,7 @@ class _PlannedTask:
     def _asked(self, unit: Unit, loaded: LoadedTask | str, places: Sequence[Path]) -> PlannedStep:
         """What is there already, else what is to be run, else why it cannot be."""
         rows = self._rows_of(unit, loaded)
-        n = len(rows if unit.room in (UNSEEN, POSITIVE) else self.chosen)
+        n = len(rows if unit.room in (UNSEEN, POSITIVE) or self._is_beside(unit) else self.chosen)
         if isinstance(loaded, str):
             return self._step(unit, n, NOT_POSSIBLE, loaded)
         who = self.plan.model(unit.model).who
@@ -774,7 +795,7 @@ class _PlannedTask:
             step,
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
-            note=self._of_count(loaded.keyed(rows)) if step.what in (ORDERS_RUN, FILLERS_RUN) else "",
+            note=self._of_count(loaded.keyed(rows), unit.suffix) if step.what in (ORDERS_RUN, FILLERS_RUN) else "",
             job=UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None),
         )
 
@@ -789,15 +810,16 @@ class _PlannedTask:
         is_on_cpu = self.plan.model(self.model).device == "cpu" or find_device("auto").type == "cpu"
         return generates and is_on_cpu and not is_elsewhere
 
-    def _of_count(self, rows: Sequence[PlacedRow]) -> str:
-        """What is to be said of the number of questions in an audit of option orders."""
-        n, n_enough = len(each_once(rows, lambda row: row.key)), self.n_enough
+    def _of_count(self, rows: Sequence[PlacedRow], suffix: str) -> str:
+        """What is to be said of the number of questions in an audit of option orders or exchanged names."""
+        n, design = len(each_once(rows, lambda row: row.key)), self.design if suffix == FIRST_AUDIT else None
+        n_enough = self.n_enough if suffix == FIRST_AUDIT else self._n_names_enough
         if n < FEWEST_JUDGED:
             return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
         copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
-        if self.plan.budget is not None and self.design is not None:
-            copies = str(self.design.within)
-        asked = f"in {count(self.design.n_layouts)} layouts" if self.design and self.design.n_layouts > 1 else ""
+        if self.plan.budget is not None and design is not None:
+            copies = str(design.within)
+        asked = f"in {count(design.n_layouts)} layouts" if design is not None and design.n_layouts > 1 else ""
         what = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
         power = f"probably enough to find {what}"
         if n_enough is None:

@@ -76,7 +76,9 @@ def shared_texts(question: Question) -> tuple[str, ...]:
     """Return digests of what a question may share with others, by which `families` compares them: its set of options,
     its stem, the beginning and the end of a long stem, where a passage stands, and last its `word_pairs`."""
     stem = canonical(question.stem).casefold()
-    parts = {"options\x1f" + "\x1f".join(sorted(canonical(one).casefold() for one in question.options))}
+    parts = set[str]()
+    if question.options:
+        parts.add("options\x1f" + "\x1f".join(sorted(canonical(one).casefold() for one in question.options)))
     if stem:
         parts.add(f"stem\x1f{stem}")
     encoded = stem.encode("utf-8", "surrogatepass")

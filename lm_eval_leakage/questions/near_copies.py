@@ -1,9 +1,10 @@
 """Near copies: questions whose stem and options differ in a few words at most.
 
 Two questions are near copies if at least half of the pairs of neighbouring words that either has are in both, for the
-stem and for the options, each by itself, and if their options have the same numbers. Case, punctuation, articles,
-white space, labels of options and numbers in the stem do not count. Numbers in options do, since they are often all
-that differs between questions made from one template. In scripts without spaces each character is a word.
+stem and for the options, if there are any, each by itself, and if their options have the same numbers. Case,
+punctuation, articles, white space, labels of options and numbers in the stem do not count. Numbers in options do,
+since they are often all that differs between questions made from one template. In scripts without spaces each character
+is a word.
 
 Digests of the pairs are compared, not texts, so that a line of a log has all that is needed.
 """
@@ -32,6 +33,7 @@ DIGEST = 4  # characters of base64 for 24 bits
 WORD_PAIRS = re.compile(r"([\w+/]{4})+\.([\w+/]{4})*\.([\w+/]{4})?", re.ASCII)
 MOST_LINKED = 20  # questions with a pair in common that stand for all that are linked with them
 NO_PAIRS = 2**40  # stands for the pairs of options that have none, only numbers
+NO_OPTIONS = frozenset([""])  # instead of their pairs: questions without options have these alike
 ARTICLES = frozenset(("a", "an", "the"))
 APOSTROPHES = re.compile("['\u2019]")
 WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
@@ -46,7 +48,7 @@ def word_pairs(question: Question) -> str:
     stem, _ = _words_and_numbers(question.stem)
     options = [_words_and_numbers(option) for option in without_labels(question.options)]
     numbers = sorted({number for _, own in options for number in own})
-    pairs = {pair for words, _ in options for pair in _pairs(words)}
+    pairs = {pair for words, _ in options for pair in _pairs(words)} if options else NO_OPTIONS
     if not stem or not (pairs or numbers):
         return ""
     return ".".join(map(_digests, (_pairs(stem), pairs, {" ".join(numbers)} if numbers else ())))

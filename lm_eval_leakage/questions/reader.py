@@ -43,6 +43,7 @@ from lm_eval_leakage.questions.shown_values import (
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
+IN_CONTEXTS = "each option is inside a context of its own; there is no list of options"
 IN_ANOTHER_WAY = "the options ({}) stand in the prompt, but not as a list that can be put into another order"
 NO_CHANCE = 12  # characters that two rows do not share by chance
 MOST_RUNS = 8  # of one list of values in a prompt
@@ -62,7 +63,7 @@ def read_question(
     Raises UntestableQuestion, with the reason, if the prompt shows no options or others than the data row holds.
     """
     if not isinstance(prompt, str):
-        raise NoOptions("each option is inside a context of its own; there is no list of options")
+        raise NoOptions(IN_CONTEXTS)
     prompt, choices = well_formed(prompt), _texts_of(choices)
     known = question_if_any(doc)
     question = _shown_by_values(prompt, choices, doc, known) or _by_layout(prompt, choices, doc, known)

@@ -113,6 +113,7 @@ def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) ->
 
     slots, texts: by row; blocks depend on the rows and not on their order
     """
+    words = {row: frozenset(re.findall(r"\w+", texts[row])) for row in slots}
     for gender in sorted({slot.gender for slot in slots.values()}):
         rows = sorted((row for row, slot in slots.items() if slot.gender == gender), key=_draw)
         counts = sorted([0, *Counter(slots[row].filler for row in rows).values()])
@@ -121,7 +122,7 @@ def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) ->
         blocks: list[list[str]] = [[] for _ in range(n_blocks)]
         room = -(-len(rows) // n_blocks) + 1
         for row in rows:
-            fitting = [block for block in blocks if len(block) < room and _fits(row, block, slots, texts)]
+            fitting = [block for block in blocks if len(block) < room and _fits(row, block, slots, words)]
             if fitting:
                 min(fitting, key=len).append(row)
         yield from (tuple(block) for block in blocks if len(block) > 1)
@@ -131,13 +132,9 @@ def _draw(row: str) -> str:
     return hashlib.sha256(row.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _fits(row: str, block: Sequence[str], slots: Mapping[str, Slot], texts: Mapping[str, str]) -> bool:
-    own = slots[row].filler
-    return all(not _names_in(texts[row], slots[other].filler) and not _names_in(texts[other], own) for other in block)
-
-
-def _names_in(text: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){name}(?!\w)", text) is not None
+def _fits(row: str, block: Sequence[str], slots: Mapping[str, Slot], words: Mapping[str, frozenset[str]]) -> bool:
+    name = slots[row].filler
+    return all(slots[other].filler not in words[row] and name not in words[other] for other in block)
 
 
 SHORTEST_WORD = 4  # letters; shorter ones are mostly words of grammar

@@ -112,10 +112,28 @@ def data_verdict(
     """The verdict on the questions together; NO_VERDICT if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
-    fillers: the answers to rows with the fillers of other rows, which decide where no orders were asked
+    fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
+        Bonferroni's rule
     """
     by_orders, answers = _cached(tuple(questions), natural), tuple(fillers)
-    return by_orders if by_orders.basis or not answers else _of_fillers(answers)
+    if not answers:
+        return by_orders
+    by_names = _of_fillers(answers)
+    return together(by_orders, by_names) if by_orders.basis else by_names
+
+
+def together(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
+    """The verdict on a data set by the orders of its options and by the names in its rows."""
+    is_by_names = math.isnan(by_orders.pvalue) and not math.isnan(by_names.pvalue)
+    main, other = (by_names, by_orders) if is_by_names else (by_orders, by_names)
+    found = replace(main, beside=other)
+    return replace(found, at_most=_seen_at_most(found, SEEN_ERROR / STAGES)) if main.at_most else found
+
+
+def _seen_at_most(verdict: DataVerdict, error: float) -> Shares:
+    """How many of the questions may have been seen, by both tests where there are two."""
+    other = () if verdict.beside is None else verdict.beside.power
+    return seen_at_most((*verdict.power, *other), error)
 
 
 _of_fillers = lru_cache(maxsize=64)(filler_verdict)
@@ -333,10 +351,10 @@ def at_its_level(verdict: DataVerdict) -> DataVerdict:
     """At the level that decides the word, and its share of all looks' error: with the threshold, and with how many of
     the questions may have been seen."""
     if verdict.at_most:
-        verdict = replace(verdict, at_most=seen_at_most(verdict.power, SEEN_ERROR / STAGES * verdict.spent))
+        verdict = replace(verdict, at_most=_seen_at_most(verdict, SEEN_ERROR / STAGES * verdict.spent))
     if not verdict.power or verdict.basis != BY_CONTROL:
         return verdict
-    critical = [power.critical(verdict.level_of_orders) for power in verdict.power]
+    critical = [power.critical(verdict.level_of_each) for power in verdict.power]
     return replace(verdict, threshold=max(critical) / verdict.n)
 
 

@@ -86,6 +86,8 @@ class DataVerdict:
     texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
     positive: what an audit of rows that the model may have learned found; None without one
     start: the text at the start of each document, where it was chosen; empty for none
+    beside: the verdict by option orders beside one by exchanged names, or the other way round; the p-value is of both
+        together. Of the two, this is the one that was tested, else that by option orders
     """
 
     basis: str = ""
@@ -114,20 +116,30 @@ class DataVerdict:
     texts: TextTest | None = None
     positive: PositiveControl | None = None
     start: str = ""
+    beside: DataVerdict | None = None
 
     @property
     def pvalue(self) -> float:
-        """By Bonferroni's rule where both orders and texts are tested; NaN where it would look like an answer: where
-        the orders cannot be tested, and neither shows evidence."""
+        """By Bonferroni's rule where several of orders, texts and names are tested; NaN where it would look like an
+        answer: where the orders cannot be tested, and none shows evidence."""
         known = [p for p in self.pvalues if not math.isnan(p)]
         found = min(1.0, len(known) * min(known)) if known else NAN
         is_told = not (self.doubt or math.isnan(self.tested.pvalue))
         return found if is_told or found <= EVIDENCE_LEVEL else NAN
 
     @property
-    def pvalues(self) -> tuple[float, float]:
-        """By orders and by texts; NaN where they are not tested."""
-        return self.tested.pvalue, NAN if self.texts is None else self.texts.pvalue
+    def pvalues(self) -> tuple[float, float, float]:
+        """Its own, by texts, and of the verdict beside it; NaN where they are not tested."""
+        by_texts = NAN if self.texts is None else self.texts.pvalue
+        return self.tested.pvalue, by_texts, NAN if self.beside is None else self.beside.tested.pvalue
+
+    @property
+    def pvalue_of_each(self) -> Mapping[str, float]:
+        """The p-values of its tests, by `orders`, `texts` and `names`, where there are several."""
+        own, by_texts, by_beside = self.pvalues
+        names = ("names", "texts", "orders") if self.basis == BY_FILLERS else ("orders", "texts", "names")
+        tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
+        return tested if len(tested) > 1 else {}
 
     @property
     def has_texts(self) -> bool:
@@ -136,8 +148,7 @@ class DataVerdict:
     @property
     def is_by_texts(self) -> bool:
         """Whether the texts decide."""
-        by_orders, by_texts = self.pvalues
-        return by_texts < by_orders or (self.has_texts and math.isnan(by_orders))
+        return self.has_texts and self.pvalues[1] <= np.nanmin(self.pvalues)
 
     @property
     def is_bound(self) -> bool:
@@ -145,9 +156,9 @@ class DataVerdict:
         return self.tested.is_bound and not self.is_by_texts
 
     @property
-    def level_of_orders(self) -> float:
-        """Of each of the two tests, where there are two."""
-        return self.level / 2 if self.has_texts else self.level
+    def level_of_each(self) -> float:
+        """The level of each of its tests."""
+        return self.level / max(1, sum(not math.isnan(p) for p in self.pvalues))
 
     @property
     def looked_pvalue(self) -> float:
@@ -179,7 +190,7 @@ class DataVerdict:
     def needed(self) -> int | None:
         """About how many questions like these would find what has to be excluded, at the next look if looks are
         counted; twice as many as there were, if those did not tell; None if no number would."""
-        level = self.level_of_orders * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
+        level = self.level_of_each * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
         found = needed_by_all(self.power, self.detect, level)
         return 2 * self.n if found is not None and found <= self.n else found
 
@@ -263,6 +274,7 @@ COMPARED = {
         "with a name that other rows could have",
     ),
 }
+ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
 WHAT_IS_PREFERRED = {BY_FILLERS: "names"}  # orders by any other basis
 RESTS_ON = {
     "": "names chosen by their authors",
@@ -301,17 +313,35 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
         size += f", of which {mean} ± {spread} are natural {by}"
-    at_most = max(verdict.level_of_orders, float(np.nanmin(verdict.pvalues)))
-    by_orders, by_texts = (is_found and own <= at_most for own in verdict.pvalues)
-    own = pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound) if verdict.has_texts else p
+    at_most = max(verdict.level_of_each, float(np.nanmin(verdict.pvalues)))
+    is_preferred, by_texts, is_beside = (is_found and own <= at_most for own in verdict.pvalues)
+    is_alone = sum(not math.isnan(own) for own in verdict.pvalues) == 1
+    own = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
     told = (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
-        f"{'prefers' if by_orders else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
+        f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
     )
     if verdict.has_texts:
         does = "predicts their texts better" if by_texts else "does not predict their texts significantly better"
-        told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])}); together {p}"
-    return told + _found_or_not(verdict)
+        told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])})"
+    told += _beside_in_words(verdict, is_beside)
+    return told + ("" if is_alone else f"; together {p}") + _found_or_not(verdict)
+
+
+def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
+    """Return what the verdict beside it says, to go on a sentence with; empty without one."""
+    other = verdict.beside
+    if other is None:
+        return ""
+    if math.isnan(other.tested.pvalue):
+        return f"; its {ASKED[other.basis == BY_FILLERS]} are not tested: {_why_not_told(other, short=False)}"
+    prefers, *_ = COMPARED[other.basis]
+    size = f"{number(other.tested.mean, 2)} ± {number(other.tested.mean_error, 2)} standard deviations"
+    does = "it prefers" if is_preferred else "it does not significantly prefer"
+    return (
+        f"; on {_covered(other)} {does} the published {preferred(other)} {prefers} (by {size}, "
+        f"{pvalue_equation(other.tested.pvalue, other.tested.is_bound)})"
+    )
 
 
 def preferred(verdict: DataVerdict) -> str:

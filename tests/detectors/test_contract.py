@@ -26,6 +26,7 @@ from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, written_line
 from lm_eval_leakage.records import Answered, Evidence, FillerAnswers, Measurement, Question, Request, TokenScores
 from lm_eval_leakage.stats.order_scores import OrderScores
+from tests.word_problems import road
 
 AUDITS = [
     (template(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])
@@ -38,7 +39,10 @@ of_orders = pytest.mark.parametrize(
 )
 QUESTIONS = [
     Question(
-        f"q{i}", f"What is the colour of {i} to {name}?", tuple(f"hue {i} {j}" for j in range(3 + i % 3)), answer=i % 3
+        f"q{i}",
+        f"What is the colour of {road(i)} to {name}?",
+        tuple(f"hue {i} {j}" for j in range(3 + i % 3)),
+        answer=i % 3,
     )
     for i, name in enumerate(("Irene", "Hannah", "Sheila", "Susan", "Betty", "Julie", "Paula", "Janet", "Priya"))
 ]

@@ -10,7 +10,7 @@ from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.questions.slots import find_slot
 from lm_eval_leakage.records import Question, UntestableQuestion
-from tests.word_problems import word_problems
+from tests.word_problems import road, word_problems
 
 
 def question_of(text: str) -> Question:
@@ -70,7 +70,7 @@ def test_layouts_are_the_prompt_and_a_row_of_json() -> None:
 
 
 def test_a_row_whose_task_shows_another_text_is_asked_without_a_prompt() -> None:
-    rows = [Question(name, f"{name} has {n} dogs.", ()) for n, name in enumerate(("Olga", "Sheila"))]
+    rows = [Question(name, f"{name} {does}.", ()) for name, does in (("Olga", "has 4 dogs"), ("Sheila", "sold a hat"))]
     assert probe_of(rows, layouts="prompt").requests(rows[0])[0].context == ""
 
 
@@ -90,20 +90,19 @@ def why_not(probe: CrossedFillers, row: Question) -> str:
 
 def test_rows_that_cannot_be_asked_have_a_reason() -> None:
     alone, without = question_of("Kevin has 3 pens."), question_of("A robe takes 2 bolts.")
-    again = question_of("Zoe has 4 dogs.")
+    again = question_of("Zoe has 3 dogs.")
     rows = [question_of("Olga has 4 dogs."), question_of("Sheila has 5 cats."), again, alone, without]
     probe = probe_of(rows)
     reasons = [why_not(probe, row) for row in rows if row.id not in probe._blocks]
     assert "no other row of the sample has a name of the same gender" in reasons
     assert "it has no given name that could be exchanged for another" in reasons
-    assert "it is equal to another row but for the name, and both count as one" in reasons
+    assert "it is the same as another row, or nearly the same, but for the name, and both count as one" in reasons
     assert len(reasons) == 3
 
 
 def test_a_name_that_recurs_everywhere_leaves_rows_out_with_a_reason() -> None:
-    rows = [question_of(f"Kevin has {number} pens.") for number in range(8)] + [
-        question_of("Omar has 1 pen and a dog.")
-    ]
+    rows = [question_of(f"Kevin {road(number)}.") for number in range(8)]
+    rows += [question_of("Omar has 1 pen and a dog.")]
     probe = probe_of(rows)
     reasons = [why_not(probe, row) for row in rows if row.id not in probe._blocks]
     assert len(reasons) == 7

@@ -87,8 +87,8 @@ def test_names_that_fit_their_rows_are_no_evidence(folder) -> None:
         where = next(word for word in re.findall(r"[a-j]{3}ville", f"{context} {continuation}"))
         return by_hash(context, continuation) + 0.5 * (continuation.split()[0] == fitting[where])
 
-    assert "evidence" not in verdict(run(folder, FakeLM(fits)))["word"]
-    alone = verdict(run(folder, FakeLM(fits), {"control_form": False}))
+    assert "evidence" not in verdict(run(folder, FakeLM(fits), {"layouts": "prompt"}))["word"]
+    alone = verdict(run(folder, FakeLM(fits), {"layouts": "prompt", "control_form": False}))
     assert alone["word"] == "strong evidence", "without the control form they are"
 
 
