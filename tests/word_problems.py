@@ -22,7 +22,7 @@ def town(number: int) -> str:
 
 def road(number: int) -> str:
     """Return words by which a row is no near copy of another one."""
-    return ", ".join(town(10 * number + stop).replace("ville", "ham") for stop in range(10))
+    return " ".join(town(10 * number + stop).replace("ville", "ham") for stop in range(10))
 
 
 def word_problems(n: int, *, seed: int = 0) -> list[dict[str, Any]]:

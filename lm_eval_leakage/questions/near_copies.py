@@ -3,8 +3,8 @@
 Two questions are near copies if at least half of the pairs of neighbouring words that either has are in both, for the
 stem and for the options, if there are any, each by itself, and if their options have the same numbers. Case,
 punctuation, articles, white space, labels of options and numbers in the stem do not count. Numbers in options do,
-since they are often all that differs between questions made from one template. In scripts without spaces each character
-is a word.
+since they are often all that differs between questions made from one template. In scripts without spaces each
+character is a word.
 
 Digests of the pairs are compared, not texts, so that a line of a log has all that is needed.
 """

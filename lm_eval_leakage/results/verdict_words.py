@@ -151,6 +151,11 @@ class DataVerdict:
         return self.has_texts and self.pvalues[1] <= np.nanmin(self.pvalues)
 
     @property
+    def has_beside(self) -> bool:
+        """Whether the verdict beside it was tested."""
+        return not math.isnan(self.pvalues[2])
+
+    @property
     def is_bound(self) -> bool:
         """Whether `pvalue` is an upper bound."""
         return self.tested.is_bound and not self.is_by_texts
@@ -296,11 +301,15 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         n_texts = verdict.texts.n if verdict.texts else 0
         told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
         return f"P{told}." if short else f"the model p{told}"
-    prefers, none, *_ = COMPARED[verdict.basis]
-    published = f"the published {preferred(verdict)}"
-    size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if short and is_found:
-        return f"Prefers {published} {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
+        shown = verdict.beside if verdict.beside and verdict.pvalues[2] < verdict.pvalues[0] else verdict
+        prefers, *_ = COMPARED[shown.basis]
+        prefers = prefers.replace("more than it does in", "more than in")
+        return f"Prefers the published {preferred(shown)} {prefers}, by {_size(shown)} ({p})."
+    prefers, none, *_ = COMPARED[verdict.basis]
+    published, size = f"the published {preferred(verdict)}", f"by {_size(verdict)}"
+    if verdict.beside is not None and verdict.has_beside:
+        none += f", nor for the published {preferred(verdict.beside)}"
     if verdict.has_texts:
         none += f", nor texts that are predicted better than those of {_unseen(verdict)}"
     if short and verdict.word == INCONCLUSIVE:
@@ -328,6 +337,10 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     return told + ("" if is_alone else f"; together {p}") + _found_or_not(verdict)
 
 
+def _size(verdict: DataVerdict) -> str:
+    return f"{number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
+
+
 def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
     """Return what the verdict beside it says, to go on a sentence with; empty without one."""
     other = verdict.beside
@@ -336,10 +349,9 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
     if math.isnan(other.tested.pvalue):
         return f"; its {ASKED[other.basis == BY_FILLERS]} are not tested: {_why_not_told(other, short=False)}"
     prefers, *_ = COMPARED[other.basis]
-    size = f"{number(other.tested.mean, 2)} ± {number(other.tested.mean_error, 2)} standard deviations"
     does = "it prefers" if is_preferred else "it does not significantly prefer"
     return (
-        f"; on {_covered(other)} {does} the published {preferred(other)} {prefers} (by {size}, "
+        f"; on {_covered(other)} {does} the published {preferred(other)} {prefers} (by {_size(other)}, "
         f"{pvalue_equation(other.tested.pvalue, other.tested.is_bound)})"
     )
 
@@ -388,6 +400,8 @@ def cited(verdict: DataVerdict) -> str:
     which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
+    if verdict.beside is not None and verdict.has_beside:
+        compared += f"; {counted(verdict.beside.n)}, {COMPARED[verdict.beside.basis][2]}"
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
 
 

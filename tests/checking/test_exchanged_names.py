@@ -13,11 +13,19 @@ from lm_eval_leakage.results.annotate import annotate
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 from tests.fakes import by_hash
 from tests.harness.test_filler_audit import fond_of_rows
-from tests.word_problems import word_problems, write_generating_task
+from tests.word_problems import road, town, word_problems, write_generating_task
 from tests.written_tasks import LETTERED, write_task
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
 ROWS = word_problems(120)
+MOODS = [
+    {
+        "question": f"{row['question'].split()[0]} went by {road(number)} and came home late.",
+        "choices": [town(own + number)[::-1] for own in (100, 300, 500)],
+        "answer": number % 3,
+    }
+    for number, row in enumerate(ROWS)
+]
 
 
 @pytest.fixture
@@ -196,3 +204,33 @@ def test_the_plan_counts_tokens_and_says_how_many_rows_are_needed(folder: Path) 
     assert step.n_questions == 120
     assert step.n_requests > 120 * 15
     assert re.search(r"about [0-9,]+ questions are needed to find 25.% seen 3 times", step.note)
+
+
+@pytest.fixture
+def of_three_options(tmp_path: Path) -> Path:
+    (tmp_path / "tasks").mkdir()
+    write_task(tmp_path / "tasks", "moods", MOODS)
+    return tmp_path
+
+
+def test_few_options_are_checked_by_their_orders_and_by_names(fakes: type[NamedFake], of_three_options: Path) -> None:
+    tasks = str(of_three_options / "tasks")
+    outcome = checked(of_three_options, "moods", include_path=tasks, questions=40)
+    asked = {step.what: (step.status, step.n_questions) for step in outcome.plan.steps}
+    assert asked["option orders"] == ("to run", 40)
+    assert asked["exchanged names"] == ("to run", 40)
+    (verdict,) = outcome.verdicts
+    assert verdict.pvalue == pytest.approx(min(1, 2 * min(verdict.pvalue_orders, verdict.pvalue_names)))
+    assert verdict.look == 1
+    fakes.score = staticmethod(fond_of_rows(MOODS))
+    (remembered,) = checked(of_three_options, "moods", include_path=tasks, out="seen", questions=100).verdicts
+    assert remembered.verdict == "strong evidence"
+    assert remembered.pvalue_names < 0.001 < remembered.pvalue_orders
+    assert remembered.summary.startswith("Prefers the published names")
+
+
+def test_a_reference_is_asked_for_both(fakes: type[NamedFake], of_three_options: Path) -> None:
+    outcome = checked(
+        of_three_options, "moods", include_path=str(of_three_options / "tasks"), reference="pretrained=other"
+    )
+    assert {step.what for step in outcome.plan.steps} >= {"reference: option orders", "reference: exchanged names"}

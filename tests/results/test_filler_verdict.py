@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lm_eval_leakage.records import FillerAnswers
-from lm_eval_leakage.results.data_verdict import data_verdict
+from lm_eval_leakage.records import FillerAnswers, OrderAnswers
+from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict
 from lm_eval_leakage.results.filler_verdict import filler_verdict, rows_usually_needed
+from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.verdict_words import cited, in_words, positive_in_words, scores_in_words
+from lm_eval_leakage.stats.order_power import seen_at_most
 from lm_eval_leakage.stats.positive_control import PositiveControl
 
 
@@ -122,3 +124,61 @@ def test_fewer_rows_are_needed_for_a_larger_share() -> None:
     few, many = (rows_usually_needed(share, 0.01, has_reference=False) for share in (1.0, 0.5))
     assert few < many
     assert rows_usually_needed(0.05, 0.01, has_reference=False) is None
+
+
+# ---------------------------------------------------------------------- beside option orders
+
+
+def orders(memory: float = 0.0, *, status: str = DRAWN_ORDERS, seed: int = 0) -> list[OrderAnswers]:
+    """Answers to questions of three options; `memory` standard deviations are added to the published order."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(100, 6)) + memory * np.eye(6)[0]
+    return [OrderAnswers(tuple(own.tolist()), status) for own in scores]
+
+
+def test_orders_and_names_are_one_verdict_by_bonferronis_rule() -> None:
+    by_orders, by_names = data_verdict(orders()), filler_verdict(answers(60, seed=3))
+    both = data_verdict(orders(), fillers=answers(60, seed=3))
+    smaller = min(by_orders.pvalue, by_names.pvalue)
+    assert 0.03 < smaller < 0.5
+    assert both.pvalue == pytest.approx(2 * smaller)
+    assert both.pvalue_of_each == {"orders": by_orders.pvalue, "names": by_names.pvalue}
+    assert by_orders.pvalue_of_each == {}
+    assert both.level_of_each == by_orders.level_of_each / 2
+    assert "does not significantly prefer the published orders" in both.sentence
+    assert "it does not significantly prefer the published names to the names of other rows" in both.sentence
+    assert f"; together p = {both.pvalue:.2g}" in both.sentence
+    assert ", nor for the published names (p = " in in_words(both, short=True)
+    assert "compared with the names of other rows" in cited(both)
+
+
+def test_what_both_say_of_the_share_that_was_seen_has_one_error() -> None:
+    by_orders, by_names = data_verdict(orders()), filler_verdict(answers(60, seed=3))
+    both = at_its_level(data_verdict(orders(), fillers=answers(60, seed=3)))
+    assert both.at_most == seen_at_most((*by_orders.power, *by_names.power), 0.025)
+    assert dict(both.at_most)[3] > min(dict(by_names.at_most)[3], dict(at_its_level(by_orders).at_most)[3])
+
+
+def test_evidence_by_one_of_them_is_told_of_that_one() -> None:
+    by_names = data_verdict(orders(), fillers=answers(memory=1.0))
+    assert by_names.word == "strong evidence"
+    assert in_words(by_names, short=True).startswith("Prefers the published names to the names of other rows")
+    assert "does not significantly prefer the published orders" in by_names.sentence
+    assert "it prefers the published names" in by_names.sentence
+    by_orders = data_verdict(orders(1.0), fillers=answers(60, seed=3))
+    assert by_orders.word == "strong evidence"
+    assert in_words(by_orders, short=True).startswith("Prefers the published orders to other orders")
+    assert "it does not significantly prefer the published names" in by_orders.sentence
+
+
+def test_orders_that_cannot_be_tested_leave_a_verdict_by_names_that_says_so() -> None:
+    both = data_verdict(orders(status=WRITTEN_ORDERS), fillers=answers(60, seed=3))
+    alone = filler_verdict(answers(60, seed=3))
+    assert (both.basis, both.word, both.pvalue) == ("fillers", alone.word, alone.pvalue)
+    assert "; its option orders are not tested: these are orders written by people" in both.sentence
+
+
+def test_names_that_cannot_be_tested_leave_a_verdict_by_orders_that_says_so() -> None:
+    both = data_verdict(orders(), fillers=answers(2))
+    assert (both.basis, both.pvalue) == ("orders", data_verdict(orders()).pvalue)
+    assert "; its exchanged names are not tested: the audit has 12 of 12 questions with a name" in both.sentence
