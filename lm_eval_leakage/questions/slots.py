@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.records import Block, UntestableQuestion
 from lm_eval_leakage.texts import from_yaml
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -51,6 +51,19 @@ class Slot:
         return "".join([*parts, text[end:]])
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """The slot of a row, and the block with whose rows it exchanges its filler."""
+
+    slot: Slot
+    block: Block
+
+
+def places_of(filler: str, text: str) -> tuple[int, ...]:
+    """Return where a filler begins in a text as a whole word, or as several."""
+    return tuple(match.start() for match in re.finditer(rf"(?<!\w){re.escape(filler)}(?!\w)", text))
+
+
 @cache
 def gender_of() -> Mapping[str, str]:
     """Return the gender of each given name that may be a filler."""
@@ -70,7 +83,7 @@ def find_slot(text: str) -> Slot:
         if name in tried or name not in gender_of():
             continue
         tried.add(name)
-        begins = tuple(found.start() for found in re.finditer(rf"(?<!\w){name}(?!\w)", text))
+        begins = places_of(name, text)
         problem = next(filter(None, (_problem(text, begin, begin + len(name)) for begin in begins)), "")
         problem = problem or _against_pronouns(text, gender_of()[name])
         if not problem:
@@ -133,11 +146,7 @@ def _draw(row: str) -> str:
 
 def _fits(row: str, block: Sequence[str], slots: Mapping[str, Slot], texts: Mapping[str, str]) -> bool:
     own = slots[row].filler
-    return all(not _names_in(texts[row], slots[other].filler) and not _names_in(texts[other], own) for other in block)
-
-
-def _names_in(text: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){name}(?!\w)", text) is not None
+    return all(not places_of(slots[other].filler, texts[row]) and not places_of(own, texts[other]) for other in block)
 
 
 SHORTEST_WORD = 4  # letters; shorter ones are mostly words of grammar
