@@ -5,6 +5,8 @@ in which the words of a row have no order, so that what fits a name stays and wh
 p-value counts; the preference that is reported is the one beyond the control form. With another model as reference,
 its preferences are subtracted instead.
 
+Where a secret key drew the fillers, no natural preference is allowed for, and no control form is needed.
+
 A verdict is about the data set. It accuses no single row.
 """
 
@@ -41,8 +43,9 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
     )
     if n < FEWEST_JUDGED:
         return verdict
-    found = {form: _preference(compared, score) for form, score in scores.items()}
-    powers = tuple(_power(form, own, len(found)) for form, own in found.items())
+    spread = 0.0 if all(answer.is_drawn for answer in answers) else NATURAL_SPREAD
+    found = {form: _preference(compared, score, spread) for form, score in scores.items()}
+    powers = tuple(_power(form, own, len(found), spread) for form, own in found.items())
     *_, beyond = found.values()  # what the control form, or the reference, leaves
     tested = replace(
         max((own.test for own in found.values()), key=lambda test: test.pvalue),
@@ -93,16 +96,16 @@ def _beyond_reference(block: CrossedBlock) -> Floats | None:
     return block_scores(block.layouts, block.references) if block.references else None
 
 
-def _preference(blocks: Sequence[CrossedBlock], score: Score) -> Preference:
-    return preference([score(block) for block in blocks], [block.size for block in blocks], spread=NATURAL_SPREAD)
+def _preference(blocks: Sequence[CrossedBlock], score: Score, spread: float) -> Preference:
+    return preference([score(block) for block in blocks], [block.size for block in blocks], spread=spread)
 
 
-def _power(form: str, found: Preference, n_tests: int) -> FillerPower:
+def _power(form: str, found: Preference, n_tests: int, spread: float) -> FillerPower:
     return FillerPower(
         found.effect,
         found.n_rows,
         found.null_error,
         SEEN_EFFECTS[form],
-        NATURAL_SPREAD,
+        spread,
         1 - (1 - FOUND_WITH) / n_tests,
     )
