@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.records import FillerAnswers
+from lm_eval_leakage.results.published_orders import SEALED_ORDERS
 from lm_eval_leakage.results.verdict_words import BY_FILLERS, FEWEST_JUDGED, DataVerdict
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, Preference, block_scores, crossed_blocks, preference
 from lm_eval_leakage.stats.filler_power import SEEN_EFFECTS, FillerPower
@@ -34,8 +35,10 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
     compared = [block for block in blocks if all(score(block) is not None for score in scores.values())]
     n = sum(block.size for block in compared)
     layouts = max((one.layouts for one in answers), default=())
+    is_drawn = bool(answers) and all(answer.is_drawn for answer in answers)
     verdict = DataVerdict(
         BY_FILLERS,
+        SEALED_ORDERS if is_drawn else "",
         n=n,
         n_asked=len(answers),
         layouts=layouts if len(layouts) > 1 else (),
@@ -43,7 +46,7 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
     )
     if n < FEWEST_JUDGED:
         return verdict
-    spread = 0.0 if all(answer.is_drawn for answer in answers) else NATURAL_SPREAD
+    spread = 0.0 if is_drawn else NATURAL_SPREAD
     found = {form: _preference(compared, score, spread) for form, score in scores.items()}
     powers = tuple(_power(form, own, len(found), spread) for form, own in found.items())
     *_, beyond = found.values()  # what the control form, or the reference, leaves

@@ -62,7 +62,7 @@ NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
 @dataclass(frozen=True)
 class DataVerdict:
     """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO or BY_FILLERS; empty if nothing was asked
-    orders: status of the published orders; empty if no orders were asked
+    orders: status of the published orders, or of fillers that a key drew; empty otherwise
     n: number of questions that the p-value covers; n_asked: of all whose orders were asked
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
     ratio: of the questions without a guard; NaN where they are too few
@@ -263,9 +263,14 @@ COMPARED = {
         "with a name that other rows could have",
     ),
 }
+BY_DRAWN_FILLERS = (
+    "to the names of other rows",
+    "No significant preference for the published names",
+    "compared with the names of other rows",
+    "with a name that a key drew",
+)
 WHAT_IS_PREFERRED = {BY_FILLERS: "names"}  # orders by any other basis
 RESTS_ON = {
-    "": "names chosen by their authors",
     DRAWN_ORDERS: "orders drawn at random, as documented",
     PASSED_ORDERS: "orders consistent with random ones",
     SEALED_ORDERS: "orders drawn with a secret key",
@@ -273,6 +278,7 @@ RESTS_ON = {
     PATTERNED_ORDERS: "orders written by people",
     UNDECIDED_ORDERS: "orders that may have been written by people",
 }
+FILLERS_REST_ON = {"": "names chosen by their authors", SEALED_ORDERS: "names drawn with a secret key"}
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
@@ -284,7 +290,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         n_texts = verdict.texts.n if verdict.texts else 0
         told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
         return f"P{told}." if short else f"the model p{told}"
-    prefers, none, *_ = COMPARED[verdict.basis]
+    prefers, none, *_ = _compared(verdict)
     published = f"the published {preferred(verdict)}"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if short and is_found:
@@ -304,14 +310,21 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     at_most = max(verdict.level_of_orders, float(np.nanmin(verdict.pvalues)))
     by_orders, by_texts = (is_found and own <= at_most for own in verdict.pvalues)
     own = pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound) if verdict.has_texts else p
+    rests_on = FILLERS_REST_ON if verdict.basis == BY_FILLERS else RESTS_ON
     told = (
-        f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
+        f"on {_covered(verdict)} with {rests_on[verdict.orders]}, the model "
         f"{'prefers' if by_orders else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
     )
     if verdict.has_texts:
         does = "predicts their texts better" if by_texts else "does not predict their texts significantly better"
         told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])}); together {p}"
     return told + _found_or_not(verdict)
+
+
+def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
+    """Return with what the published orders or names are compared, in words for four kinds of sentences."""
+    is_drawn = verdict.basis == BY_FILLERS and verdict.orders == SEALED_ORDERS
+    return BY_DRAWN_FILLERS if is_drawn else COMPARED[verdict.basis]
 
 
 def preferred(verdict: DataVerdict) -> str:
@@ -354,7 +367,7 @@ def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
     if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
         return verdict.reason
-    _, _, compared, _ = COMPARED[verdict.basis]
+    _, _, compared, _ = _compared(verdict)
     which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
@@ -448,7 +461,7 @@ def _why_not_told(verdict: DataVerdict, short: bool) -> str:
     few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
         return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
-    *_, needs = COMPARED[verdict.basis]
+    *_, needs = _compared(verdict)
     return f"the audit has {few} {needs}; at least {FEWEST_JUDGED} are needed"
 
 
