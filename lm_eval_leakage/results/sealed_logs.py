@@ -158,7 +158,7 @@ def _published(line: AuditLine, seal: Seal) -> SealedQuestion | None:
 
 
 def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
-    """The run without audits that were made with another seal."""
+    """The run without audits that were made with another seal, or, of texts without options, without any."""
     configs = run.results.get("configs") or {}
     metadata = {task: (configs.get(task) or {}).get("metadata") or {} for task in audit_logs_of(run)}
     sealed_by = {task: str(own[COMMITMENT_KEY]) for task, own in metadata.items() if COMMITMENT_KEY in own}
@@ -166,7 +166,11 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
     for task, own in others.items():
         what = f"{task} was run with another seal (commitment {own[:12]}..., not {seal.commitment[:12]}...); left out"
         problems.append(Problem(what, run.results_file))
-    return without_tasks(run, others)
+    unsealed = [task for task in metadata if task in configs and task not in sealed_by] if seal.is_of_texts else []
+    for task in unsealed:
+        what = f"{task} was run without the seal; run it again with --metadata seal=PRIVATE_FOLDER; left out"
+        problems.append(Problem(what, run.results_file))
+    return without_tasks(run, {*others, *unsealed})
 
 
 # ---------------------------------------------------------------------- tests

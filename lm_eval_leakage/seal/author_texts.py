@@ -163,7 +163,7 @@ def _marked_filler(text: _Text, fillers: Sequence[str]) -> str:
             f"beside the mark {marked(filler)}, brackets [[ or ]] stand without their other half; complete the mark, "
             "or give the row the field seal: keep, with which brackets are published as they are"
         )
-    if marked(filler) not in text.question:
+    if marked(filler) not in _with_marks(text.question, filler):
         raise WrongField(f"the mark {marked(filler)} is in the answer alone; mark it in the question, too")
     return filler
 
