@@ -95,11 +95,12 @@ class CrossedFillers(Probe):
         return tuple(self._request(question, layout, name) for layout in self.asked_layouts for name in names)
 
     def to_choose_start(self, question: Question) -> tuple[Request, ...]:
-        """Return the requests by whose likelihood the start is chosen: for the row as it was published. Of a sealed
-        row they are those with every filler, so that the choice does not depend on what the key drew."""
-        if self.drawn is not None:
-            return self.requests(question)
+        """Return the requests by whose likelihood the start is chosen: for the row as it was published. A sealed row
+        has one of its block's fillers in alphabetical order instead, so that the choice does not depend on the key."""
         filler = self._slot(question).filler
+        if self.drawn is not None:
+            block = self.block(question)
+            filler = sorted(block.fillers)[block.place]
         return tuple(self._request(question, layout, filler) for layout in self.asked_layouts)
 
     def control(self, question: Question) -> tuple[Request, ...]:

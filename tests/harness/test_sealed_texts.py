@@ -14,6 +14,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.harness.tasks.base_task import exchange_of
+from lm_eval_leakage.harness.tasks.filler_audit import with_likeliest_start
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.statements import StatementReader
 from lm_eval_leakage.records import FillerAnswers, Question
@@ -22,6 +23,7 @@ from lm_eval_leakage.seal import drawn_texts
 from lm_eval_leakage.seal.drawn import KeyedDraws, Seal
 from lm_eval_leakage.stats.crossed_blocks import block_scores, by_form, crossed_blocks
 from tests.fakes import FakeLM, Score, by_hash
+from tests.harness.test_filler_audit import Starting
 from tests.sealed import NAME, SealedFolder, looks_in, problems_of, run_sealed, sealed_folder
 from tests.sealing.test_texts import WOMEN, rows_of, seal_of_texts
 from tests.word_problems import word_problems
@@ -144,12 +146,26 @@ def test_each_placement_is_scored_alike_whichever_is_published(monkeypatch) -> N
         published.append(float(scores[0]))
         all_scores.append(sorted(scores))
         starts.append(sorted(of_start))
+        assert len(of_start) == 4 * len(probe.asked_layouts), "no more than of other benchmarks"
     assert len(all_scores) == math.factorial(4)
     assert all(scores == pytest.approx(all_scores[0]) for scores in all_scores)
     assert sorted(published) == pytest.approx(all_scores[0])
     ranks = [sum(other >= own - 1e-9 for other in published) for own in published]
     assert sorted(ranks) == [*range(1, 25)]
     assert all(requests == starts[0] for requests in starts), "the choice of the start says nothing of the key"
+
+
+def test_the_choice_of_the_start_does_not_depend_on_the_order_of_the_file(sealed) -> None:
+    """The key draws that order, too, and its test is combined with that of the fillers."""
+    reader = StatementReader(("question",))
+    questions = tuple(reader({"question": text.wordings[0]}) for text in sealed.seal.questions)
+    asked = []
+    for pool in (questions, questions[::-1]):
+        lm = Starting("<s>")
+        probe = CrossedFillers().with_exchanges(partial(exchange_of, sealed.seal)).with_pool(partial(tuple, pool))
+        assert with_likeliest_start(probe, lm).start == "<s>"
+        asked.append(lm.asked)
+    assert asked[0] == asked[1]
 
 
 def scored(probe: CrossedFillers, question: Question) -> FillerAnswers:
