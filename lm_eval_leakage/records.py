@@ -188,6 +188,7 @@ class FillerAnswers:
     reference: another model's log-likelihoods of the same texts; empty without one
     layouts: names of those in which the row was asked
     start: the text at the start of each document
+    is_drawn: whether a secret key drew which filler stands in which row of the block
     """
 
     block: str
@@ -197,6 +198,7 @@ class FillerAnswers:
     reference: tuple[tuple[float, ...], ...] = ()
     layouts: tuple[str, ...] = ()
     start: str = ""
+    is_drawn: bool = False
 
     @property
     def n_fillers(self) -> int:

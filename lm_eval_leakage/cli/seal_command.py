@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,15 @@ from lm_eval_leakage.cli.arguments import FIELDS, add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, fields_of_files, note, say, warn
 from lm_eval_leakage.cli.of_results import tell_problems
 from lm_eval_leakage.files import QUESTION_FILES, atomic_write, check_writable
-from lm_eval_leakage.seal.author_rows import ORDER_RULES, OrderRule
+from lm_eval_leakage.questions.fields import ROWS_NAMED
+from lm_eval_leakage.seal.author_rows import ORDER_RULES, Notes, OrderRule
 from lm_eval_leakage.texts import as_json, visible
 
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.sealing import Sealing
 
 SEALED = Path("sealed")
+REASONS_SHOWN = 5
 
 
 def seal(args: argparse.Namespace) -> None:
@@ -36,7 +39,8 @@ def seal(args: argparse.Namespace) -> None:
 
 
 WHAT = (
-    f"questions to be sealed, in a file ({', '.join(QUESTION_FILES)}) or a task of lm_eval; or "
+    f"questions to be sealed, in a file ({', '.join(QUESTION_FILES)}), with or without options, or a task of lm_eval "
+    "with options; or "
     "`verify PUBLIC [PRIVATE]`: whether a public folder or file is what the key in a private folder draws, both are "
     "what the commitment fixed, and no look was taken out of the ledger; or `audit RUNS...`: what runs "
     "(--log_samples) say about each model, with --seal"
@@ -91,24 +95,56 @@ def _tell_rows(sealing: Sealing, rule: OrderRule) -> None:
             "such options are drawn once they are reworded, or if their row says `seal: permute`; `seal: hold_out` or "
             "--order_dependent hold_out keeps the question private"
         )
+    for sentence in _of_kept(found.kept):
+        note(sentence)
     if sealing.unpublished_fields:
         note(f"fields in neither folder: {', '.join(sealing.unpublished_fields)}")
+
+
+def _of_kept(kept: Notes) -> Iterator[str]:
+    """Say how many texts are published as they are, by reason, the most frequent one first."""
+    from lm_eval_leakage.results.formatting import counted
+
+    rows = defaultdict[str, list[int]](list)
+    for number, reason in kept:
+        rows[reason].append(number)
+    by_frequency = sorted(rows, key=lambda reason: -len(rows[reason]))
+    for reason in by_frequency[:REASONS_SHOWN]:
+        shown = ", ".join(map(str, rows[reason][:ROWS_NAMED])) + (", ..." if len(rows[reason]) > ROWS_NAMED else "")
+        yield f"{counted(len(rows[reason]), 'row')} published as written (row {shown}): {reason}"
+    if n_more := sum(len(rows[reason]) for reason in by_frequency[REASONS_SHOWN:]):
+        yield f"{counted(n_more, 'row')} published as written for other reasons"
 
 
 def _tell(sealing: Sealing, folder: Path) -> None:
     from lm_eval_leakage.results.formatting import counted
 
-    questions, originals = sealing.seal.questions, sealing.examined.originals
-    n_drawn = sum(one.order_drawn for one in questions)
-    n_worded = sum(len(one.wordings) > 1 for one in questions)
+    n_published, originals = len(sealing.seal.questions), sealing.examined.originals
+    drawn = _drawn_texts(sealing) if sealing.seal.is_of_texts else _drawn_questions(sealing)
+    what = f"{counted(n_published, 'text')} without options" if sealing.seal.is_of_texts else counted(n_published)
     say(
-        f"{counted(len(questions))} sealed as {visible(sealing.seal.name)}: {n_drawn:,} with drawn orders of options, "
-        f"{n_worded:,} with a drawn wording; {len(originals) - len(questions):,} held out, "
-        f"{counted(len(sealing.examined.unusable), 'row')} left out"
+        f"{what} sealed as {visible(sealing.seal.name)}: {drawn}; "
+        f"{len(originals) - n_published:,} held out, {counted(len(sealing.examined.unusable), 'row')} left out"
     )
     say(f"publish: {folder / 'public'}")
     say(f"keep secret, and keep a backup: {folder / 'private'} (if it is lost, nothing can be verified or tested)")
     say(f"commitment: {sealing.seal.commitment}")
+
+
+def _drawn_questions(sealing: Sealing) -> str:
+    questions = sealing.seal.questions
+    n_drawn = sum(one.order_drawn for one in questions)
+    n_worded = sum(len(one.wordings) > 1 for one in questions)
+    return f"{n_drawn:,} with drawn orders of options, {n_worded:,} with a drawn wording"
+
+
+def _drawn_texts(sealing: Sealing) -> str:
+    exchanges = [text.exchange for text in sealing.seal.questions if text.exchange is not None]
+    n_blocks = len({exchange.block.name for exchange in exchanges})
+    return (
+        f"{len(exchanges):,} with a drawn name or detail ({sealing.examined.n_marked:,} marked) in {n_blocks:,} "
+        f"block{'s' * (n_blocks != 1)}, {len(sealing.seal.questions) - len(exchanges):,} as written"
+    )
 
 
 def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar
 from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
 from lm_eval_leakage.questions.rendering import AUDITED
+from lm_eval_leakage.questions.slots import Exchange
 from lm_eval_leakage.records import (
     Answered,
     Block,
@@ -73,6 +74,10 @@ class Probe(ABC):
 
     def with_wordings(self, of: Callable[[Question], Sequence[str]]) -> Probe:
         """The probe with access to all wordings of each sealed question, the public one first."""
+        return self
+
+    def with_exchanges(self, of: Callable[[Question], Exchange | None]) -> Probe:
+        """The probe with the slots and blocks of a sealed benchmark, for probes that exchange fillers."""
         return self
 
     def of_shards(self, questions: Sequence[Question]) -> Sequence[Shard] | None:

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, probes, statistics
 from lm_eval_leakage.questions.families import families, shared_texts
-from lm_eval_leakage.questions.slots import Slot, blocks_of, content_words, find_slot
+from lm_eval_leakage.questions.slots import Exchange, Slot, blocks_of, content_words, find_slot
 from lm_eval_leakage.records import (
     Answered,
     Block,
@@ -45,6 +45,7 @@ LAYOUT_SETS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW
 FIELD = "question"  # of the row of JSON
 IN_NO_BLOCK = "no block of rows has room for its name, which stands in too many other rows"
 NEARLY_ANOTHER = "it is the same as another row, or nearly the same, but for the name, and both count as one"
+NOT_DRAWN = "no key drew its filler: it has none, or no other row could exchange it"
 ALONE = "no other row of the sample has a name of the same gender"
 
 
@@ -65,6 +66,7 @@ class CrossedFillers(Probe):
     layouts: str = BOTH
     start: str | None = field(default=None, metadata=OUTSIDE_ID)
     pool: tuple[Question, ...] = field(default=(), repr=False, metadata=OUTSIDE_ID)
+    drawn: Callable[[Question], Exchange | None] | None = field(default=None, repr=False, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
         check_counts(2, size=self.size)
@@ -76,6 +78,11 @@ class CrossedFillers(Probe):
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> CrossedFillers:
         """Return the same probe with the rows that exchange their names: those of the run."""
         return replace(self, pool=tuple(questions()))
+
+    def with_exchanges(self, of: Callable[[Question], Exchange | None]) -> CrossedFillers:
+        """Return the same probe with the slots and blocks in which a key drew the fillers, instead of those of the
+        run."""
+        return replace(self, drawn=of)
 
     @property
     def asked_layouts(self) -> tuple[str, ...]:
@@ -89,19 +96,25 @@ class CrossedFillers(Probe):
         names = _published_first(self.block(question))
         return tuple(self._request(question, layout, name) for layout in self.asked_layouts for name in names)
 
-    def published(self, question: Question) -> tuple[Request, ...]:
-        """Return the requests for the row as it was published, one for each layout."""
-        filler = self._slots[question.id].filler
+    def to_choose_start(self, question: Question) -> tuple[Request, ...]:
+        """Return the requests by whose likelihood the start is chosen: for the row as it was published. A sealed row
+        has one of its block's fillers in alphabetical order instead, so that the choice does not depend on the key."""
+        filler = self._slot(question).filler
+        if self.drawn is not None:
+            block = self.block(question)
+            filler = sorted(block.fillers)[block.place]
         return tuple(self._request(question, layout, filler) for layout in self.asked_layouts)
 
     def control(self, question: Question) -> tuple[Request, ...]:
         """Return the requests for each name after the row's other words, which are in alphabetical order."""
-        words = content_words(question.stem, self._slots[question.id])
+        words = content_words(question.stem, self._slot(question))
         context = f"{self.start or ''}Words: {', '.join(words)}. Name:"
         return tuple(Request(context, f" {name}") for name in _published_first(self.block(question)))
 
     def block(self, question: Question) -> Block:
         """Return the block of a row. Raises UntestableQuestion, with the reason, for a row that is in none."""
+        if self.drawn is not None:
+            return self._exchange(question).block
         if question.id in self._blocks:
             return self._blocks[question.id]
         slot = find_slot(question.stem)
@@ -109,6 +122,15 @@ class CrossedFillers(Probe):
             raise UntestableQuestion(NEARLY_ANOTHER)
         alone = sum(one.gender == slot.gender for one in self._slots.values()) < 2
         raise UntestableQuestion(ALONE if alone else IN_NO_BLOCK)
+
+    def _slot(self, question: Question) -> Slot:
+        return self._slots[question.id] if self.drawn is None else self._exchange(question).slot
+
+    def _exchange(self, question: Question) -> Exchange:
+        exchange = None if self.drawn is None else self.drawn(question)
+        if exchange is None:
+            raise UntestableQuestion(NOT_DRAWN)
+        return exchange
 
     # ------------------------------------------------------------------ the rows of the run
 
@@ -138,7 +160,7 @@ class CrossedFillers(Probe):
         return blocks
 
     def _request(self, question: Question, layout: str, name: str) -> Request:
-        slot = self._slots[question.id]
+        slot = self._slot(question)
         text, begin = slot.filled(question.stem, name), slot.begins[0]
         after = re.match(rf"\S*(?:\s+\S+){{0,{self.words}}}", text[begin + len(name) :])
         end = begin + len(name) + (after.end() if after else 0)

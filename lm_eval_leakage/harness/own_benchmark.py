@@ -107,6 +107,15 @@ def _installed_yamls() -> frozenset[str]:
     return frozenset(file.stem for file in INSTALLED_TASKS.rglob("*.y*ml"))
 
 
+def open_ended_yaml(name: str, data: str, comment: str) -> str:
+    """Return the YAML of a task without options, which compares the first line that a model writes with the answer, or
+    with what stands after its last `####`.
+
+    data, comment: as in `lettered_yaml`
+    """
+    return OPEN_ENDED_YAML.format(name=as_yaml(name), data=data, comment=comment)
+
+
 SCORED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU."
 SCORED_DATA = """dataset_path: json
 dataset_kwargs:
@@ -126,22 +135,26 @@ def is_file_of_questions(task: str) -> bool:
     return task.endswith(QUESTION_FILES)
 
 
-OPEN_ENDED_YAML = """# Written by `lm-eval-leakage check` from {source}: texts without options.
+OPEN_ENDED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: texts without options."
+OPEN_ENDED_YAML = """{comment}
 task: {name}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {rows}
+{data}
 test_split: test
 output_type: generate_until
 doc_to_text: "Question: {{{{question}}}}\\nAnswer:"
-doc_to_target: "{{{{answer}}}}"
+doc_to_target: "{{{{answer.split('####')[-1].strip()}}}}"
 generation_kwargs:
   until: ["\\n"]
+filter_list:
+  - name: first_line
+    filter:
+      - function: remove_whitespace
+      - function: take_first
 metric_list:
   - metric: exact_match
     aggregation: mean
     higher_is_better: true
+    ignore_case: true
 metadata:
   version: 1.0
 """
@@ -216,8 +229,9 @@ def _write_open_ended(file: Path, folder: Path, name: str, fields: Fields, unrea
     texts = [reading.stem for reading in readings if isinstance(reading, Question)]
     atomic_write(rows, "".join(f"{as_json({'question': text, 'answer': ''})}\n" for text in texts))
     (folder / f"{name}_{FIRST_AUDIT}.yaml").unlink(missing_ok=True)
-    given = {"source": as_yaml(file.name), "name": as_yaml(name), "rows": as_yaml(str(rows.resolve()))}
-    atomic_write(folder / f"{name}.yaml", OPEN_ENDED_YAML.format(**given))
+    data = SCORED_DATA.format(rows=as_yaml(str(rows.resolve())))
+    comment = OPEN_ENDED_COMMENT.format(source=as_yaml(file.name))
+    atomic_write(folder / f"{name}.yaml", open_ended_yaml(name, data, comment))
     return OwnTask(name, OPEN_ENDED, unread_in_words(readings))
 
 

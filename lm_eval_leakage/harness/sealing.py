@@ -16,12 +16,18 @@ from typing import Any
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import QUESTION_FILES, check_writable, publish_files, try_to_write
-from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file
+from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file, open_ended_yaml
+from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA, rows_of
 from lm_eval_leakage.harness.tasks.question_files import read_file
-from lm_eval_leakage.questions.named_fields import NO_FIELDS, Fields
+from lm_eval_leakage.questions.fields import has_option_fields
+from lm_eval_leakage.questions.named_fields import ANSWER, NO_FIELDS, QUESTION, Fields
+from lm_eval_leakage.questions.statements import statement_reader
+from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.seal_audit import told_ledger
 from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined, unpublished_fields
+from lm_eval_leakage.seal.author_texts import examined_texts
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
 from lm_eval_leakage.seal.folders import (
     CARD_FILE,
@@ -46,6 +52,7 @@ SEALED_COMMENT = """\
 # Written by `lm-eval-leakage seal`: lettered options, as in MMLU. Needs only lm_eval, in any folder.
 # To read a data set of the hub instead of the file next to this one, copy this file and replace its line
 # `custom_dataset` by dataset_path: OWNER/DATASET"""
+SEALED_TEXTS_COMMENT = SEALED_COMMENT.replace("lettered options, as in MMLU", "texts without options")
 SEALED_DATA = "custom_dataset: !function {name}_data.load"
 ROWS_LOADER = '''"""Loads {name}.parquet, next to this file, for lm_eval."""
 
@@ -85,14 +92,49 @@ def sealing_of(
     usual = name_from_file(Path(what)) if what.endswith(QUESTION_FILES) else f"{what}_sealed"
     name = _checked_name(name or usual)
     rows = rows_of(what, include_path, {"fields": fields} if fields else NO_METADATA)
-    found = examined(((row, row.reading) for row in rows), rule)
-    return Sealing(sealed(name, TOOL, new_key(), found.originals), found, unpublished_fields(rows))
+    answer = fields.get(ANSWER, ANSWER)
+    if what.endswith(QUESTION_FILES) and _are_texts(rows, answer, fields.get(QUESTION)):
+        texts = statement_reader(rows, field=fields.get(QUESTION))
+        found = examined_texts(((row, row.reading) for row in docs_of(rows, texts)), answer)
+        others = unpublished_fields(rows, of_texts=(texts.path[0], answer))
+    else:
+        found = examined(((row, row.reading) for row in rows), rule)
+        others = unpublished_fields(rows)
+    return Sealing(sealed(name, TOOL, new_key(), found.originals), found, others)
+
+
+def _are_texts(rows: Sequence[ReadDoc], answer: str, field: str | None) -> bool:
+    """Return whether the rows of a file are texts without options.
+
+    answer: the name of the field with the answer; field: of the text, if the user gives it
+
+    Raises ValueError, with the remedy, if some rows have options, and others have none and an answer all the same.
+    """
+    with_options, texts = list[int](), list[int]()
+    for number, row in enumerate(rows, 1):
+        if has_option_fields(row):
+            with_options.append(number)
+        elif row.get(answer) is not None:
+            texts.append(number)
+    if with_options and texts:
+        raise ValueError(
+            f"the file has {counted(len(with_options), 'row')} with options (such as row {with_options[0]}) and "
+            f"{counted(len(texts), 'row')} without (such as row {texts[0]}); a seal is of one kind: put them into two "
+            "files, and seal each"
+        )
+    if with_options:
+        return False
+    try:
+        statement_reader(rows, field=field)
+    except UntestableQuestion:
+        return False
+    return True
 
 
 def write_sealing(sealing: Sealing, folder: Path) -> None:
     """Writes both folders at once. Raises ValueError if there is something in `folder` already."""
     name = sealing.seal.name
-    public = public_files(sealing.seal) | task_files(name)
+    public = public_files(sealing.seal) | task_files(name, of_texts=sealing.seal.is_of_texts)
     private = private_files(sealing.seal, sealing.examined.originals)
     files = {f"{PUBLIC}/{file}": content for file, content in public.items()}
     files |= {f"{PRIVATE}/{file}": content for file, content in private.items()}
@@ -110,10 +152,15 @@ def check_free(folder: Path) -> None:
         raise ValueError(TAKEN.format(folder=str(folder)))
 
 
-def task_files(name: str) -> dict[str, bytes]:
-    """The task of lm_eval that reads the public file next to it."""
+def task_files(name: str, *, of_texts: bool) -> dict[str, bytes]:
+    """The task of lm_eval that reads the public file next to it.
+
+    of_texts: whether its rows have no options
+    """
+    data = SEALED_DATA.format(name=name)
+    yaml = open_ended_yaml(name, data, SEALED_TEXTS_COMMENT) if of_texts else lettered_yaml(name, data, SEALED_COMMENT)
     return {
-        f"{name}.yaml": lettered_yaml(name, SEALED_DATA.format(name=name), SEALED_COMMENT).encode(),
+        f"{name}.yaml": yaml.encode(),
         f"{name}_data.py": ROWS_LOADER.format(name=name).encode(),
     }
 
@@ -200,7 +247,8 @@ def verified(
     against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
     found.holds.append(
         f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in {names}, "
-        f"each in the wording, order and place that the key draws{against} ({own})"
+        f"each in the {'version' if seal.is_of_texts else 'wording, order'} and place that the key draws{against} "
+        f"({own})"
     )
     try:
         ledger = read_ledger(private, seal)
@@ -248,7 +296,8 @@ def _told_commitment(public: Path) -> dict[str, Any] | None:
 
 def _compare_with_key(public: Path, seal: Seal, found: SealVerification) -> None:
     """Compares a public folder, or a copy of its rows and the commitment next to it, with what the seal publishes."""
-    rows, sealed = public_rows(seal.questions), public_files(seal) | task_files(seal.name)
+    rows, of_texts = public_rows(seal.questions), seal.is_of_texts
+    sealed = public_files(seal) | task_files(seal.name, of_texts=of_texts)
     if public.is_dir():
         _compare_files(public, sealed, rows, found)
         if found.differs and seal.tool != TOOL:
@@ -275,7 +324,8 @@ def _compare_with_itself(
     files = [file for ending in DATA_ENDINGS if (file := public / f"{name}{ending}").is_file()]
     by_file = _rows_as_told(files, told, found)
     rows = next(iter(by_file.values()), [])
-    sealed: dict[str, bytes | None] = {CARD_FILE: None, COMMITMENT_FILE: None, **task_files(name)}
+    task = task_files(name, of_texts=bool(rows) and _is_text(rows[0]))
+    sealed: dict[str, bytes | None] = {CARD_FILE: None, COMMITMENT_FILE: None, **task}
     try:
         sealed |= data_files(name, rows)
     except (ValueError, TypeError, LookupError):
@@ -308,13 +358,21 @@ def _published_rows(file: Path) -> list[JsonRow]:
 
 
 def _rows_of(file: Path) -> list[JsonRow]:
-    """Returns the rows of a file, without empty columns. Some programs write 1.0 for 1, which is the same answer."""
+    """Returns the rows of a file, without empty columns. Some programs write 1.0 for 1, which is the same answer, and
+    in a table, an answer in words may be read as a number."""
     rows = [{name: value for name, value in row.items() if value is not None} for row in read_file(file)]
     for row in rows:
         answer = row.get("answer")
-        if isinstance(answer, float) and answer.is_integer():
+        if _is_text(row) and isinstance(answer, (int, float)):
+            row["answer"] = str(answer)
+        elif isinstance(answer, float) and answer.is_integer():
             row["answer"] = int(answer)
     return rows
+
+
+def _is_text(row: Mapping[str, object]) -> bool:
+    """Return whether a published row has no options."""
+    return "choices" not in row
 
 
 def _first_difference(there: Sequence[object], sealed: Sequence[object]) -> int | None:

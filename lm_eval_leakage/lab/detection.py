@@ -106,7 +106,8 @@ class Audits:
 
     def _task(self, suffix: str) -> LeakageTask:
         """For tests of question order, every block has its own subject, which makes it a shard."""
-        from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
+        from lm_eval_leakage.harness.tasks.audit import audits_shards
+        from lm_eval_leakage.harness.tasks.given_questions import audit_of
 
         questions, block = self.questions, self.settings.together
         metadata = {"control_form": False, **self.settings.metadata}

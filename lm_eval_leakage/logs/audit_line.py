@@ -44,6 +44,7 @@ OF_ORDERS = (  # only in the lines of an audit's first statistic, those after th
     *("published_orders", "reference_loglikelihoods", "compared_orders", "right_places", "shared_texts", "layouts"),
 )
 OF_FILLERS = ("block", "block_place", "n_fillers", "document_start")  # only in lines of audits that exchange fillers
+FILLERS_DRAWN = "fillers_drawn"  # true in lines of sealed texts, and in no others
 QUESTION_KEY = "question_key"  # in lines of questions that could be read
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
@@ -184,7 +185,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
 
 # ---------------------------------------------------------------------- the one reader
 
-NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, FILLERS_DRAWN, *OF_HARNESS))
 
 
 def audit_lines(
@@ -329,6 +330,7 @@ def _fillers(sample: Mapping[str, Any]) -> FillerAnswers | None:
         by_form(reference, n_fillers, place),
         layouts,
         _typed(sample, "document_start", str) or "",
+        _typed(sample, FILLERS_DRAWN, bool) or False,
     )
 
 
@@ -373,6 +375,7 @@ def written_line(
         reference = [value for layout in fillers.reference for value in as_asked(layout, fillers.place)]
         of_block = (fillers.block, fillers.place, fillers.n_fillers, fillers.start)
         core |= dict(zip(OF_FILLERS, of_block, strict=True)) | {"layouts": " ".join(fillers.layouts)}
+        core |= {FILLERS_DRAWN: True} if fillers.is_drawn else {}
         core |= {"reference_loglikelihoods": ",".join(map(repr, reference))} if reference else {}
     own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
     own |= {name: contributions[name] for name in sorted(contributions)}

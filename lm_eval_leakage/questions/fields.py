@@ -500,6 +500,12 @@ def fields_read(doc: Doc) -> frozenset[str]:
     return frozenset() if layout is None else frozenset((*layout.fields, *layout.keys))
 
 
+def has_option_fields(doc: Doc) -> bool:
+    """Return whether a row has the fields of a question with options; in a table, empty ones count as missing."""
+    filled = {name: value for name, value in doc.items() if value is not None}
+    return isinstance(doc.get("question"), Mapping) or _layout_of(filled) is not None
+
+
 def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a question that has its options inside it, as in ARC's own files."""
     return {"question" if name == "stem" else name: question[name] for name in ("stem", "choices") if name in question}

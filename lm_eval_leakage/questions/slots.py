@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.records import Block, UntestableQuestion
 from lm_eval_leakage.texts import from_yaml
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -51,6 +51,19 @@ class Slot:
         return "".join([*parts, text[end:]])
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """The slot of a row, and the block with whose rows it exchanges its filler."""
+
+    slot: Slot
+    block: Block
+
+
+def places_of(filler: str, text: str) -> tuple[int, ...]:
+    """Return where a filler begins in a text as a whole word, or as several."""
+    return tuple(match.start() for match in re.finditer(rf"(?<!\w){re.escape(filler)}(?!\w)", text))
+
+
 @cache
 def gender_of() -> Mapping[str, str]:
     """Return the gender of each given name that may be a filler."""
@@ -70,7 +83,7 @@ def find_slot(text: str) -> Slot:
         if name in tried or name not in gender_of():
             continue
         tried.add(name)
-        begins = tuple(found.start() for found in re.finditer(rf"(?<!\w){name}(?!\w)", text))
+        begins = places_of(name, text)
         problem = next(filter(None, (_problem(text, begin, begin + len(name)) for begin in begins)), "")
         problem = problem or _against_pronouns(text, gender_of()[name])
         if not problem:
@@ -113,7 +126,7 @@ def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) ->
 
     slots, texts: by row; blocks depend on the rows and not on their order
     """
-    words = {row: frozenset(re.findall(r"\w+", texts[row])) for row in slots}
+    read = {row: _Text(texts[row]) for row in slots}
     for gender in sorted({slot.gender for slot in slots.values()}):
         rows = sorted((row for row, slot in slots.items() if slot.gender == gender), key=_draw)
         counts = sorted([0, *Counter(slots[row].filler for row in rows).values()])
@@ -122,19 +135,29 @@ def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) ->
         blocks: list[list[str]] = [[] for _ in range(n_blocks)]
         room = -(-len(rows) // n_blocks) + 1
         for row in rows:
-            fitting = [block for block in blocks if len(block) < room and _fits(row, block, slots, words)]
+            fitting = [block for block in blocks if len(block) < room and _fits(row, block, slots, read)]
             if fitting:
                 min(fitting, key=len).append(row)
         yield from (tuple(block) for block in blocks if len(block) > 1)
+
+
+class _Text:
+    """A text whose words are looked up by the thousand."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._words = text, frozenset(re.findall(r"\w+", text))
+
+    def has(self, filler: str) -> bool:
+        return filler in self._words if filler.isalnum() else bool(places_of(filler, self._text))
 
 
 def _draw(row: str) -> str:
     return hashlib.sha256(row.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _fits(row: str, block: Sequence[str], slots: Mapping[str, Slot], words: Mapping[str, frozenset[str]]) -> bool:
-    name = slots[row].filler
-    return all(slots[other].filler not in words[row] and name not in words[other] for other in block)
+def _fits(row: str, block: Sequence[str], slots: Mapping[str, Slot], texts: Mapping[str, _Text]) -> bool:
+    filler = slots[row].filler
+    return all(not texts[row].has(slots[other].filler) and not texts[other].has(filler) for other in block)
 
 
 SHORTEST_WORD = 4  # letters; shorter ones are mostly words of grammar

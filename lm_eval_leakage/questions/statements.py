@@ -35,7 +35,7 @@ class StatementReader:
 
     def __call__(self, doc: Doc) -> Question:
         """Raises UntestableQuestion, with the reason, for a row without a text."""
-        text = dict(_texts_of(doc)).get(self.path, "").strip()
+        text = dict(texts_of(doc)).get(self.path, "").strip()
         if not text:
             raise UntestableQuestion(f"its field {'.'.join(self.path)} has no text")
         prompt = _rendered(self.prompt, doc)
@@ -60,7 +60,7 @@ def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: s
     shown, known = Counter[Path](), Counter[Path]()
     for doc in docs:
         rendered = _rendered(prompt, doc)
-        for path, text in _texts_of(doc):
+        for path, text in texts_of(doc):
             if len(text.split()) >= FEWEST_WORDS:
                 known[path] += len(text)
                 shown[path] += len(text) if text.strip() in rendered else 0
@@ -119,13 +119,13 @@ def _rendered(prompt: Prompt | None, doc: Doc) -> str:
     return well_formed(text) if isinstance(text, str) else ""
 
 
-def _texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield the texts of a row that stand under names, with these names."""
     for name, value in doc.items():
         if isinstance(value, str):
             yield (*path, str(name)), well_formed(value)
         elif isinstance(value, Mapping):
-            yield from _texts_of(value, (*path, str(name)))
+            yield from texts_of(value, (*path, str(name)))
 
 
 def with_slot(questions: Collection[Question]) -> list[Question]:

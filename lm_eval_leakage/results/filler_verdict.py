@@ -5,6 +5,8 @@ in which the words of a row have no order, so that what fits a name stays and wh
 p-value counts; the preference that is reported is the one beyond the control form. With another model as reference,
 its preferences are subtracted instead.
 
+Where a secret key drew the fillers, no natural preference is allowed for, and no control form is needed.
+
 A verdict is about the data set. It accuses no single row.
 """
 
@@ -15,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.records import FillerAnswers
+from lm_eval_leakage.results.published_orders import SEALED_ORDERS
 from lm_eval_leakage.results.verdict_words import BY_FILLERS, FEWEST_JUDGED, DataVerdict
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, Preference, block_scores, crossed_blocks, preference
 from lm_eval_leakage.stats.filler_power import SEEN_EFFECTS, FillerPower
@@ -32,8 +35,10 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
     compared = [block for block in blocks if all(score(block) is not None for score in scores.values())]
     n = sum(block.size for block in compared)
     layouts = max((one.layouts for one in answers), default=())
+    is_drawn = bool(answers) and all(answer.is_drawn for answer in answers)
     verdict = DataVerdict(
         BY_FILLERS,
+        SEALED_ORDERS if is_drawn else "",
         n=n,
         n_asked=len(answers),
         layouts=layouts if len(layouts) > 1 else (),
@@ -41,8 +46,9 @@ def filler_verdict(answers: Sequence[FillerAnswers]) -> DataVerdict:
     )
     if n < FEWEST_JUDGED:
         return verdict
-    found = {form: _preference(compared, score) for form, score in scores.items()}
-    powers = tuple(_power(form, own, len(found)) for form, own in found.items())
+    spread = 0.0 if is_drawn else NATURAL_SPREAD
+    found = {form: _preference(compared, score, spread) for form, score in scores.items()}
+    powers = tuple(_power(form, own, len(found), spread) for form, own in found.items())
     *_, beyond = found.values()  # what the control form, or the reference, leaves
     tested = replace(
         max((own.test for own in found.values()), key=lambda test: test.pvalue),
@@ -93,16 +99,16 @@ def _beyond_reference(block: CrossedBlock) -> Floats | None:
     return block_scores(block.layouts, block.references) if block.references else None
 
 
-def _preference(blocks: Sequence[CrossedBlock], score: Score) -> Preference:
-    return preference([score(block) for block in blocks], [block.size for block in blocks], spread=NATURAL_SPREAD)
+def _preference(blocks: Sequence[CrossedBlock], score: Score, spread: float) -> Preference:
+    return preference([score(block) for block in blocks], [block.size for block in blocks], spread=spread)
 
 
-def _power(form: str, found: Preference, n_tests: int) -> FillerPower:
+def _power(form: str, found: Preference, n_tests: int, spread: float) -> FillerPower:
     return FillerPower(
         found.effect,
         found.n_rows,
         found.null_error,
         SEEN_EFFECTS[form],
-        NATURAL_SPREAD,
+        spread,
         1 - (1 - FOUND_WITH) / n_tests,
     )

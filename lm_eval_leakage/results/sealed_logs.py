@@ -18,7 +18,8 @@ from lm_eval_leakage.logs.audits import audit_logs_of, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import find_runs, without_tasks
 from lm_eval_leakage.questions.fields import content_id
-from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.questions.statements import texts_of
+from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
@@ -27,10 +28,13 @@ from lm_eval_leakage.results.published_orders import SEALED_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
-from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
+from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal, SealedQuestion
+from lm_eval_leakage.stats.crossed_blocks import block_scores, crossed_blocks, preference
+from lm_eval_leakage.stats.filler_power import FillerPower
 from lm_eval_leakage.stats.order_power import OrderPower
 from lm_eval_leakage.stats.order_sum import OrderSum, standard_scores, version_sum
 from lm_eval_leakage.stats.sealed import (
+    FILLER_DRAW,
     ORDER_DRAW,
     PLACE_DRAW,
     WORDING_DRAW,
@@ -78,7 +82,8 @@ class SealedLogs:
 
 def _answers(line: AuditLine) -> tuple[object, ...]:
     own = (line.loglikelihoods.tobytes().hex(), line.versions.tobytes().hex(), line.flagged, line.pvalue)
-    return line.detector, line.question, line.reason, *own
+    of_fillers = () if line.fillers is None else (line.fillers.loglikelihoods,)
+    return line.detector, line.question, line.reason, *own, *of_fillers
 
 
 # ---------------------------------------------------------------------- reading
@@ -133,7 +138,7 @@ def _of_model(runs: Sequence[Run], seal: Seal) -> SealedLogs:
 def _places(line: AuditLine, seal: Seal) -> Places:
     """Empty for a line of another benchmark, or of shards that no seal put in order."""
     if not line.is_of_shard:
-        found = None if line.read is None else seal.find(line.read)
+        found = _published(line, seal)
         return () if found is None else (int(found.id),)
     if line.doc.get(SEAL_OF_ROW) != seal.commitment:
         return ()
@@ -141,8 +146,19 @@ def _places(line: AuditLine, seal: Seal) -> Places:
     return places if all(0 <= place < len(seal.questions) for place in places) else ()
 
 
+def _published(line: AuditLine, seal: Seal) -> SealedQuestion | None:
+    """The sealed question of a line; of texts without options, the one that stands in its row."""
+    if not seal.is_of_texts:
+        return None if line.read is None else seal.find(line.read)
+    for _, text in texts_of(line.doc):
+        published = seal.find(Question("", text, ()))
+        if published is not None:
+            return published
+    return None
+
+
 def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
-    """The run without audits that were made with another seal."""
+    """The run without audits that were made with another seal, or, of texts without options, without any."""
     configs = run.results.get("configs") or {}
     metadata = {task: (configs.get(task) or {}).get("metadata") or {} for task in audit_logs_of(run)}
     sealed_by = {task: str(own[COMMITMENT_KEY]) for task, own in metadata.items() if COMMITMENT_KEY in own}
@@ -150,7 +166,11 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
     for task, own in others.items():
         what = f"{task} was run with another seal (commitment {own[:12]}..., not {seal.commitment[:12]}...); left out"
         problems.append(Problem(what, run.results_file))
-    return without_tasks(run, others)
+    unsealed = [task for task in metadata if task in configs and task not in sealed_by] if seal.is_of_texts else []
+    for task in unsealed:
+        what = f"{task} was run without the seal; run it again with --metadata seal=PRIVATE_FOLDER; left out"
+        problems.append(Problem(what, run.results_file))
+    return without_tasks(run, {*others, *unsealed})
 
 
 # ---------------------------------------------------------------------- tests
@@ -192,9 +212,17 @@ class LogTest:
 def not_run(logs: SealedLogs, tests: Iterable[SealedTest]) -> list[str]:
     """What else could have been run, in words."""
     found = [test.name for test in tests]
-    has_wordings = any(len(question.wordings) > 1 for question in logs.seal.questions)
+    drawn = _draws_of(logs.seal)
     missing = [test for test in LOG_TESTS if not any(name.startswith(test.name) for name in found)]
-    return [f"{test.name} (TASK_{test.audit})" for test in missing if has_wordings or test.name != WORDINGS_TEST.name]
+    return [f"{test.name} (TASK_{test.audit})" for test in missing if test.draw in drawn]
+
+
+def _draws_of(seal: Seal) -> set[str]:
+    """What the key of a seal drew."""
+    if seal.is_of_texts:
+        return {FILLER_DRAW, PLACE_DRAW}
+    has_wordings = any(len(question.wordings) > 1 for question in seal.questions)
+    return {ORDER_DRAW, PLACE_DRAW} | ({WORDING_DRAW} if has_wordings else set())
 
 
 def _by(statistic: str) -> Callable[[AuditLine], bool]:
@@ -278,11 +306,35 @@ def _question_order(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedT
     return _of_sum(replace(test, units="shard"), tested, FEWEST_SHARDS)
 
 
+def _is_of_fillers(line: AuditLine) -> bool:
+    """Also a row that was skipped. Fillers that no key drew were exchanged in other blocks."""
+    if line.fillers is not None:
+        return line.fillers.is_drawn
+    return line.reason is not None and _by("crossed_blocks")(line)
+
+
+def _fillers(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
+    def why_not(places: Places, line: AuditLine) -> str | None:
+        exchange, answers = logs.seal.questions[places[0]].exchange, line.fillers
+        if exchange is None or answers is None:
+            return NO_ANSWERS
+        is_of_block = (answers.block, answers.place) == (exchange.block.name, exchange.block.place)
+        return None if is_of_block else NO_ANSWERS
+
+    test, used = _used(test, lines, why_not)
+    blocks = crossed_blocks(line.fillers for line in used.values() if line.fillers is not None)
+    found = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
+    if blocks:
+        test = replace(test, power=FillerPower(found.effect, found.n_rows, found.null_error))
+    return _of_sum(test, replace(found.test, n=found.n_rows, mean=found.effect, mean_error=found.error), FEWEST_JUDGED)
+
+
 WORDINGS_TEST = LogTest("wordings", "leakage_wording", WORDING_DRAW, _by("wording_rank"), _wordings)
 LOG_TESTS = (
     WORDINGS_TEST,
     LogTest("option orders", "leakage_perm", ORDER_DRAW, _is_of_orders, _orders),
     LogTest("chat guesses", "leakage_sealed_chat", ORDER_DRAW, _by("published_guess"), _guesses),
+    LogTest("fillers", "leakage_fillers", FILLER_DRAW, _is_of_fillers, _fillers),
     LogTest("question order", "leakage_shared_likelihood", PLACE_DRAW, _by("shared_likelihood"), _question_order),
 )
 

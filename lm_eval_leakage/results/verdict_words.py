@@ -62,7 +62,7 @@ NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
 @dataclass(frozen=True)
 class DataVerdict:
     """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO or BY_FILLERS; empty if nothing was asked
-    orders: status of the published orders; empty if no orders were asked
+    orders: status of the published orders, or of fillers that a key drew; empty otherwise
     n: number of questions that the p-value covers; n_asked: of all whose orders were asked
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
     ratio: of the questions without a guard; NaN where they are too few
@@ -280,9 +280,14 @@ COMPARED = {
     ),
 }
 ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
+BY_DRAWN_FILLERS = (
+    "to the names of other rows",
+    "No significant preference for the published names",
+    "compared with the names of other rows",
+    "with a name that a key drew",
+)
 WHAT_IS_PREFERRED = {BY_FILLERS: "names"}  # orders by any other basis
 RESTS_ON = {
-    "": "names chosen by their authors",
     DRAWN_ORDERS: "orders drawn at random, as documented",
     PASSED_ORDERS: "orders consistent with random ones",
     SEALED_ORDERS: "orders drawn with a secret key",
@@ -290,6 +295,7 @@ RESTS_ON = {
     PATTERNED_ORDERS: "orders written by people",
     UNDECIDED_ORDERS: "orders that may have been written by people",
 }
+FILLERS_REST_ON = {"": "names chosen by their authors", SEALED_ORDERS: "names drawn with a secret key"}
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
@@ -303,10 +309,10 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         return f"P{told}." if short else f"the model p{told}"
     if short and is_found:
         shown = verdict.beside if verdict.beside and verdict.pvalues[2] < verdict.pvalues[0] else verdict
-        prefers, *_ = COMPARED[shown.basis]
+        prefers, *_ = _compared(shown)
         prefers = prefers.replace("more than it does in", "more than in")
         return f"Prefers the published {preferred(shown)} {prefers}, by {_size(shown)} ({p})."
-    prefers, none, *_ = COMPARED[verdict.basis]
+    prefers, none, *_ = _compared(verdict)
     published, size = f"the published {preferred(verdict)}", f"by {_size(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
         none += f", nor for the published {preferred(verdict.beside)}"
@@ -326,8 +332,9 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     is_preferred, by_texts, is_beside = (is_found and own <= at_most for own in verdict.pvalues)
     is_alone = sum(not math.isnan(own) for own in verdict.pvalues) == 1
     own = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
+    rests_on = FILLERS_REST_ON if verdict.basis == BY_FILLERS else RESTS_ON
     told = (
-        f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
+        f"on {_covered(verdict)} with {rests_on[verdict.orders]}, the model "
         f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
     )
     if verdict.has_texts:
@@ -348,12 +355,18 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
         return ""
     if math.isnan(other.tested.pvalue):
         return f"; its {ASKED[other.basis == BY_FILLERS]} are not tested: {_why_not_told(other, short=False)}"
-    prefers, *_ = COMPARED[other.basis]
+    prefers, *_ = _compared(other)
     does = "it prefers" if is_preferred else "it does not significantly prefer"
     return (
         f"; on {_covered(other)} {does} the published {preferred(other)} {prefers} (by {_size(other)}, "
         f"{pvalue_equation(other.tested.pvalue, other.tested.is_bound)})"
     )
+
+
+def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
+    """Return with what the published orders or names are compared, in words for four kinds of sentences."""
+    is_drawn = verdict.basis == BY_FILLERS and verdict.orders == SEALED_ORDERS
+    return BY_DRAWN_FILLERS if is_drawn else COMPARED[verdict.basis]
 
 
 def preferred(verdict: DataVerdict) -> str:
@@ -396,12 +409,12 @@ def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
     if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
         return verdict.reason
-    _, _, compared, _ = COMPARED[verdict.basis]
+    _, _, compared, _ = _compared(verdict)
     which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
-        compared += f"; {counted(verdict.beside.n)}, {COMPARED[verdict.beside.basis][2]}"
+        compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside)[2]}"
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
 
 
@@ -492,7 +505,7 @@ def _why_not_told(verdict: DataVerdict, short: bool) -> str:
     few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
         return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
-    *_, needs = COMPARED[verdict.basis]
+    *_, needs = _compared(verdict)
     return f"the audit has {few} {needs}; at least {FEWEST_JUDGED} are needed"
 
 

@@ -6,7 +6,7 @@ Fields besides those of any question: `wordings` (other texts of the question), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, Literal
@@ -14,14 +14,15 @@ from typing import Any, Literal
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import ANSWERS, fields_read, right_options, well_formed
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.seal.drawn import OrderFate, Original, order_dependence
+from lm_eval_leakage.seal.drawn import AuthorRow, OrderFate, Original, order_dependence
 from lm_eval_leakage.texts import brief, canonical
 
 OrderRule = Literal["keep", "hold_out", "refuse"]
 ORDER_RULES: tuple[OrderRule, ...] = ("keep", "hold_out", "refuse")
 WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "hold_out": "held out"}
 WRONG_ROWS_NAMED = 5
-OTHER_FIELDS_READ = ("wordings", "seal", "subject", "category", "Subject", "Category", *ANSWERS)
+OF_TEXTS_TOO = ("seal", "subject", "category", "Subject", "Category")
+OTHER_FIELDS_READ = ("wordings", *OF_TEXTS_TOO, *ANSWERS)
 Notes = tuple[tuple[int, str], ...]  # rows, from 1, and what the author has to know about them
 
 
@@ -30,22 +31,29 @@ class Examined:
     """originals: the questions, in the author's order, those to be held out among them
     unusable: rows that are left out
     dependent: questions that are not drawn, since their options seem to depend on their order
+    kept: texts without options that are published as they are
+    n_marked: of how many drawn texts the author marked the slot
     """
 
-    originals: tuple[Original, ...]
+    originals: tuple[AuthorRow, ...]
     unusable: Notes
     dependent: Notes
+    kept: Notes = ()
+    n_marked: int = 0
 
 
-class _Wrong(Exception):
+class WrongField(Exception):
     """A field for sealing that says something else than it can say."""
 
 
-def unpublished_fields(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the names of the fields that no sealed folder has."""
+def unpublished_fields(rows: Iterable[Mapping[str, Any]], of_texts: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the fields that no sealed folder has.
+
+    of_texts: the names of the fields that rows without options are read from
+    """
     names: dict[str, None] = {}
     for row in rows:
-        read = fields_read(row).union(OTHER_FIELDS_READ)
+        read = {*of_texts, *OF_TEXTS_TOO} if of_texts else fields_read(row).union(OTHER_FIELDS_READ)
         names |= dict.fromkeys(name for name in row if name not in read)
     return tuple(names)
 
@@ -74,24 +82,25 @@ def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuesti
             order, why = _order(fields.get("seal"), (question.stem, *wordings), question.options, rule)
         except UntestableQuestion as reason:
             unusable.append((number, str(reason)))
-        except _Wrong as reason:
+        except WrongField as reason:
             wrong.append((number, str(reason)))
         else:
             dependent += [(number, why)] if why else []
             originals.append(Original(question.stem, wordings, question.options, answers, question.subject, order))
     if wrong:
-        raise ValueError(f"{_named(wrong)}; fix or remove these fields")
+        raise ValueError(f"{rows_in_words(wrong)}; fix or remove these fields")
     if rule == "refuse" and dependent:
         raise ValueError(
-            f"options depend on their order: {_named(dependent)}; reword these, or give them the field seal: keep, "
-            "hold_out or permute"
+            f"options depend on their order: {rows_in_words(dependent)}; reword these, or give them the field seal: "
+            "keep, hold_out or permute"
         )
     if not any(one.order != "held out" for one in originals):
-        raise ValueError(f"no question is left to be published: {_named(unusable) or 'all are held out'}")
+        raise ValueError(f"no question is left to be published: {rows_in_words(unusable) or 'all are held out'}")
     return Examined(tuple(originals), tuple(unusable), tuple(dependent))
 
 
-def _named(notes: Sequence[tuple[int, str]]) -> str:
+def rows_in_words(notes: Sequence[tuple[int, str]]) -> str:
+    """Return the first rows with their reasons, and how many more there are."""
     shown = "; ".join(f"row {number}: {reason}" for number, reason in notes[:WRONG_ROWS_NAMED])
     more = len(notes) - WRONG_ROWS_NAMED
     return f"{shown}; and {more} more rows" if more > 0 else shown
@@ -105,7 +114,7 @@ def _order(
         why = order_dependence(wordings, options)
         return ("drawn" if why is None else "held out" if rule == "hold_out" else "kept"), why
     if not isinstance(word, str) or word not in WORDS_OF_AUTHORS:
-        raise _Wrong(f"seal is {brief(word)}; it must be one of: {', '.join(WORDS_OF_AUTHORS)}")
+        raise WrongField(f"seal is {brief(word)}; it must be one of: {', '.join(WORDS_OF_AUTHORS)}")
     return WORDS_OF_AUTHORS[word], None
 
 
@@ -120,7 +129,7 @@ def _check_options(options: Sequence[str]) -> None:
 
 
 def _wordings(given: object, stem: str) -> tuple[str, ...]:
-    """The other wordings; raises _Wrong if they are not distinct texts."""
+    """The other wordings; raises WrongField if they are not distinct texts."""
     if given is None:
         return ()
     if (
@@ -128,7 +137,9 @@ def _wordings(given: object, stem: str) -> tuple[str, ...]:
         or not all(isinstance(wording, str) and wording.strip() for wording in given)
         or len({canonical(text) for text in (stem, *given)}) <= len(given)
     ):
-        raise _Wrong(f"wordings is {brief(given)}; give a list of other texts of the question, none empty or twice")
+        raise WrongField(
+            f"wordings is {brief(given)}; give a list of other texts of the question, none empty or twice"
+        )
     return tuple(map(well_formed, given))
 
 

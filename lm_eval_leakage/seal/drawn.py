@@ -24,15 +24,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from lm_eval_leakage.questions.guards import letters_meant, speaks_of_others
+from lm_eval_leakage.questions.slots import Exchange
 from lm_eval_leakage.records import Question
 
 KEY_BYTES = 32  # 256 bits
 BLOCK_BITS = 256  # of one HMAC-SHA256
 
-Purpose = Literal["options", "wording", "questions", "answer"]
+Purpose = Literal["options", "wording", "questions", "answer", "fillers"]
 
 
 def new_key() -> bytes:
@@ -74,6 +75,25 @@ def _bits(key: bytes, message: bytes) -> Iterator[int]:
         counter += 1
 
 
+OrderFate = Literal["drawn", "kept", "held out"]
+JsonRow = dict[str, Any]
+
+
+class AuthorRow(Protocol):
+    """A question or text in its author's words, with all versions of it that might be published."""
+
+    @property
+    def order(self) -> OrderFate:
+        """Whether its published version is drawn or is the author's, or it is not published at all."""
+
+    @property
+    def content(self) -> bytes:
+        """What draws about it depend on besides the key."""
+
+    def as_row(self) -> JsonRow:
+        """Return it as JSON values."""
+
+
 FORMAT = 2  # of the draws, the private folder, the ledger and the commitment
 
 
@@ -82,7 +102,7 @@ def canonical_json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def commitment_of(name: str, tool: str, key: bytes, originals: Sequence[Original]) -> str:
+def commitment_of(name: str, tool: str, key: bytes, originals: Sequence[AuthorRow]) -> str:
     """The hexadecimal commitment to a key and to every version of every question.
 
     tool: name and version of the program that sealed
@@ -101,10 +121,12 @@ def made_with(name: str, tool: str, key: bytes) -> JsonRow:
 
 
 def public_rows(questions: Sequence[SealedQuestion]) -> list[JsonRow]:
-    """The rows of the public file; with a subject if any question has one."""
+    """The rows of the public file; with a subject if any question has one, and without choices if none has options."""
     with_subject = any(one.subject for one in questions)
     return [
-        {"question": one.wordings[0], "choices": list(one.options), "answer": one.answer}
+        {"question": one.wordings[0]}
+        | ({"choices": list(one.options)} if one.options else {})
+        | {"answer": one.answer}
         | ({"subject": one.subject} if with_subject else {})
         for one in questions
     ]
@@ -153,10 +175,6 @@ def _names_letters(option: str) -> bool:
     return bool(found or letters_meant(option))
 
 
-OrderFate = Literal["drawn", "kept", "held out"]
-JsonRow = dict[str, Any]
-
-
 @dataclass(frozen=True)
 class Original:
     """A question in its author's words and order.
@@ -197,10 +215,27 @@ def published_questions(originals: Sequence[Original], key: bytes) -> tuple[Seal
 
     Depends on the draws and the texts only, not on the order in which the author wrote rows, wordings and options.
     """
-    sorted_ones = sorted((one for one in originals if one.order != "held out"), key=lambda one: one.content)
-    contents = b"".join(one.content for one in sorted_ones)
-    order = KeyedDraws(key, "questions", contents).order(len(sorted_ones))
-    return tuple(replace(_published(sorted_ones[place], key), id=str(at)) for at, place in enumerate(order))
+    rows = by_content(originals)
+    return in_drawn_order([_published(row, key) for row in rows], rows, key)
+
+
+Row = TypeVar("Row", bound=AuthorRow)
+
+
+def by_content(originals: Sequence[Row]) -> list[Row]:
+    """Return the rows that are published, in an order that does not depend on their author's."""
+    return sorted((row for row in originals if row.order != "held out"), key=lambda row: row.content)
+
+
+def in_drawn_order(
+    published: Sequence[SealedQuestion], rows: Sequence[AuthorRow], key: bytes
+) -> tuple[SealedQuestion, ...]:
+    """Return the published versions of `rows` in the order that `key` draws, each with its place.
+
+    rows: in the order of their contents
+    """
+    order = KeyedDraws(key, "questions", b"".join(row.content for row in rows)).order(len(rows))
+    return tuple(replace(published[place], id=str(at)) for at, place in enumerate(order))
 
 
 def _published(original: Original, key: bytes) -> SealedQuestion:
@@ -237,23 +272,27 @@ class SealedQuestion:
 
     Claim: given the author's texts, `wordings[0]` is uniform among all wordings, the order of `options` among all
     orders (if `order_drawn`), `answer` among `equally_right`; all three are independent of each other and of every
-    other question, and of every model that never saw the published version.
+    other question, and of every model that never saw the published version. Of texts without options, each block's
+    fillers are uniform among all placements, independent of all other blocks.
 
     id: the question's place in the public file, from "0"
     wordings: every version of the stem, the public one first, the private ones sorted; one if there are no others
     options: in the public order
-    answer: index in `options` of the right option that is the published answer
+    answer: index in `options` of the right option that is the published answer; of a text without options, the answer
+        itself
     equally_right: indices of all equally right options, in the public order; `answer` is among them
     order_drawn: False if the options depend on their order, which then is the author's
+    exchange: the slot of a text without options and the block in which its filler was drawn; None if none was drawn
     """
 
     id: str
     wordings: tuple[str, ...]
     options: tuple[str, ...]
-    answer: int
+    answer: int | str
     equally_right: tuple[int, ...]
     order_drawn: bool
     subject: str = ""
+    exchange: Exchange | None = None
 
 
 @dataclass(frozen=True)
@@ -272,6 +311,11 @@ class Seal:
     questions: tuple[SealedQuestion, ...]
     key: bytes = field(repr=False)
     commitment: str
+
+    @property
+    def is_of_texts(self) -> bool:
+        """Whether its questions have no options."""
+        return not any(question.options for question in self.questions)
 
     def find(self, question: Question) -> SealedQuestion | None:
         """The sealed question that a task's reader read as `question`: the same options in the same order, and the

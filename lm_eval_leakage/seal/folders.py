@@ -15,9 +15,11 @@ from pathlib import Path
 
 from lm_eval_leakage.seal.drawn import (
     FORMAT,
+    AuthorRow,
     JsonRow,
     Original,
     Seal,
+    SealedQuestion,
     canonical_json,
     commitment_of,
     digest_of_public,
@@ -26,6 +28,7 @@ from lm_eval_leakage.seal.drawn import (
     public_rows,
     published_questions,
 )
+from lm_eval_leakage.seal.drawn_texts import OriginalText, published_texts
 from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, head_text
 from lm_eval_leakage.texts import as_json
 
@@ -33,14 +36,13 @@ COMMITMENT_FILE, CARD_FILE = "commitment.json", "DATA_CARD.md"
 DATA_ENDINGS = JSON_LINES, PARQUET = ".jsonl", ".parquet"
 CARD = """# {name}: a sealed benchmark
 
-Of every question, the published version was drawn at random by a secret key: the order of its options{kept}, \
-the order of the questions in the file{wordings}{equally_right}. \
+Of every question, the published version was drawn at random by a secret key: {drawn}. \
 A model that never saw this version can prefer it to the others only by chance, so a preference has an exact p-value.
 
 | | |
 |---|---|
 | questions | {questions:,} |
-| questions whose options stand in their author's order | {orders_kept:,} |
+| {kept} | {n_kept:,} |
 | commitment (SHA-256 of key and all versions) | `{commitment}` |
 | digest of the public rows (SHA-256) | `{public_sha256}` |
 | made by | {tool}, format {format} |
@@ -74,6 +76,18 @@ PRIVATE_FOLDER` draws everything again from the key and compares key and all ver
 """
 
 
+DRAWN = "the order of its options{kept}, the order of the questions in the file{wordings}{equally_right}"
+DRAWN_OF_TEXTS = (
+    "which of several details, such as given names, stands in which question and its answer, and the order of the "
+    "questions in the file"
+)
+ORDERS_KEPT, FILLERS_KEPT = "orders_kept", "fillers_kept"  # in commitment.json: of how many questions
+KEPT_IN_WORDS = {
+    ORDERS_KEPT: "questions whose options stand in their author's order",
+    FILLERS_KEPT: "questions that stand as their author wrote them",
+}
+
+
 def public_files(seal: Seal) -> dict[str, bytes]:
     """The folder's files by name, but for the task of lm_eval."""
     return data_files(seal.name, public_rows(seal.questions)) | {
@@ -92,12 +106,16 @@ def data_files(name: str, rows: Sequence[JsonRow]) -> dict[str, bytes]:
 
 def commitment_record(seal: Seal) -> dict[str, str | int]:
     """What commitment.json says."""
+    if seal.is_of_texts:
+        kept = {FILLERS_KEPT: sum(question.exchange is None for question in seal.questions)}
+    else:
+        kept = {ORDERS_KEPT: sum(not question.order_drawn for question in seal.questions)}
     return {
         "commitment": seal.commitment,
         "public_sha256": digest_of_public(public_rows(seal.questions)),
         "name": seal.name,
         "questions": len(seal.questions),
-        "orders_kept": sum(not one.order_drawn for one in seal.questions),
+        **kept,
         "tool": seal.tool,
         "format": FORMAT,
     }
@@ -109,6 +127,8 @@ def _parquet(rows: Sequence[JsonRow]) -> bytes:
     from pyarrow import parquet
 
     types = {"question": pa.string(), "choices": pa.list_(pa.string()), "answer": pa.int64(), "subject": pa.string()}
+    if "choices" not in rows[0]:
+        types["answer"] = pa.string()
     schema = pa.schema([(name, types[name]) for name in rows[0]])
     stream = BytesIO()
     table = pa.Table.from_pylist(list(rows), schema=schema)
@@ -118,12 +138,17 @@ def _parquet(rows: Sequence[JsonRow]) -> bytes:
 
 def _card(seal: Seal) -> str:
     record = commitment_record(seal)
+    kind = FILLERS_KEPT if seal.is_of_texts else ORDERS_KEPT
+    drawn = DRAWN_OF_TEXTS if seal.is_of_texts else _drawn_of_options(seal, kept=bool(record[ORDERS_KEPT]))
+    return CARD.format(**record, drawn=drawn, kept=KEPT_IN_WORDS[kind], n_kept=record[kind])
+
+
+def _drawn_of_options(seal: Seal, *, kept: bool) -> str:
     n_wordings = max(len(one.wordings) for one in seal.questions)
     n_several = sum(len(one.equally_right) > 1 for one in seal.questions)
     several = f", and, in {n_several:,} questions, which of several equally right options is the answer"
-    return CARD.format(
-        **record,
-        kept=" (unless they depend on it)" if record["orders_kept"] else "",
+    return DRAWN.format(
+        kept=" (unless they depend on it)" if kept else "",
         wordings=f", one of up to {n_wordings} wordings of each" if n_wordings > 1 else "",
         equally_right=several if n_several else "",
     )
@@ -143,7 +168,7 @@ Keep at least two backups. If it is lost, the draws can be neither verified nor 
 restore them from what is public: the way out is a new seal, published under a new name.
 
 {KEY_FILE}: the key, and what the commitment was made with
-{QUESTIONS_FILE}: your questions with all their wordings, in your order
+{QUESTIONS_FILE}: your questions with all their wordings, in your order; texts with marks around what was exchanged
 {HELD_OUT_FILE}: questions that were not published
 {LOOKS_FILE}, later, and {HEAD_FILE}: every model that `seal audit` looked at; the error of all claims together
 depends on it, so restore these two from the newest backup only
@@ -151,7 +176,7 @@ commitment: {{commitment}}
 """
 
 
-def private_files(seal: Seal, originals: Sequence[Original]) -> dict[str, bytes]:
+def private_files(seal: Seal, originals: Sequence[AuthorRow]) -> dict[str, bytes]:
     """The folder's files by name; a .gitignore keeps it out of repositories."""
     key = made_with(seal.name, seal.tool, seal.key) | {"commitment": seal.commitment}
     lines = [(one.order == "held out", canonical_json(one.as_row()) + b"\n") for one in originals]
@@ -165,9 +190,22 @@ def private_files(seal: Seal, originals: Sequence[Original]) -> dict[str, bytes]
     }
 
 
-def sealed(name: str, tool: str, key: bytes, originals: Sequence[Original]) -> Seal:
-    """The seal that `key` puts on the author's questions."""
-    return Seal(name, tool, published_questions(originals, key), key, commitment_of(name, tool, key, originals))
+def sealed(name: str, tool: str, key: bytes, originals: Sequence[AuthorRow]) -> Seal:
+    """The seal that `key` puts on the author's questions, or on texts without options."""
+    return Seal(name, tool, _published(originals, key), key, commitment_of(name, tool, key, originals))
+
+
+def _published(originals: Sequence[AuthorRow], key: bytes) -> tuple[SealedQuestion, ...]:
+    texts = [row for row in originals if isinstance(row, OriginalText)]
+    questions = [row for row in originals if isinstance(row, Original)]
+    if texts and questions:
+        raise ValueError(f"{len(texts)} rows have no options and {len(questions)} have some; a seal is of one kind")
+    return published_texts(texts, key) if texts else published_questions(questions, key)
+
+
+def _author_row(row: JsonRow) -> Original | OriginalText:
+    """Return what `as_row` gave as JSON values. Raises AttributeError or TypeError for any other value."""
+    return original_of(row) if "choices" in row else OriginalText(**row)
 
 
 def read_seal(folder: Path) -> Seal:
@@ -182,7 +220,7 @@ def read_seal(folder: Path) -> Seal:
         kept = json.loads((folder / KEY_FILE).read_text(encoding="utf-8", errors="replace"))
         if kept.get("format") == FORMAT:
             texts = [(folder / name).read_text(encoding="utf-8") for name in (QUESTIONS_FILE, HELD_OUT_FILE)]
-            originals = [original_of(json.loads(line)) for text in texts for line in text.splitlines()]
+            originals = [_author_row(json.loads(line)) for text in texts for line in text.splitlines()]
             found = sealed(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
             if found.commitment != kept.get("commitment"):
                 raise ValueError(f"its commitment is now {found.commitment}, and was {kept.get('commitment')}")

@@ -15,6 +15,11 @@ chi-square with two degrees of freedom per test; and the mean of each e-value gi
 that their product has a mean of at most 1, too. Two tests of one draw, as by log-likelihoods and by a chat of the same
 option orders, are not independent: the first one of a draw counts.
 
+Of texts without options, a key drew instead of wordings and orders which filler F stands in which text of a block. The
+test of fillers scores texts one by one, each with every filler of its block. These scores depend neither on F nor on
+Q, so that its p-value depends on the draws by F alone. The test of question order shows the texts with their fillers:
+P(p <= u | F) <= u.
+
 The ceiling: of several equally right options, a key drew the one that counts. A question with r of them is answered as
 the key says with probability 1/r at most, however much the model knows, so a better score is evidence of having seen
 the key. A model that is better at guessing what authors prefer gains nothing, since no author chose. It asks for
@@ -37,7 +42,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lm_eval_leakage.stats.order_power import OrderPower
+from lm_eval_leakage.stats.order_power import Power
 from lm_eval_leakage.stats.order_sum import log_evalue
 from lm_eval_leakage.stats.pooling import NAN, poisson_binomial_tail
 
@@ -76,7 +81,13 @@ def fewest_seen(n_hits: int, rates: Sequence[float], level: float = SEEN_LEVEL) 
 
 
 WORDING_DRAW, ORDER_DRAW, PLACE_DRAW = "wordings", "option orders", "the order of questions"
-COMBINED_DRAWS = (WORDING_DRAW, ORDER_DRAW, PLACE_DRAW)  # in the order in which they condition on each other
+FILLER_DRAW = "fillers"
+COMBINED_DRAWS = (
+    WORDING_DRAW,
+    ORDER_DRAW,
+    FILLER_DRAW,
+    PLACE_DRAW,
+)  # in the order in which they condition on each other
 TOP_SIXTH = 1 / 6  # of the orders; of 24, a question that was seen once is in it in .52 of cases (`order_power`)
 
 
@@ -122,7 +133,7 @@ class SealedTest:
     is_bound: bool = False
     log_evalue: float = NAN
     reason: str = ""
-    power: OrderPower | None = None
+    power: Power | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     places: frozenset[int] = frozenset()
     hits: tuple[Hits, ...] = ()

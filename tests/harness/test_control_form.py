@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from lm_eval_leakage.detectors.option_orders import OptionOrders
-from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
+from lm_eval_leakage.harness.tasks.audit import audits_shards
+from lm_eval_leakage.harness.tasks.given_questions import audit_of
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.questions.fields import question_from_doc

@@ -37,6 +37,7 @@ from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.question_files import Rows
 from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
+    FILLER_AUDIT,
     FIRST_AUDIT,
     PARTS_OF_SEAL,
     SEAL_AUDIT,
@@ -194,11 +195,16 @@ class TaskAudit(LeakageTask):
         self.dataset = {self.config.test_split: docs}
 
 
-class StatementAudit(FillerAudit, TaskAudit):
-    """Exchanges fillers in the texts of `base`'s rows, whatever they ask."""
+class TextAudit(TaskAudit):
+    """Audits the texts of `base`'s rows, whatever they ask."""
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        self.dataset = {self.config.test_split: statements_to_audit(self.base, self.config.metadata or {})}
+        docs = statements_to_audit(self.base, self.config.metadata or {}, is_sealed=self.seal is not None)
+        self.dataset = {self.config.test_split: docs}
+
+
+class StatementAudit(FillerAudit, TextAudit):
+    """Exchanges fillers in the texts of `base`'s rows."""
 
 
 def audit_with_probe(task: Task, probe: str, metadata: Mapping[str, object]) -> LeakageTask:
@@ -225,7 +231,15 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> Leaka
     }
     if exchanges_fillers(config):
         return StatementAudit(base, config)
+    seal = metadata.get(SEAL_KEY)
+    if seal is not None and audits_shards(suffix) and seal_in(seal).is_of_texts:
+        return of_shards(TextAudit(base, config), config)
     return of_shards(TaskAudit(base, config), config)
+
+
+def audits_shards(suffix: str) -> bool:
+    """Return whether an audit tests shards of neighbouring questions instead of single questions."""
+    return probes.get(template(suffix)["metadata"]["probe"])().of_shards(()) is not None
 
 
 def exchanges_fillers(config: Config) -> bool:
@@ -287,11 +301,14 @@ def _seal_group(base: str, metadata: Mapping[str, object], build: Callable[[str]
     """
     if metadata.get(SEAL_KEY) is None:
         raise ValueError(no_seal(f"{base}{SEAL_AUDIT}"))
-    has_wordings = any(len(question.wordings) > 1 for question in seal_in(metadata[SEAL_KEY]).questions)
+    seal = seal_in(metadata[SEAL_KEY])
+    left_out = {FIRST_AUDIT: "its texts have no options"} if seal.is_of_texts else {FILLER_AUDIT: "it has options"}
+    if not any(len(question.wordings) > 1 for question in seal.questions):
+        left_out[WORDING_AUDIT] = "its author gave no other wordings"
     audits: list[LeakageTask | LeakageGroup] = []
     for part in PARTS_OF_SEAL:
-        if part == WORDING_AUDIT and not has_wordings:
-            logger.info("%s%s is left out: its author gave no other wordings", base, part)
+        if part in left_out:
+            logger.info("%s%s is left out: %s", base, part, left_out[part])
             continue
         built = build(part)
         audits += built if isinstance(built, list) else [built]

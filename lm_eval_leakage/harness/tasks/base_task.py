@@ -26,6 +26,7 @@ from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.questions.constant_words import constant_words
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.reader import fields_in_order, read_question
+from lm_eval_leakage.questions.slots import Exchange
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 from lm_eval_leakage.results.published_orders import (
     DOCUMENTED,
@@ -254,8 +255,11 @@ def seal_of(metadata: Mapping[str, Any], probe: Probe) -> Seal | None:
     given = metadata.get(SEAL_KEY)
     if given is None and probe.needs_seal:
         raise ValueError(no_seal(f"the probe {metadata['probe']!r}"))
-    asks_drawn = probe.needs_seal or probe.asks_orders or probe.needs_drawn_orders or probe.of_shards(()) is not None
-    return seal_in(given) if given is not None and asks_drawn else None
+    asks_orders = probe.needs_seal or probe.asks_orders or probe.needs_drawn_orders or probe.of_shards(()) is not None
+    if given is None or not (asks_orders or probe.exchanges_fillers):
+        return None
+    seal = seal_in(given)
+    return seal if asks_orders or seal.is_of_texts else None
 
 
 def seal_in(given: object) -> Seal:
@@ -304,6 +308,14 @@ def wordings_of(seal: Seal, question: Question) -> Sequence[str]:
     """All wordings of a question, the public one first; none if the seal does not have it."""
     found = seal.find(question)
     return () if found is None else found.wordings
+
+
+def exchange_of(seal: Seal, question: Question) -> Exchange | None:
+    """Return the slot of a sealed text and the block in which a key drew its filler; None if none was drawn."""
+    text = seal.find(question)
+    if text is None or text.exchange is None or text.wordings[0] != question.stem:
+        return None
+    return text.exchange
 
 
 def by_place(seal: Seal, questions: Iterable[Question]) -> dict[int, Question]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.harness.models.processes import is_first, of_every
+from lm_eval_leakage.harness.tasks.base_task import exchange_of
 from lm_eval_leakage.harness.tasks.task import ChatTemplate, LeakageTask, drawn
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.fields import Doc
@@ -38,7 +39,7 @@ class FillerAudit(LeakageTask):
 
     @cached_property
     def asks_control(self) -> bool:
-        return self.control_form and self.reference is None
+        return self.control_form and self.reference is None and self.seal is None
 
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
@@ -55,6 +56,8 @@ class FillerAudit(LeakageTask):
         self._sample = sample
         questions = distinct(filter(None, map(self._readable, sample)))
         probe = self.probe.with_pool(lambda: questions)
+        if self.seal is not None:
+            probe = probe.with_exchanges(partial(exchange_of, self.seal))
         if isinstance(probe, CrossedFillers) and self.evaluation is not None and self.lacking is None:
             probe = with_likeliest_start(probe, self.lm)
         self.pooled_probe = probe
@@ -64,9 +67,11 @@ class FillerAudit(LeakageTask):
         return str
 
     def has_slot(self, doc: Doc) -> bool:
-        """Return whether a row has a name that can be exchanged."""
+        """Return whether a row has a name that can be exchanged, or one that a key drew."""
         question = self._readable(doc)
-        return question is not None and bool(with_slot([question]))
+        if question is None or self.seal is None:
+            return question is not None and bool(with_slot([question]))
+        return exchange_of(self.seal, question) is not None
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """Return none, since guards apply to options."""
@@ -86,6 +91,8 @@ def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
         except UntestableQuestion:
             continue
         questions.append(question)
+    if probe.drawn is not None:  # the order of a sealed file is drawn by the key, too
+        questions.sort(key=lambda question: (probe.block(question).name, probe.block(question).place))
     means = [_nats_per_row(lm, probe.starting_with(start), drawn(questions, ROWS_COMPARED, 0)) for start in starts]
     chosen = next(place for place, mean in enumerate(means) if mean >= max(means) * (1 + AS_GOOD))
     best = of_every(chosen)[0]
@@ -96,7 +103,7 @@ def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
 
 
 def _nats_per_row(lm: Any, probe: CrossedFillers, questions: Sequence[Question]) -> float:
-    requests = [request for question in questions for request in probe.published(question)]
+    requests = [request for question in questions for request in probe.to_choose_start(question)]
     asked = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(requests)]
     total = sum(float(answer[0]) for answer in lm.loglikelihood(asked)) if asked else 0.0
     return total / max(1, len(questions)) if math.isfinite(total) else -math.inf

@@ -8,7 +8,6 @@ from typing import Any
 
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.models.request_tokens import n_generated, tokens_of
 from lm_eval_leakage.harness.seams.tasks import kind_of
@@ -41,11 +40,6 @@ class GivenQuestions(LeakageTask):
 
     def benchmark(self) -> Iterator[Question]:
         return iter(self._pool)
-
-
-def audits_shards(suffix: str) -> bool:
-    """Whether an audit tests shards of neighbouring questions instead of single questions."""
-    return probes.get(template(suffix)["metadata"]["probe"])().of_shards(()) is not None
 
 
 def audit_of(

@@ -186,6 +186,7 @@ def _with_fillers(task: Any, probe: Probe, question: Question, asked: QuestionRe
         by_form(expected, n_fillers, block.place),
         probe.asked_layouts,
         getattr(probe, "start", None) or "",
+        is_drawn=task.seal is not None,
     )
     return Answered(question, asked.requests, tuple(answers[:n_asked]), fillers=fillers)
 

@@ -76,7 +76,7 @@ FILLER_AUDIT = "leakage_fillers"  # of rows with and without options
 SEAL_AUDIT = "leakage_seal"  # not a template: the group of these audits, for sealed benchmarks
 SEAL_KEY = "seal"  # of `--metadata`
 WORDING_AUDIT = "leakage_wording"
-PARTS_OF_SEAL = (WORDING_AUDIT, FIRST_AUDIT, "leakage_shared_likelihood")
+PARTS_OF_SEAL = (WORDING_AUDIT, FIRST_AUDIT, FILLER_AUDIT, "leakage_shared_likelihood")
 
 
 @cache
