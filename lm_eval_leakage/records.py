@@ -189,6 +189,7 @@ class FillerAnswers:
     layouts: names of those in which the row was asked
     start: the text at the start of each document
     is_drawn: whether a secret key drew which filler stands in which row of the block
+    fillers: what was exchanged, names or numbers
     """
 
     block: str
@@ -199,6 +200,7 @@ class FillerAnswers:
     layouts: tuple[str, ...] = ()
     start: str = ""
     is_drawn: bool = False
+    fillers: str = "names"
 
     @property
     def n_fillers(self) -> int:

@@ -25,7 +25,15 @@ from typing import ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, probes, statistics
 from lm_eval_leakage.questions.families import families, shared_texts
-from lm_eval_leakage.questions.slots import Exchange, Slot, blocks_of, content_words, find_slot
+from lm_eval_leakage.questions.slots import (
+    FINDERS,
+    NAMES,
+    Exchange,
+    Slot,
+    blocks_of,
+    content_words,
+    find_slot,
+)
 from lm_eval_leakage.records import (
     Answered,
     Block,
@@ -43,10 +51,10 @@ from lm_eval_leakage.stats.pooling import row_with_error
 PROMPT, JSON_ROW, BOTH = "prompt", "json", "both"
 LAYOUT_SETS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
 FIELD = "question"  # of the row of JSON
-IN_NO_BLOCK = "no block of rows has room for its name, which stands in too many other rows"
-NEARLY_ANOTHER = "it is the same as another row, or nearly the same, but for the name, and both count as one"
+IN_NO_BLOCK = "no block of rows has room for its name or number, which stands in too many other rows"
+NEARLY_ANOTHER = "it is the same as another row, or nearly the same, but for what is exchanged, and both count as one"
 NOT_DRAWN = "no key drew its filler: it has none, or no other row could exchange it"
-ALONE = "no other row of the sample has a name of the same gender"
+ALONE = "no other row of the sample has a name of the same gender, or a number of as many digits"
 
 
 @probes.register("crossed_fillers")
@@ -58,6 +66,7 @@ class CrossedFillers(Probe):
     words: how many words after the name are scored
     layouts: in which rows are asked: "prompt", the benchmark's own; "json", a row of JSON; or "both"
     start: the text at the start of each document; None for the one after which the model finds the rows most likely
+    fillers: what is exchanged, "names" or "numbers"
     """
 
     exchanges_fillers: ClassVar[bool] = True
@@ -65,6 +74,7 @@ class CrossedFillers(Probe):
     words: int = 12
     layouts: str = BOTH
     start: str | None = field(default=None, metadata=OUTSIDE_ID)
+    fillers: str = field(default=NAMES, metadata=OUTSIDE_ID)
     pool: tuple[Question, ...] = field(default=(), repr=False, metadata=OUTSIDE_ID)
     drawn: Callable[[Question], Exchange | None] | None = field(default=None, repr=False, metadata=OUTSIDE_ID)
 
@@ -72,6 +82,7 @@ class CrossedFillers(Probe):
         check_counts(2, size=self.size)
         check_counts(0, words=self.words)
         check_choice("layouts", self.layouts, LAYOUT_SETS)
+        check_choice("fillers", self.fillers, FINDERS)
         if not (self.start is None or isinstance(self.start, str)):
             raise ValueError(f"start is {self.start!r}; give a text, or leave it out")
 
@@ -87,6 +98,10 @@ class CrossedFillers(Probe):
     @property
     def asked_layouts(self) -> tuple[str, ...]:
         return LAYOUT_SETS[self.layouts]
+
+    def exchanging(self, fillers: str) -> CrossedFillers:
+        """Return the same probe with another kind of details that are exchanged."""
+        return replace(self, fillers=fillers)
 
     def starting_with(self, start: str) -> CrossedFillers:
         """Return the same probe with another start of each document."""
@@ -117,10 +132,10 @@ class CrossedFillers(Probe):
             return self._exchange(question).block
         if question.id in self._blocks:
             return self._blocks[question.id]
-        slot = find_slot(question.stem)
+        slot = find_slot(question.stem, self.fillers)
         if question.id not in self._slots:
             raise UntestableQuestion(NEARLY_ANOTHER)
-        alone = sum(one.gender == slot.gender for one in self._slots.values()) < 2
+        alone = sum(one.kind == slot.kind for one in self._slots.values()) < 2
         raise UntestableQuestion(ALONE if alone else IN_NO_BLOCK)
 
     def _slot(self, question: Question) -> Slot:
@@ -141,7 +156,7 @@ class CrossedFillers(Probe):
         texts = []
         for question in sorted(self.pool, key=lambda question: question.id):
             try:
-                slots[question.id] = find_slot(question.stem)
+                slots[question.id] = find_slot(question.stem, self.fillers)
             except UntestableQuestion:
                 continue
             text = slots[question.id].filled(question.stem, "")

@@ -22,13 +22,15 @@ from lm_eval_leakage.harness.tasks.templates import (
 )
 from lm_eval_leakage.questions.prompt_parser import labels_among, texts_in
 from lm_eval_leakage.questions.reader import IN_CONTEXTS
-from lm_eval_leakage.questions.statements import with_slot
+from lm_eval_leakage.questions.slots import NAMES, NUMBERS
+from lm_eval_leakage.questions.statements import NO_DETAIL, with_slot
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.texts import brief
 
 COVERED, NOT_AUDITED, UNKNOWN = "covered", "refused", "unknown"
 PATHS = re.compile(r" ?\(/[^)]*\)")  # in messages
+TO_COMPARE = {NAMES: "", NUMBERS: ", for a verdict beside a reference or unseen rows"}
 FEW_OPTIONS = 3  # of which there are at most six orders, too few to find much by
 WRITTEN_IN_PYTHON = "it is written in Python and does not render the prompt and choices of a row"
 
@@ -98,9 +100,11 @@ def _by_names(name: str, task: Any, why: str) -> Finding:
         docs = statements_to_audit(task, {})
     except RefusedAudit as error:
         return Finding(name, NOT_AUDITED, f"{why}; and {error}")
-    n_with = len(with_slot([doc.reading for doc in docs if isinstance(doc.reading, Question)]))
-    share = f"{count(n_with)} of {counted(len(docs), 'row')}"
-    told = f"names of {share} can be exchanged"
+    if not why and docs.fillers != NAMES:  # beside the orders of options, numbers add nothing without a reference
+        return Finding(name, NOT_AUDITED, NO_DETAIL)
+    questions = [doc.reading for doc in docs if isinstance(doc.reading, Question)]
+    share = f"{count(len(with_slot(questions, docs.fillers)))} of {counted(len(docs), 'row')}"
+    told = f"{docs.fillers} of {share} can be exchanged{TO_COMPARE[docs.fillers]}"
     return Finding(name, COVERED, f"{told} ({why})" if why else told, (FILLER_AUDIT,))
 
 

@@ -121,13 +121,10 @@ def _audits_of(task: str, plan: Plan, shelf: TaskShelf) -> Sequence[str]:
 def _refuse_for_options(plan: Plan, audits: Mapping[str, Sequence[str]]) -> None:
     """Raise ValueError for settings that only tasks with options use, where one of the tasks has none."""
     without = sorted(task for task, suffixes in audits.items() if FIRST_AUDIT not in suffixes)
-    for name in ("unseen", "orders"):
-        value = getattr(plan, name)
-        if value is not None and without:
-            task = without[0]
-            raise ValueError(
-                f"{name} is {str(value)!r}, but {task} has no options: its rows exchange names; leave it out"
-            )
+    if plan.orders is not None and without:
+        raise ValueError(
+            f"orders is {plan.orders!r}, but {without[0]} has no options: its rows exchange names; leave it out"
+        )
 
 
 def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:

@@ -660,7 +660,7 @@ def units_of(
         kinds = [] if plan.accuracy is False else [RUN]
         kinds += asked
         if plan.unseen is not None:  # what is asked of the benchmark, for comparison
-            kinds += [f"{UNSEEN}-{suffix}" for suffix in CHECKED_AUDITS if suffix in asked]
+            kinds += [f"{UNSEEN}-{suffix}" for suffix in (*CHECKED_AUDITS, FILLER_AUDIT) if suffix in asked]
         if task in controlled:
             kinds += [f"{POSITIVE}-{suffix}" for suffix in asked if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
         return kinds

@@ -25,7 +25,7 @@ from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.data import row_names
+from lm_eval_leakage.harness.tasks.data import FILLERS_KEY, row_names
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before, obstacle_of_unseen
 from lm_eval_leakage.harness.tasks.task import drawn
@@ -60,11 +60,12 @@ from lm_eval_leakage.logs.run import (
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts, each_once
 from lm_eval_leakage.questions.rendering import AUDITED, whole_text
+from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.questions.statements import NO_DETAIL
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
-from lm_eval_leakage.results.filler_verdict import rows_usually_needed
+from lm_eval_leakage.results.filler_verdict import NUMBERS_ALONE, rows_usually_needed
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
@@ -603,7 +604,7 @@ class _PlannedTask:
     def _n_names_enough(self) -> int | None:
         """How many rows that exchange their names are enough."""
         level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
-        return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference)
+        return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference, fillers=self._fillers)
 
     @cached_property
     def _names_beside(self) -> list[PlacedRow]:
@@ -613,6 +614,18 @@ class _PlannedTask:
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
         n = self._n_names_enough if self.plan.questions == ENOUGH else n
         return [] if isinstance(loaded, str) else drawn_once(_exchangeable(loaded), n, self.plan.seed)
+
+    @cached_property
+    def _fillers(self) -> str:
+        """What its rows exchange."""
+        loaded = self._loaded(f"{self.name}_{FILLER_AUDIT}") if isinstance(self.names, str) else self.names
+        kinds = () if isinstance(loaded, str) else [task.fillers for task in loaded.leaves.values()]
+        return next(iter(kinds), NAMES)
+
+    @property
+    def _only_numbers(self) -> bool:
+        """Whether its rows exchange numbers, and there is nothing beside which those have a verdict."""
+        return self._fillers == NUMBERS and not (self._has_reference or self.plan.unseen is not None)
 
     def _is_beside(self, unit: Unit) -> bool:
         """Whether a unit exchanges names where option orders are asked, too."""
@@ -696,6 +709,8 @@ class _PlannedTask:
 
     def _step(self, unit: Unit, n_questions: int, status: str = TO_RUN, note: str = "") -> PlannedStep:
         words = [IN_WORDS.get(unit.suffix, unit.suffix)]
+        if unit.suffix == FILLER_AUDIT:
+            words = [f"exchanged {self._fillers}"]
         if unit.room == UNSEEN:
             words.insert(0, UNSEEN_RUN)
         if unit.room == POSITIVE:
@@ -740,7 +755,9 @@ class _PlannedTask:
             asked |= self.plan.of_unseen
         elif unit.room == POSITIVE:
             asked |= self.plan.of_positive
-        elif unit.suffix == FIRST_AUDIT:
+        if unit.suffix == FILLER_AUDIT and unit.room in (UNSEEN, POSITIVE):
+            asked |= {FILLERS_KEY: self._fillers}
+        elif unit.suffix == FIRST_AUDIT and unit.room not in (UNSEEN, POSITIVE):
             asked |= self.documented | ({"control_form": False} if unit.room == REFERENCE else {})
         loaded = self._loaded(unit.asked, asked, self.plan.model(unit.model).model_args)
         if isinstance(loaded, str) or unit.room != UNSEEN or unit.suffix not in (TOKENS, CONFUSION):
@@ -784,6 +801,8 @@ class _PlannedTask:
             return replace(step, remedy=self.obstacle.remedy)
         if unit.room == UNSEEN and unit.suffix == FIRST_AUDIT and (reason := obstacle_of_unseen(loaded.leaves)):
             return self._step(unit, n, NOT_POSSIBLE, f"they do not say what is natural: {reason}")
+        if unit.suffix == FILLER_AUDIT and self._only_numbers:
+            return self._step(unit, n, NOT_POSSIBLE, NUMBERS_ALONE)
         samples = samples_of(rows)
         size = size_of_chosen(loaded.leaves, samples, self.planner.tokenizer(unit.model), who.apply_chat_template)
         if not size.n_requests:
@@ -795,7 +814,7 @@ class _PlannedTask:
             step,
             n_requests=size.n_requests,
             n_tokens=size.n_read(who.model),
-            note=self._of_count(loaded.keyed(rows), unit.suffix) if step.what in (ORDERS_RUN, FILLERS_RUN) else "",
+            note=self._of_count(loaded.keyed(rows), unit.kind) if unit.kind in (FIRST_AUDIT, FILLER_AUDIT) else "",
             job=UnitJob(who, loaded, samples, size, self.plan.seed if is_drawn else None),
         )
 

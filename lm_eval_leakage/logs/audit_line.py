@@ -17,6 +17,7 @@ from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import content_id, question_if_any
+from lm_eval_leakage.questions.slots import NAMES
 from lm_eval_leakage.records import ARMS, FillerAnswers, Measurement, OrderAnswers, Question, Skipped, Verdict
 from lm_eval_leakage.stats.crossed_blocks import as_asked, by_form
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
@@ -45,6 +46,7 @@ OF_ORDERS = (  # only in the lines of an audit's first statistic, those after th
 )
 OF_FILLERS = ("block", "block_place", "n_fillers", "document_start")  # only in lines of audits that exchange fillers
 FILLERS_DRAWN = "fillers_drawn"  # true in lines of sealed texts, and in no others
+FILLERS = "fillers"  # in lines of audits that exchange something else than names
 QUESTION_KEY = "question_key"  # in lines of questions that could be read
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
@@ -185,7 +187,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
 
 # ---------------------------------------------------------------------- the one reader
 
-NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, FILLERS_DRAWN, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, FILLERS_DRAWN, FILLERS, *OF_HARNESS))
 
 
 def audit_lines(
@@ -331,6 +333,7 @@ def _fillers(sample: Mapping[str, Any]) -> FillerAnswers | None:
         layouts,
         _typed(sample, "document_start", str) or "",
         _typed(sample, FILLERS_DRAWN, bool) or False,
+        _typed(sample, FILLERS, str) or NAMES,
     )
 
 
@@ -376,6 +379,7 @@ def written_line(
         of_block = (fillers.block, fillers.place, fillers.n_fillers, fillers.start)
         core |= dict(zip(OF_FILLERS, of_block, strict=True)) | {"layouts": " ".join(fillers.layouts)}
         core |= {FILLERS_DRAWN: True} if fillers.is_drawn else {}
+        core |= {FILLERS: fillers.fillers} if fillers.fillers != NAMES else {}
         core |= {"reference_loglikelihoods": ",".join(map(repr, reference))} if reference else {}
     own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
     own |= {name: contributions[name] for name in sorted(contributions)}

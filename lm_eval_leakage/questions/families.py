@@ -127,11 +127,12 @@ LAST_LATIN_LETTER = "\u024f"
 def described(questions: Iterable[tuple[Question, bool]]) -> Described:
     """Of questions, each with whether it has a guard."""
     asked = list(questions)
+    lengths = [[len(option.strip()) for option in question.options] for question, _ in asked]
     return Described(
         {
             STEM: tuple(float(len(question.stem.strip())) for question, _ in asked),
-            OPTION: tuple(fmean(len(option.strip()) for option in question.options) for question, _ in asked),
-            N_OPTIONS: tuple(float(len(question.options)) for question, _ in asked),
+            OPTION: tuple(fmean(of_options or [0]) for of_options in lengths),
+            N_OPTIONS: tuple(float(len(of_options)) for of_options in lengths),
             GUARDED: tuple(float(guarded) for _, guarded in asked),
             SCRIPT: tuple(_not_latin(f"{question.stem} {' '.join(question.options)}") for question, _ in asked),
         },

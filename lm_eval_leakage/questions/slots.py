@@ -1,8 +1,9 @@
-"""Finds the given name in a text that could as well be another one, and forms blocks of rows that exchange theirs.
+"""Finds the detail of a text that could as well be another one, and forms blocks of rows that exchange theirs.
 
-A slot is the first given name of a statement. Its occurrences can be replaced by another name of the same gender
-without changing what the row asks. Left out are names that carry meaning: of titled people, with a surname, that the
-pronouns contradict, or that are words, places or months (`given_names.yaml`).
+A slot is the first given name of a statement or, where rows have no names, its first number of two or three digits.
+All of its occurrences can be replaced by another name of the same gender, or a number of as many digits, and the text
+remains a question. Left out are names that carry meaning: of titled people, with a surname, that the pronouns
+contradict, or that are words, places or months (`given_names.yaml`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,6 +20,10 @@ from typing import Any
 from lm_eval_leakage.records import Block, UntestableQuestion
 from lm_eval_leakage.texts import from_yaml
 
+NAMES, NUMBERS = "names", "numbers"  # what is exchanged
+# not a part of a decimal number, a fraction, a power, a range, an index or a macro of LaTeX
+NUMBER = re.compile(r"(?<![\w.,:/^_{\\-])[1-9]\d{1,2}(?![\w/^_}:°%-]|[.,]\d)")
+CODE = re.compile(r"^\s*(?:def |class |import |from \w+ import |>>> |```|#include|\[asy\])", re.MULTILINE)
 WORD = re.compile(r"[^\W\d_]+")
 TITLE = re.compile(
     r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Miss|Madam|Sir|Lord|Lady|Professor|Doctor|Aunt|Uncle|Grandma|Grandpa|Grandmother"
@@ -32,14 +37,15 @@ SENTENCE_START = re.compile(r"(?:\A|[.!?:…\n\"“”„«»¿¡(])\s*\Z")
 
 @dataclass(frozen=True)
 class Slot:
-    """A given name in a text that may be exchanged.
+    """A detail in a text that may be exchanged.
 
-    filler: the published name; gender: `female` or `male`, as the list of names has it
+    filler: the published one; kind: that of the slots that exchange fillers: `female` or `male`, as the list of names
+        has it, or how many digits a number has
     begins: the places in the text at which it stands
     """
 
     filler: str
-    gender: str
+    kind: str
     begins: tuple[int, ...]
 
     def filled(self, text: str, name: str) -> str:
@@ -71,11 +77,17 @@ def gender_of() -> Mapping[str, str]:
     return {name: gender for gender, names in listed.items() for name in names.split()}
 
 
-def find_slot(text: str) -> Slot:
-    """Return the slot of a statement: its first given name that may be exchanged.
+def find_slot(text: str, fillers: str = NAMES) -> Slot:
+    """Return the slot of a statement: the first detail that may be exchanged.
+
+    fillers: NAMES or NUMBERS
 
     Raises UntestableQuestion, with the reason, if there is none.
     """
+    return FINDERS[fillers](text)
+
+
+def _find_name(text: str) -> Slot:
     reason = "it has no given name that could be exchanged for another"
     tried = set()
     for word in WORD.finditer(text):
@@ -90,6 +102,19 @@ def find_slot(text: str) -> Slot:
             return Slot(name, gender_of()[name], begins)
         reason = f"its given name {name} {problem}"
     raise UntestableQuestion(reason)
+
+
+def _find_number(text: str) -> Slot:
+    if CODE.search(text):
+        raise UntestableQuestion("it is code, in which numbers depend on each other")
+    number = NUMBER.search(text)
+    if number is None:
+        raise UntestableQuestion("it has no number of two or three digits that could be exchanged for another")
+    begins = tuple(match.start() for match in NUMBER.finditer(text) if match[0] == number[0])
+    return Slot(number[0], f"{len(number[0])} digits", begins)
+
+
+FINDERS: Mapping[str, Callable[[str], Slot]] = {NAMES: _find_name, NUMBERS: _find_number}
 
 
 def _problem(text: str, begin: int, end: int) -> str:
@@ -121,14 +146,14 @@ def _against_pronouns(text: str, gender: str) -> str:
 
 
 def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) -> Iterator[tuple[str, ...]]:
-    """Yield blocks of about `size` rows whose names can be exchanged: of one gender, with different names, none of
+    """Yield blocks of about `size` rows whose fillers can be exchanged: of one kind, with different fillers, none of
     which occurs in another row of the block. A row that fits into no block is in none.
 
     slots, texts: by row; blocks depend on the rows and not on their order
     """
     read = {row: _Text(texts[row]) for row in slots}
-    for gender in sorted({slot.gender for slot in slots.values()}):
-        rows = sorted((row for row, slot in slots.items() if slot.gender == gender), key=_draw)
+    for kind in sorted({slot.kind for slot in slots.values()}):
+        rows = sorted((row for row, slot in slots.items() if slot.kind == kind), key=_draw)
         counts = sorted([0, *Counter(slots[row].filler for row in rows).values()])
         # each row but the first of a block is evidence: another block gains as long as two names recur more often
         n_blocks = max(1, round(len(rows) / size), counts[-2])

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lm_eval_leakage.questions.fields import Doc, content_id, subject_of, well_formed
-from lm_eval_leakage.questions.slots import find_slot
+from lm_eval_leakage.questions.slots import NAMES, NUMBERS, find_slot
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 Prompt = Callable[[Doc], object]
 Path = tuple[str, ...]
-NAMES = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
+FIELDS = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
 NO_DETAIL = "its rows have no detail that could be exchanged for another"
+DETAILS = {NAMES: "given name of which that is known", NUMBERS: "such number"}
 FEWEST_WORDS = 4
 FEWEST_WITH_SLOT = 0.1  # share of rows
 
@@ -67,29 +68,33 @@ def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: s
     if most := [path for path, n in shown.most_common(1) if n]:
         return StatementReader(most[0], prompt)
     named = {path[-1].casefold(): path for path in known}
-    paths = [named[name] for name in NAMES if name in named]
+    paths = [named[name] for name in FIELDS if name in named]
     if not paths:
         raise UntestableQuestion("no field of its rows holds a text that the task asks about")
     return StatementReader(paths[0], prompt)
 
 
-def refusal_of_statements(readings: Sequence[Question | UntestableQuestion]) -> str | None:
-    """Return why names are not exchanged in a benchmark with these first rows; None if they are."""
+def refusal_of_statements(readings: Sequence[Question | UntestableQuestion], fillers: str = NAMES) -> str | None:
+    """Return why names, or numbers, are not exchanged in a benchmark with these first rows; None if they are."""
     reasons = Counter[str]()
     for reading in readings:
         try:
             if isinstance(reading, UntestableQuestion):
                 raise reading
-            find_slot(reading.stem)
+            find_slot(reading.stem, fillers)
         except UntestableQuestion as error:
             reasons[str(error)] += 1
     n, n_without = len(readings), reasons.total()
     if n and n - n_without >= FEWEST_WITH_SLOT * n:
         return None
     (reason, _), *_ = reasons.most_common(1) or [("there is none", 0)]
-    return (
-        f"{NO_DETAIL}: {n_without} of the first {n} have no given name of which that is known (most often: {reason})"
-    )
+    return f"{NO_DETAIL}: {n_without} of the first {n} have no {DETAILS[fillers]} (most often: {reason})"
+
+
+def fillers_of(readings: Sequence[Question | UntestableQuestion]) -> str:
+    """Return what is exchanged in a benchmark with these first rows: names, but numbers where only these can be."""
+    only_numbers = refusal_of_statements(readings) and not refusal_of_statements(readings, NUMBERS)
+    return NUMBERS if only_numbers else NAMES
 
 
 def has_statements(docs: Sequence[Doc], field: str | None = None) -> bool:
@@ -128,12 +133,12 @@ def texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
             yield from texts_of(value, (*path, str(name)))
 
 
-def with_slot(questions: Collection[Question]) -> list[Question]:
+def with_slot(questions: Collection[Question], fillers: str = NAMES) -> list[Question]:
     """Return the questions that have a slot."""
     found = []
     for question in questions:
         try:
-            find_slot(question.stem)
+            find_slot(question.stem, fillers)
         except UntestableQuestion:
             continue
         found.append(question)

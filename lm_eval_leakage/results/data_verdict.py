@@ -108,17 +108,19 @@ def data_verdict(
     questions: Iterable[OrderAnswers],
     natural: NaturalPart | None = None,
     fillers: Iterable[FillerAnswers] = (),
+    unseen_fillers: Sequence[FillerAnswers] = (),
 ) -> DataVerdict:
     """The verdict on the questions together; NO_VERDICT if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
     fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
         Bonferroni's rule
+    unseen_fillers: likewise, to rows of the same kind that the model cannot have seen
     """
     by_orders, answers = _cached(tuple(questions), natural), tuple(fillers)
     if not answers:
         return by_orders
-    by_names = _of_fillers(answers)
+    by_names = _of_fillers(answers, tuple(unseen_fillers))
     return together(by_orders, by_names) if by_orders.basis else by_names
 
 

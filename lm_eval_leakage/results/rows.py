@@ -133,7 +133,8 @@ def _measured(row: Row, measured: columns.Measured) -> Row:
     orders = (one.orders for one in measured.joined if one.orders is not None)
     fillers = (one.fillers for one in measured.joined if one.fillers is not None)
     unseen = measured.comparable
-    verdict = data_verdict(orders, unseen.natural if unseen is not None else None, fillers)
+    natural, unseen_fillers = (None, ()) if unseen is None else (unseen.natural, unseen.fillers)
+    verdict = data_verdict(orders, natural, fillers, unseen_fillers)
     # of the benchmark as a whole, not of a subject
     texts = unseen.texts if unseen is not None and row.level == TASK_LEVEL else None
     return replace(

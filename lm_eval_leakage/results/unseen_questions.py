@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.questions.families import described, families, shared_texts
-from lm_eval_leakage.records import Described
+from lm_eval_leakage.questions.statements import statement_reader
+from lm_eval_leakage.records import Described, FillerAnswers, Question, UntestableQuestion
 from lm_eval_leakage.results.data_verdict import natural_part
 from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, grouped
 from lm_eval_leakage.stats.exchangeability import why_not_comparable
@@ -28,6 +30,7 @@ class UnseenQuestions:
     answered: how many of them it answers correctly, and all, in the original arm of choice confusion
     by_letters: whether it names letters there, instead of the options' texts
     texts: how predictable the benchmark's texts are beside theirs; None without another model's scores
+    fillers: the answers to those that exchanged fillers with each other
     """
 
     benchmark: str
@@ -35,6 +38,7 @@ class UnseenQuestions:
     answered: tuple[int, int] = (0, 0)
     by_letters: bool = False
     texts: TextTest | None = None
+    fillers: tuple[FillerAnswers, ...] = ()
 
     def compares(self, questions: Iterable[AuditedQuestion]) -> bool:
         """Whether all of these are of the benchmark or, by its name, of one of its tasks."""
@@ -53,8 +57,12 @@ def unseen_questions(
 
     Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
     """
-    model, asked = _questions(folder, problems)
-    _, unseen = _questions(unseen_folder, problems, model)
+    model, lines = _lines(folder, problems)
+    _, of_unseen = _lines(unseen_folder, problems, model)
+    fillers = tuple(line.fillers for line in of_unseen if line.fillers is not None)
+    asked, unseen = _questions(lines), _questions(of_unseen)
+    if not asked and fillers:
+        return _unseen_texts(lines, of_unseen, fillers)
     _check_audits(asked, unseen)
     benchmarks = sorted({one.first.benchmark for one in asked})
     if len(benchmarks) != 1:
@@ -79,13 +87,40 @@ def unseen_questions(
         (sum(own.original for own in arms), len(arms)),
         any(own.shuffled_place is not None for own in arms),
         texts,
+        fillers,
     )
 
 
-def _questions(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AskedOnce]]:
-    """The model, and the questions that can be read; a shard is no question."""
-    found, lines = audits_of_one_model(folder, problems, model)
-    return found, asked_once(line for _, line in lines if line.read is not None)
+def _unseen_texts(
+    asked: Sequence[AuditLine], unseen: Sequence[AuditLine], fillers: tuple[FillerAnswers, ...]
+) -> UnseenQuestions:
+    """Return what unseen texts without options say. Raises ValueError if they cannot speak for those of the
+    benchmark."""
+    if reason := why_not_comparable(_described_texts(unseen), _described_texts(asked)):
+        raise ValueError(reason)
+    return UnseenQuestions(asked[0].benchmark, fillers=fillers)
+
+
+def _described_texts(lines: Sequence[AuditLine]) -> Described:
+    docs = [line.doc for line in lines]
+    read, questions = statement_reader(docs), list[Question]()
+    for doc in docs:
+        try:
+            questions.append(read(doc))
+        except UntestableQuestion:  # the audit said so
+            continue
+    return described((question, False) for question in questions)
+
+
+def _lines(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AuditLine]]:
+    """The model and the lines of its audits."""
+    name, lines = audits_of_one_model(folder, problems, model)
+    return name, [line for _, line in lines]
+
+
+def _questions(lines: Sequence[AuditLine]) -> list[AskedOnce]:
+    """The questions that can be read; a shard is no question."""
+    return asked_once(line for line in lines if line.read is not None)
 
 
 def _check_audits(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from lm_eval_leakage.questions.families import left_out_in_words
+from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.results.formatting import (
     count,
     counted,
@@ -86,6 +87,8 @@ class DataVerdict:
     texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
     positive: what an audit of rows that the model may have learned found; None without one
     start: the text at the start of each document, where it was chosen; empty for none
+    fillers: what was exchanged, names or numbers, where something was; by_reference: whether another model's
+        preferences for them were subtracted
     beside: the verdict by option orders beside one by exchanged names, or the other way round; the p-value is of both
         together. Of the two, this is the one that was tested, else that by option orders
     """
@@ -116,6 +119,8 @@ class DataVerdict:
     texts: TextTest | None = None
     positive: PositiveControl | None = None
     start: str = ""
+    fillers: str = ""
+    by_reference: bool = False
     beside: DataVerdict | None = None
 
     @property
@@ -272,21 +277,8 @@ COMPARED = {
         "compared with the model's own control forms",
         "without a natural order whose orders differ in likelihood from those in both control forms",
     ),
-    BY_FILLERS: (
-        "to the names of other rows, also beyond the control form, in which words have no order",
-        "No significant preference for the published names",
-        "compared with the names of other rows and with the model's own control form",
-        "with a name that other rows could have",
-    ),
 }
 ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
-BY_DRAWN_FILLERS = (
-    "to the names of other rows",
-    "No significant preference for the published names",
-    "compared with the names of other rows",
-    "with a name that a key drew",
-)
-WHAT_IS_PREFERRED = {BY_FILLERS: "names"}  # orders by any other basis
 RESTS_ON = {
     DRAWN_ORDERS: "orders drawn at random, as documented",
     PASSED_ORDERS: "orders consistent with random ones",
@@ -295,7 +287,7 @@ RESTS_ON = {
     PATTERNED_ORDERS: "orders written by people",
     UNDECIDED_ORDERS: "orders that may have been written by people",
 }
-FILLERS_REST_ON = {"": "names chosen by their authors", SEALED_ORDERS: "names drawn with a secret key"}
+FILLERS_REST_ON = {"": "{} chosen by their authors", SEALED_ORDERS: "{} drawn with a secret key"}
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
@@ -324,7 +316,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
         return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
-    if verdict.basis == BY_CONTROL:
+    if verdict.basis == BY_CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
         size += f", of which {mean} ± {spread} are natural {by}"
@@ -334,7 +326,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     own = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
     rests_on = FILLERS_REST_ON if verdict.basis == BY_FILLERS else RESTS_ON
     told = (
-        f"on {_covered(verdict)} with {rests_on[verdict.orders]}, the model "
+        f"on {_covered(verdict)} with {rests_on[verdict.orders].format(preferred(verdict))}, the model "
         f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
     )
     if verdict.has_texts:
@@ -364,14 +356,26 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
 
 
 def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
-    """Return with what the published orders or names are compared, in words for four kinds of sentences."""
-    is_drawn = verdict.basis == BY_FILLERS and verdict.orders == SEALED_ORDERS
-    return BY_DRAWN_FILLERS if is_drawn else COMPARED[verdict.basis]
+    """Return with what the published orders, names or numbers are compared, in words for four kinds of sentences."""
+    if verdict.basis != BY_FILLERS:
+        return COMPARED[verdict.basis]
+    what, of_others = preferred(verdict), f"the {preferred(verdict)} of other rows"
+    usable = f"with a {what.removesuffix('s')} that other rows could have"
+    if verdict.by_reference:
+        prefers, none, compared, _ = COMPARED[BY_REFERENCE]
+        return prefers, none.replace("orders", what), compared, usable
+    none, compared = f"No significant preference for the published {what}", f"compared with {of_others}"
+    if verdict.orders == SEALED_ORDERS:
+        return f"to {of_others}", none, compared, f"with a {what.removesuffix('s')} that a key drew"
+    if what == NUMBERS:
+        return f"to {of_others}, more than in unseen rows", none, f"{compared} and with unseen rows", usable
+    beyond = f"to {of_others}, also beyond the control form, in which words have no order"
+    return beyond, none, f"{compared} and with the model's own control form", usable
 
 
 def preferred(verdict: DataVerdict) -> str:
-    """Return what was exchanged: names of rows, or orders of options."""
-    return WHAT_IS_PREFERRED.get(verdict.basis, "orders")
+    """Return what was exchanged: names or numbers of rows, or orders of options."""
+    return (verdict.fillers or NAMES) if verdict.basis == BY_FILLERS else "orders"
 
 
 def positive_in_words(verdict: DataVerdict) -> str:
@@ -423,6 +427,7 @@ FORMS = {
     BY_REFERENCE: ("the model", "the reference"),
     BY_CONTROL: ("the audited form", *CONTROL_FORMS),
 }
+LESS_REFERENCE = "the audited form less the reference's"
 OF_FILLERS = ("the audited form", "the audited form less the control form")
 
 
@@ -432,11 +437,12 @@ def scores_in_words(verdict: DataVerdict) -> str:
     if not verdict.scores:
         return ""
     if verdict.basis == BY_FILLERS:
-        told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(OF_FILLERS, verdict.scores, strict=False))
+        in_forms = (LESS_REFERENCE,) if verdict.by_reference else OF_FILLERS
+        told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(in_forms, verdict.scores, strict=False))
         begins = repr(verdict.start) if verdict.start else "the row"
         return (
-            f"Mean preference for the published names over {count(len(verdict.layouts) or 1)} layouts, in standard "
-            f"deviations per row, where 0 is expected without memory: {told}; evidence begins at p ≤ "
+            f"Mean preference for the published {preferred(verdict)} over {count(len(verdict.layouts) or 1)} layouts, "
+            f"in standard deviations per row, where 0 is expected without memory: {told}; evidence begins at p ≤ "
             f"{pvalue(verdict.level)} in each. Each document starts with {begins}."
         )
     forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
@@ -535,7 +541,7 @@ def seen_in_words(bound: SeenBound) -> str:
 def _covered(verdict: DataVerdict) -> str:
     n_units = verdict.tested.n_units
     if verdict.basis == BY_FILLERS:
-        return f"{counted(verdict.n)} in {counted(n_units, 'block')} that exchanged their names,"
+        return f"{counted(verdict.n)} in {counted(n_units, 'block')} that exchanged their {preferred(verdict)},"
     units = f" {in_families(n_units)}" if 0 < n_units < verdict.n else ""
     if verdict.orders in EXACT or verdict.n == verdict.n_asked:
         return f"{counted(verdict.n)}{units}"

@@ -201,7 +201,7 @@ def _blocks(texts: Mapping[int, _Text]) -> dict[int, str]:
 def _why_kept(text: _Text) -> str:
     if text.slot is None:
         return text.reason
-    kind = "a marked detail that is no given name" if text.slot.gender == MARKED else f"a {text.slot.gender} name"
+    kind = "a marked detail that is no given name" if text.slot.kind == MARKED else f"a {text.slot.kind} name"
     return f"no other row can exchange its detail with it: too few have {kind}, or too many have the same one"
 
 

@@ -167,11 +167,17 @@ def _averaged(layouts: Sequence[Floats]) -> Floats:
 
 
 def preference(
-    blocks: Sequence[Floats | None], sizes: Sequence[int], *, spread: float = 0.0, seed: int = 0
+    blocks: Sequence[Floats | None],
+    sizes: Sequence[int],
+    *,
+    natural: float = 0.0,
+    spread: float = 0.0,
+    seed: int = 0,
 ) -> Preference:
     """Test whether published fillers are preferred in all blocks together.
 
     blocks: of each, its `block_scores`; sizes: how many rows each has
+    natural: the preference that is expected without memory, in standard deviations per row
     spread: standard deviation of the natural preference between benchmarks, in standard deviations per row
     """
     usable = sorted(
@@ -181,11 +187,13 @@ def preference(
         return Preference(OrderSum(0))
     published = np.array([float(own[0]) for own, _ in usable])
     freedom = np.array([k - 1.0 for _, k in usable])
+    per_block = float(freedom.sum()) / len(usable)
     test = order_sum(
         [own for own, _ in usable],
         np.random.default_rng(seed),
+        natural * per_block,
         weigh=np.positive,
-        spread=spread * float(freedom.sum()) / len(usable),
+        spread=spread * per_block,
     )
     effect = float(published.sum() / freedom.sum())
     return Preference(

@@ -15,8 +15,12 @@ from statistics import NormalDist
 from lm_eval_leakage.stats.order_power import DETECT_TIMES, FOUND_WITH, MOST_NEEDED, SEEN_TIMES, Shares
 from lm_eval_leakage.stats.pooling import NAN, smallest
 
-# By form: the rows as the benchmark shows them, and less the control form.
-SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {"names": {1: 0.6, 3: 1.0}, "in words": {1: 0.45, 3: 0.85}}
+# By form: names in the rows as the benchmark shows them, and less the control form; numbers.
+SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {
+    "names": {1: 0.6, 3: 1.0},
+    "in words": {1: 0.45, 3: 0.85},
+    "numbers": {1: NAN, 3: 0.6},  # not measured for one exposure
+}
 
 
 @dataclass(frozen=True)

@@ -45,15 +45,20 @@ def written(folder: Path, docs: Sequence[dict[str, Any]], name: str = "quiz.json
 
 
 class NamedFake(LM):
-    """A fake model that is built by name. `asked` counts the requests of all models of this kind."""
+    """A fake model that is built by name. `asked` counts the requests of all models of this kind.
+
+    score_of_other: of the model that is called `other`, which is a reference; by default as that of all
+    """
 
     score: Score = staticmethod(by_hash)
+    score_of_other: Score | None = None
     asked: list[tuple[str, str]] = []  # noqa: RUF012 (reset for each test)
     built: list[dict[str, Any]] = []  # noqa: RUF012
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         type(self).built.append(arguments)
+        self.is_other = arguments.get("pretrained") == "other"
 
     def tok_encode(self, text: str) -> list[int]:
         return list(range(len(text.split())))
@@ -68,7 +73,8 @@ class NamedFake(LM):
         return answers
 
     def answer(self, context: str, continuation: str) -> float:
-        return type(self).score(context, continuation)
+        other = type(self).score_of_other
+        return other(context, continuation) if self.is_other and other else type(self).score(context, continuation)
 
     def loglikelihood_rolling(self, requests, **_):
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -101,10 +102,16 @@ def test_too_few_rows_have_no_verdict(fakes: type[NamedFake], folder: Path) -> N
 
 
 def test_the_reference_is_asked_the_same_names(fakes: type[NamedFake], folder: Path) -> None:
-    fakes.score = staticmethod(lambda context, text: fond_of_rows(ROWS)(context, text) + by_hash(text, context) / 9)
+    fakes.score = staticmethod(fond_of_rows(ROWS))
+    fakes.score_of_other = staticmethod(lambda context, text: fakes.score(context, text) + by_hash(text, context))
     outcome = of_task(folder, reference="pretrained=other")
     assert statuses(outcome)["reference: exchanged names"] == "to run"
-    assert "evidence" not in outcome.verdicts[0].verdict, "both models prefer the published names"
+    (verdict,) = outcome.verdicts
+    assert verdict.verdict in ("none found", "inconclusive"), "both models prefer the published names"
+    assert "does not significantly prefer the published names more than the reference model does" in verdict.sentence
+    fakes.score_of_other = staticmethod(by_hash)
+    (beyond,) = of_task(folder, reference="pretrained=other", out="beyond").verdicts
+    assert beyond.verdict == "strong evidence"
 
 
 def with_train_split(folder: Path) -> list[dict]:
@@ -168,9 +175,6 @@ def test_the_positive_control_may_be_left_out_or_be_a_file(fakes: type[NamedFake
 
 
 def test_what_only_options_use_is_refused_and_a_damaged_control_early(fakes, folder: Path) -> None:
-    file = written(folder, questions(30), "others.jsonl")
-    with pytest.raises(ValueError, match="unseen is .*others.jsonl', but sums has no options"):
-        of_task(folder, unseen=str(file))
     with pytest.raises(ValueError, match="orders is 'random: page 3', but sums has no options"):
         of_task(folder, orders="random: page 3")
     (folder / "broken.jsonl").write_text("{", encoding="utf-8")
@@ -234,3 +238,81 @@ def test_a_reference_is_asked_for_both(fakes: type[NamedFake], of_three_options:
         of_three_options, "moods", include_path=str(of_three_options / "tasks"), reference="pretrained=other"
     )
     assert {step.what for step in outcome.plan.steps} >= {"reference: option orders", "reference: exchanged names"}
+
+
+# ---------------------------------------------------------------------- beside unseen rows; numbers
+
+
+def test_unseen_rows_say_how_much_of_the_preference_is_natural(fakes: type[NamedFake], folder: Path) -> None:
+    others = word_problems(90, seed=2)
+    file = written(folder, others, "others.jsonl")
+    fakes.score = staticmethod(fond_of_rows([*ROWS, *others]))
+    outcome = of_task(folder, unseen=str(file))
+    assert "unseen questions: exchanged names" in statuses(outcome)
+    (verdict,) = outcome.verdicts
+    assert "evidence" not in verdict.verdict
+    assert "are natural by 90 unseen questions" in verdict.sentence
+    fakes.score = staticmethod(fond_of_rows(ROWS))
+    (remembered,) = of_task(folder, unseen=str(file), out="seen").verdicts
+    assert remembered.verdict in ("evidence", "strong evidence")
+
+
+def test_unseen_rows_that_are_in_the_benchmark_are_not_used(fakes: type[NamedFake], folder: Path) -> None:
+    outcome = of_task(folder, unseen=str(written(folder, ROWS[:60], "others.jsonl")))
+    assert any("60 of the 60 questions that the model is said not to have seen" in one for one in outcome.problems)
+    assert "are natural by" not in outcome.verdicts[0].sentence
+
+
+SUMS = [
+    {"question": f"How much is {10 + (37 * n) % 89} of {road(n + 200)}, and twice that?", "answer": str(n)}
+    for n in range(120)
+]
+
+
+@pytest.fixture
+def without_names(tmp_path: Path) -> Path:
+    (tmp_path / "tasks").mkdir()
+    write_generating_task(tmp_path / "tasks", "sums", SUMS)
+    return tmp_path
+
+
+def fond_of_numbers(rows: Sequence[Mapping[str, str]]) -> Callable[[str, str], float]:
+    """A model that remembers these rows."""
+    texts = tuple(row["question"][:40] for row in rows)
+
+    def score(context: str, continuation: str) -> float:
+        return by_hash(context, continuation) + 2 * any(text in context + continuation for text in texts)
+
+    return score
+
+
+def test_numbers_alone_have_no_verdict_and_the_plan_says_what_would_give_one(fakes, without_names: Path) -> None:
+    with pytest.raises(ValueError, match=r"published numbers without having seen them.*--reference.*--unseen FILE"):
+        of_task(without_names)
+    assert fakes.asked == []
+
+
+def test_numbers_are_tested_beside_a_reference(fakes: type[NamedFake], without_names: Path) -> None:
+    fakes.score_of_other = staticmethod(lambda context, text: by_hash(text, context))
+    outcome = of_task(without_names, reference="pretrained=other")
+    assert {"exchanged numbers", "reference: exchanged numbers"} <= statuses(outcome).keys()
+    (verdict,) = outcome.verdicts
+    assert verdict.verdict in ("none found", "inconclusive")
+    assert "prefer the published numbers more than the reference model does" in verdict.sentence
+    assert "control form" not in verdict.sentence
+
+
+def test_numbers_are_tested_beside_unseen_rows(fakes: type[NamedFake], without_names: Path) -> None:
+    others = [
+        {"question": row["question"].replace(road(number + 200), road(number + 500)), "answer": ""}
+        for number, row in enumerate(SUMS[:90])
+    ]
+    file = written(without_names, others, "others.jsonl")
+    fakes.score = staticmethod(fond_of_numbers([*SUMS, *others]))
+    (natural,) = of_task(without_names, unseen=str(file)).verdicts
+    assert natural.verdict in ("none found", "inconclusive")
+    fakes.score = staticmethod(fond_of_numbers(SUMS))
+    (remembered,) = of_task(without_names, unseen=str(file), out="seen").verdicts
+    assert remembered.verdict == "strong evidence"
+    assert "to the numbers of other rows, more than in unseen rows" in remembered.sentence
+    assert remembered.n == 120

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
+from lm_eval_leakage.detectors.crossed_fillers import ALONE, NEARLY_ANOTHER, CrossedFillers
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.questions.slots import find_slot
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -94,9 +94,9 @@ def test_rows_that_cannot_be_asked_have_a_reason() -> None:
     rows = [question_of("Olga has 4 dogs."), question_of("Sheila has 5 cats."), again, alone, without]
     probe = probe_of(rows)
     reasons = [why_not(probe, row) for row in rows if row.id not in probe._blocks]
-    assert "no other row of the sample has a name of the same gender" in reasons
+    assert ALONE in reasons
     assert "it has no given name that could be exchanged for another" in reasons
-    assert "it is the same as another row, or nearly the same, but for the name, and both count as one" in reasons
+    assert NEARLY_ANOTHER in reasons
     assert len(reasons) == 3
 
 
@@ -106,7 +106,7 @@ def test_a_name_that_recurs_everywhere_leaves_rows_out_with_a_reason() -> None:
     probe = probe_of(rows)
     reasons = [why_not(probe, row) for row in rows if row.id not in probe._blocks]
     assert len(reasons) == 7
-    assert set(reasons) == {"no block of rows has room for its name, which stands in too many other rows"}
+    assert set(reasons) == {"no block of rows has room for its name or number, which stands in too many other rows"}
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_reference_is_subtracted_instead_of_the_control_form(folder, tmp_path)
 
 
 def test_a_task_without_names_is_refused_with_the_reason(folder) -> None:
-    rows = [{"question": f"A robe takes {n} bolts of blue fibre. How many?", "answer": str(n)} for n in range(30)]
+    rows = [{"question": f"A robe takes {n % 9} bolts of {town(n)}. How many?", "answer": str(n)} for n in range(30)]
     write_generating_task(folder, "robes", rows)
     with pytest.raises(
         RefusedAudit, match="no detail that could be exchanged.* 30 of the first 30 have no given name"

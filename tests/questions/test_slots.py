@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lm_eval_leakage.questions.slots import Slot, blocks_of, find_slot, gender_of
+from lm_eval_leakage.questions.slots import NUMBERS, Slot, blocks_of, find_slot, gender_of
 from lm_eval_leakage.records import UntestableQuestion
 
 NAMES = {"female": [name for name, gender in gender_of().items() if gender == "female"]}
@@ -37,7 +37,7 @@ def why_not(text):
 )
 def test_the_first_given_name_is_the_slot(text, filler, gender):
     slot = find_slot(text)
-    assert (slot.filler, slot.gender) == (filler, gender)
+    assert (slot.filler, slot.kind) == (filler, gender)
     assert slot.filled(text, "Zoe") == text.replace(filler, "Zoe")
 
 
@@ -94,7 +94,7 @@ def test_blocks_have_rows_of_one_gender_with_different_names(n, size):
     rows = [row for block in blocks for row in block]
     assert len(rows) == len({*rows})
     for block in blocks:
-        assert len({slots[row].gender for row in block}) == 1
+        assert len({slots[row].kind for row in block}) == 1
         assert len({slots[row].filler for row in block}) == len(block)
         assert 2 <= len(block) <= 2 * size
     if n >= 47:
@@ -121,3 +121,29 @@ def test_blocks_depend_on_the_rows_and_not_on_their_order():
     texts, slots = rows_of(50)
     turned = dict(reversed(slots.items()))
     assert [*blocks_of(slots, texts, 6)] == [*blocks_of(turned, texts, 6)]
+
+
+@pytest.mark.parametrize(
+    ("text", "filler", "kind"),
+    [
+        ("It costs $45 a month for 12 months.", "45", "2 digits"),
+        ("How many divisors does 196 have?", "196", "3 digits"),
+        ("Of 5 pens 2.75 are left in 2019, and 36 more.", "36", "2 digits"),
+        (r"Reduce $\frac{12}{35}$ by $x^{15}$, with $x = 40$.", "40", "2 digits"),
+    ],
+)
+def test_the_first_number_that_stands_alone_is_a_slot(text: str, filler: str, kind: str) -> None:
+    slot = find_slot(text, NUMBERS)
+    assert (slot.filler, slot.kind) == (filler, kind)
+    assert slot.filled(text, "99").count("99") == len(slot.begins)
+
+
+def test_every_place_of_a_number_changes() -> None:
+    text = "With 12 eggs and 12 cups, is 120 more than 12?"
+    assert find_slot(text, NUMBERS).filled(text, "34") == "With 34 eggs and 34 cups, is 120 more than 34?"
+
+
+@pytest.mark.parametrize("text", ["Add 3 and 4.", "In 2019 it was 1,250 or 3.14.", "def add(a):\n    return a + 12"])
+def test_small_numbers_years_decimals_and_code_have_no_slot(text: str) -> None:
+    with pytest.raises(UntestableQuestion, match="number"):
+        find_slot(text, NUMBERS)

@@ -10,7 +10,12 @@ import pytest
 
 from lm_eval_leakage.records import FillerAnswers, OrderAnswers
 from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict
-from lm_eval_leakage.results.filler_verdict import filler_verdict, rows_usually_needed
+from lm_eval_leakage.results.filler_verdict import (
+    NATURAL_SPREAD,
+    NUMBERS_ALONE,
+    filler_verdict,
+    rows_usually_needed,
+)
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.verdict_words import cited, in_words, positive_in_words, scores_in_words
 from lm_eval_leakage.stats.order_power import seen_at_most
@@ -182,3 +187,35 @@ def test_names_that_cannot_be_tested_leave_a_verdict_by_orders_that_says_so() ->
     both = data_verdict(orders(), fillers=answers(2))
     assert (both.basis, both.pvalue) == ("orders", data_verdict(orders()).pvalue)
     assert "; its exchanged names are not tested: the audit has 12 of 12 questions with a name" in both.sentence
+
+
+def test_a_preference_that_unseen_rows_show_too_is_natural() -> None:
+    alone = filler_verdict(answers(memory=0.8))
+    beside = filler_verdict(answers(memory=0.8), answers(memory=0.8, seed=1))
+    assert alone.word == "strong evidence"
+    assert beside.pvalue > 0.05
+    assert beside.n_unseen == 120
+    natural, spread = beside.natural
+    assert natural == pytest.approx(0.6, abs=0.2)
+    assert spread > NATURAL_SPREAD
+    few = filler_verdict(answers(memory=0.8), answers(2, memory=0.8, seed=1))
+    assert (few.n_unseen, few.pvalue) == (0, alone.pvalue)
+
+
+def test_a_preference_below_0_in_unseen_rows_makes_no_evidence() -> None:
+    avoided = filler_verdict(answers(60, seed=3), answers(memory=-3.0, seed=1))
+    assert avoided.natural[0] == 0
+
+
+def test_numbers_are_tested_beside_another_model_or_unseen_rows_only() -> None:
+    alone = [replace(one, fillers="numbers", control=()) for one in answers(memory=1.0)]
+    verdict = filler_verdict(alone)
+    assert (verdict.word, verdict.doubt) == ("cannot be told", NUMBERS_ALONE)
+    others = [replace(one, fillers="numbers", control=()) for one in answers(seed=1)]
+    assert filler_verdict(alone, others).word == "strong evidence"
+    referred = [replace(one, fillers="numbers") for one in answers(memory=1.0, reference=True)]
+    assert filler_verdict(referred).word == "strong evidence"
+    assert (
+        "the model prefers the published numbers more than the reference model does"
+        in filler_verdict(referred).sentence
+    )

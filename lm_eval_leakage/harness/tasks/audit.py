@@ -20,6 +20,7 @@ from lm_eval.config.group import AggMetricConfig
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
+from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.harness.models.asking import LongerThanWindow
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
@@ -31,7 +32,7 @@ from lm_eval_leakage.harness.tasks.base_task import (
     constant_answer,
     seal_in,
 )
-from lm_eval_leakage.harness.tasks.data import docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.data import Docs, docs_to_audit, statements_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.question_files import Rows
@@ -205,6 +206,12 @@ class TextAudit(TaskAudit):
 
 class StatementAudit(FillerAudit, TextAudit):
     """Exchanges fillers in the texts of `base`'s rows."""
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        super().download(dataset_kwargs)
+        for docs in self.dataset.values():
+            if isinstance(self.probe, CrossedFillers) and isinstance(docs, Docs):
+                self.probe = self.probe.exchanging(docs.fillers)
 
 
 def audit_with_probe(task: Task, probe: str, metadata: Mapping[str, object]) -> LeakageTask:

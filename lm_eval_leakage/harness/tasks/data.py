@@ -33,7 +33,8 @@ from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, well_formed_parts
 from lm_eval_leakage.questions.named_fields import NO_FIELDS, QUESTION, Fields, fields_named
 from lm_eval_leakage.questions.prompt_parser import texts_in
-from lm_eval_leakage.questions.statements import refusal_of_statements, statement_reader
+from lm_eval_leakage.questions.slots import FINDERS, NAMES
+from lm_eval_leakage.questions.statements import fillers_of, refusal_of_statements, statement_reader
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
@@ -105,9 +106,18 @@ class ReadDoc(dict[str, Any]):
 
 
 class Docs(list[ReadDoc]):
-    """The rows of a task, which the harness goes through several times. `features` has the columns' names."""
+    """The rows of a task, which the harness goes through several times. `features` has the columns' names, `fillers`
+    what rows without options exchange."""
 
     features: Mapping[str, Any]
+    fillers: str = NAMES
+
+
+def checked_fillers(given: object) -> str:
+    """Return what rows exchange, as it is given. Raises ValueError for anything else."""
+    if not isinstance(given, str) or given not in FINDERS:
+        raise ValueError(f"{FILLERS_KEY} is {given!r}; give {' or '.join(FINDERS)}, or leave it out")
+    return given
 
 
 def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
@@ -117,6 +127,7 @@ def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
 
 
 OWN_DOCS = "docs_to_audit"  # attribute of a task
+FILLERS_KEY = "fillers"  # of `--metadata`: what rows without options exchange; by default what they have
 SPLIT_KEY, TRAIN = "split", "train"  # of `--metadata`, and its one value
 
 
@@ -188,7 +199,8 @@ def statements_to_audit(base: ConfigurableTask, metadata: Mapping[str, object], 
 
     Raises RefusedAudit, with the reason, if names are not exchanged in them.
     """
-    is_own, name = "data_files" not in metadata, f"{OWN_STATEMENTS} {metadata.get(SPLIT_KEY)}"
+    is_own = "data_files" not in metadata
+    name = f"{OWN_STATEMENTS} {metadata.get(SPLIT_KEY)} {metadata.get(FILLERS_KEY)}"
     if is_own and name in vars(base):
         kept: Docs = vars(base)[name]
         return kept
@@ -200,9 +212,11 @@ def statements_to_audit(base: ConfigurableTask, metadata: Mapping[str, object], 
     except UntestableQuestion as error:
         raise RefusedAudit(str(error)) from None
     docs = docs_of(rows, read)
-    reason = refusal_of_statements([doc.reading for doc in docs[:ROWS_TRIED]])
-    if reason and not is_sealed:
-        raise RefusedAudit(reason)
+    first, given = [doc.reading for doc in docs[:ROWS_TRIED]], metadata.get(FILLERS_KEY)
+    if not is_sealed:
+        docs.fillers = fillers_of(first) if given is None else checked_fillers(given)
+        if reason := refusal_of_statements(first, docs.fillers):
+            raise RefusedAudit(reason)
     if is_own:
         vars(base)[name] = docs
     return docs

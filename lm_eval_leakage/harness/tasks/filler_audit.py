@@ -20,6 +20,7 @@ from lm_eval_leakage.harness.tasks.base_task import exchange_of
 from lm_eval_leakage.harness.tasks.task import ChatTemplate, LeakageTask, drawn
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.fields import Doc
+from lm_eval_leakage.questions.slots import NAMES
 from lm_eval_leakage.questions.statements import with_slot
 from lm_eval_leakage.records import Question, UntestableQuestion
 
@@ -39,7 +40,14 @@ class FillerAudit(LeakageTask):
 
     @cached_property
     def asks_control(self) -> bool:
-        return self.control_form and self.reference is None and self.seal is None
+        # numbers are preferred for other reasons, too, so that the control form would not do
+        of_names = self.seal is None and self.fillers == NAMES
+        return of_names and self.control_form and self.reference is None
+
+    @property
+    def fillers(self) -> str:
+        """What its rows exchange, names or numbers."""
+        return self.probe.fillers if isinstance(self.probe, CrossedFillers) else NAMES
 
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
@@ -67,10 +75,10 @@ class FillerAudit(LeakageTask):
         return str
 
     def has_slot(self, doc: Doc) -> bool:
-        """Return whether a row has a name that can be exchanged, or one that a key drew."""
+        """Return whether a row has a detail that can be exchanged, or one that a key drew."""
         question = self._readable(doc)
         if question is None or self.seal is None:
-            return question is not None and bool(with_slot([question]))
+            return question is not None and bool(with_slot([question], self.fillers))
         return exchange_of(self.seal, question) is not None
 
     def guards(self, doc: Doc) -> tuple[str, ...]:

@@ -187,6 +187,7 @@ def _with_fillers(task: Any, probe: Probe, question: Question, asked: QuestionRe
         probe.asked_layouts,
         getattr(probe, "start", None) or "",
         is_drawn=task.seal is not None,
+        fillers=task.fillers,
     )
     return Answered(question, asked.requests, tuple(answers[:n_asked]), fillers=fillers)
 
