@@ -1,10 +1,10 @@
 """Which names a model prefers in texts without options, set by set: the table of docs/methods/leakage_fillers.md.
 
-    python benchmarks/exchanged_names.py MODEL FILE [FILE ...] [--rows N] [--start TEXT] [--dtype D]
+    python benchmarks/exchanged_names.py MODEL FILE [FILE ...] [--rows N] [--start TEXT] [--numbers] [--dtype D]
 
 MODEL: a checkpoint folder or a hub name. FILE: a file of texts, such as those in benchmarks/word_problems, or of one's
 own benchmark. Its rows are put into blocks and asked as `leakage_fillers` does, in both layouts and the control form,
-after the given start of documents or the one that the audit would choose. A row of the table has the preference as
+after the given start of documents or the one that the audit would choose; with --numbers, numbers are exchanged. A row of the table has the preference as
 shown, in the control form and beyond it, each with its error without memory and its p-value. 100 rows take two minutes
 for SmolLM2-135M on two cores.
 """
@@ -24,6 +24,7 @@ from lm_eval_leakage.harness.tasks.filler_audit import with_likeliest_start
 from lm_eval_leakage.harness.tasks.question_files import read_file
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.questions.families import distinct
+from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.questions.statements import statement_reader, with_slot
 from lm_eval_leakage.records import FillerAnswers, Question, UntestableQuestion
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, block_scores, by_form, crossed_blocks, preference
@@ -36,7 +37,8 @@ def answers_of(lm: Any, probe: CrossedFillers) -> list[FillerAnswers]:
     asked = []
     for question in probe.pool:
         try:
-            asked.append((probe.block(question), probe.requests(question), probe.control(question)))
+            control = probe.control(question) if probe.fillers == NAMES else ()
+            asked.append((probe.block(question), probe.requests(question), control))
         except UntestableQuestion:
             continue
     texts = [request for _, requests, control in asked for request in (*requests, *control)]
@@ -45,8 +47,9 @@ def answers_of(lm: Any, probe: CrossedFillers) -> list[FillerAnswers]:
     found = []
     for block, requests, control in asked:
         given = [next(values) for _ in (*requests, *control)]
-        *layouts, words = by_form(given, len(block.fillers), block.place)
-        found.append(FillerAnswers(block.name, block.place, tuple(layouts), words, layouts=probe.asked_layouts))
+        forms = by_form(given, len(block.fillers), block.place)
+        layouts, words = forms[: len(probe.asked_layouts)], (*forms[len(probe.asked_layouts) :], ())[0]
+        found.append(FillerAnswers(block.name, block.place, layouts, words, layouts=probe.asked_layouts))
     return found
 
 
@@ -55,12 +58,12 @@ def cell(blocks: Sequence[CrossedBlock], scores: Sequence[Floats | None]) -> str
     return f"{found.effect:+.2f} ± {found.null_error:.2f} (p = {found.test.pvalue:.4f})"
 
 
-def row_of(lm: Any, file: Path, n_rows: int | None, start: str | None) -> list[str]:
+def row_of(lm: Any, file: Path, n_rows: int | None, start: str | None, fillers: str) -> list[str]:
     """Return the cells of one file."""
     docs = [*read_file(file)]
     read = statement_reader(docs)
-    questions = drawn(with_slot(distinct(map(read, docs))), n_rows, 0)
-    probe = CrossedFillers(start=start).with_pool(lambda: _as_asked(questions))
+    questions = drawn(with_slot(distinct(map(read, docs)), fillers), n_rows, 0)
+    probe = CrossedFillers(start=start, fillers=fillers).with_pool(lambda: _as_asked(questions))
     probe = with_likeliest_start(probe, lm)
     blocks = crossed_blocks(answers_of(lm, probe))
     controls = [block.control for block in blocks]
@@ -91,13 +94,15 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--rows", type=int, help="draw so many rows of each file (default: all)")
     parser.add_argument("--start", help="of each document (default: chosen as by the audit)")
+    parser.add_argument("--numbers", action="store_true", help="exchange numbers instead of names")
     parser.add_argument("--dtype", default="bfloat16")
     args = parser.parse_args()
     lm = PrefixTreeLM(pretrained=args.model, dtype=args.dtype, device=find_device("auto").type)
+    fillers = NUMBERS if args.numbers else NAMES
     print("| rows | start | n | as shown | control form | less the control form |")
     print("| --- | --- | --- | --- | --- | --- |")
     for file in args.files:
-        print(f"| {' | '.join(row_of(lm, file, args.rows, args.start))} |", flush=True)
+        print(f"| {' | '.join(row_of(lm, file, args.rows, args.start, fillers))} |", flush=True)
 
 
 if __name__ == "__main__":
