@@ -133,8 +133,8 @@ def _tell(sealing: Sealing, folder: Path) -> None:
 
 def _drawn_questions(sealing: Sealing) -> str:
     questions = sealing.seal.questions
-    n_drawn = sum(one.order_drawn for one in questions)
-    n_worded = sum(len(one.wordings) > 1 for one in questions)
+    n_drawn = sum(question.order_drawn for question in questions)
+    n_worded = sum(len(question.wordings) > 1 for question in questions)
     return f"{n_drawn:,} with drawn orders of options, {n_worded:,} with a drawn wording"
 
 

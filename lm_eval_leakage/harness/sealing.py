@@ -94,13 +94,14 @@ def sealing_of(
     rows = rows_of(what, include_path, {"fields": fields} if fields else NO_METADATA)
     answer = fields.get(ANSWER, ANSWER)
     if what.endswith(QUESTION_FILES) and _are_texts(rows, answer, fields.get(QUESTION)):
-        texts = statement_reader(rows, field=fields.get(QUESTION))
-        found = examined_texts(((row, row.reading) for row in docs_of(rows, texts)), answer)
-        others = unpublished_fields(rows, of_texts=(texts.path[0], answer))
+        reader = statement_reader(rows, field=fields.get(QUESTION))
+        texts = docs_of(rows, reader)
+        read = examined_texts(((text, text.reading) for text in texts), answer)
+        others = unpublished_fields(rows, of_texts=(reader.path[0], answer))
     else:
-        found = examined(((row, row.reading) for row in rows), rule)
+        read = examined(((row, row.reading) for row in rows), rule)
         others = unpublished_fields(rows)
-    return Sealing(sealed(name, TOOL, new_key(), found.originals), found, others)
+    return Sealing(sealed(name, TOOL, new_key(), read.originals), read, others)
 
 
 def _are_texts(rows: Sequence[ReadDoc], answer: str, field: str | None) -> bool:

@@ -67,6 +67,8 @@ class Exchange:
 
 def places_of(filler: str, text: str) -> tuple[int, ...]:
     """Return where a filler begins in a text as a whole word, or as several."""
+    if filler not in text:  # much faster, and so in most texts
+        return ()
     return tuple(match.start() for match in re.finditer(rf"(?<!\w){re.escape(filler)}(?!\w)", text))
 
 

@@ -138,15 +138,15 @@ def _of_model(runs: Sequence[Run], seal: Seal) -> SealedLogs:
 def _places(line: AuditLine, seal: Seal) -> Places:
     """Empty for a line of another benchmark, or of shards that no seal put in order."""
     if not line.is_of_shard:
-        found = _published(line, seal)
-        return () if found is None else (int(found.id),)
+        published = _published_in(line, seal)
+        return () if published is None else (int(published.id),)
     if line.doc.get(SEAL_OF_ROW) != seal.commitment:
         return ()
     places = tuple(int(place) for place in line.doc["members"])
     return places if all(0 <= place < len(seal.questions) for place in places) else ()
 
 
-def _published(line: AuditLine, seal: Seal) -> SealedQuestion | None:
+def _published_in(line: AuditLine, seal: Seal) -> SealedQuestion | None:
     """The sealed question of a line; of texts without options, the one that stands in its row."""
     if not seal.is_of_texts:
         return None if line.read is None else seal.find(line.read)
@@ -323,10 +323,14 @@ def _fillers(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
 
     test, used = _used(test, lines, why_not)
     blocks = crossed_blocks(line.fillers for line in used.values() if line.fillers is not None)
-    found = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
+    preferred = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
     if blocks:
-        test = replace(test, power=FillerPower(found.effect, found.n_rows, found.null_error))
-    return _of_sum(test, replace(found.test, n=found.n_rows, mean=found.effect, mean_error=found.error), FEWEST_JUDGED)
+        test = replace(test, power=FillerPower(preferred.effect, preferred.n_rows, preferred.null_error))
+    return _of_sum(
+        test,
+        replace(preferred.test, n=preferred.n_rows, mean=preferred.effect, mean_error=preferred.error),
+        FEWEST_JUDGED,
+    )
 
 
 WORDINGS_TEST = LogTest("wordings", "leakage_wording", WORDING_DRAW, _by("wording_rank"), _wordings)

@@ -314,8 +314,8 @@ class Seal:
 
     @property
     def is_of_texts(self) -> bool:
-        """Whether its questions have no options."""
-        return not any(question.options for question in self.questions)
+        """Whether its questions have no options: all of them, or none."""
+        return bool(self.questions) and not self.questions[0].options
 
     def find(self, question: Question) -> SealedQuestion | None:
         """The sealed question that a task's reader read as `question`: the same options in the same order, and the

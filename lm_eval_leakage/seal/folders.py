@@ -168,12 +168,15 @@ Keep at least two backups. If it is lost, the draws can be neither verified nor 
 restore them from what is public: the way out is a new seal, published under a new name.
 
 {KEY_FILE}: the key, and what the commitment was made with
-{QUESTIONS_FILE}: your questions with all their wordings, in your order; texts with marks around what was exchanged
+{QUESTIONS_FILE}: {{questions}}, in your order
 {HELD_OUT_FILE}: questions that were not published
 {LOOKS_FILE}, later, and {HEAD_FILE}: every model that `seal audit` looked at; the error of all claims together
 depends on it, so restore these two from the newest backup only
 commitment: {{commitment}}
 """
+
+
+YOUR_QUESTIONS, YOUR_TEXTS = "your questions with all their wordings", "your texts, with marks on what was exchanged"
 
 
 def private_files(seal: Seal, originals: Sequence[AuthorRow]) -> dict[str, bytes]:
@@ -185,7 +188,11 @@ def private_files(seal: Seal, originals: Sequence[AuthorRow]) -> dict[str, bytes
         QUESTIONS_FILE: b"".join(line for is_held_out, line in lines if not is_held_out),
         HELD_OUT_FILE: b"".join(line for is_held_out, line in lines if is_held_out),
         HEAD_FILE: head_text(seal).encode(),
-        "README.txt": README.format(name=seal.name, commitment=seal.commitment).encode(),
+        "README.txt": README.format(
+            name=seal.name,
+            commitment=seal.commitment,
+            questions=YOUR_TEXTS if seal.is_of_texts else YOUR_QUESTIONS,
+        ).encode(),
         ".gitignore": b"*\n",
     }
 

@@ -67,8 +67,8 @@ def test_fields_of_other_names_are_read_from_a_table(typed, tmp_path: Path) -> N
         writer = csv.writer(file)
         writer.writerow(["story", "solution"])
         writer.writerows([row["question"], row["answer"]] for row in ROWS)
-    asked = ("seal", tmp_path / "mine.csv", "-o", tmp_path / "sealed", "--fields", "question=story,answer=solution")
-    assert typed(*asked)[0] == 0
+    words = ("seal", tmp_path / "mine.csv", "-o", tmp_path / "sealed", "--fields", "question=story,answer=solution")
+    assert typed(*words)[0] == 0
     assert sorted(row["answer"] for row in public(tmp_path / "sealed")) == sorted(row["answer"] for row in ROWS)
 
 

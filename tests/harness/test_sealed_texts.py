@@ -69,8 +69,8 @@ def test_the_public_task_scores_the_first_line_of_an_answer(tmp_path) -> None:
     class Answering(FakeLM):
         def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
             assert [request.args[1]["until"] for request in requests] == [["\n"]] * len(public)
-            asked = [request.args[0] for request in requests]
-            return [f" {right[context]}" if place % 2 else " none" for place, context in enumerate(asked)]
+            contexts = [request.args[0] for request in requests]
+            return [f" {right[context]}" if place % 2 else " none" for place, context in enumerate(contexts)]
 
     manager = TaskManager(include_path=str(sealed.public), include_defaults=False)
     results = lm_eval.simple_evaluate(Answering(by_hash), tasks=[NAME], task_manager=manager, bootstrap_iters=0)
@@ -84,11 +84,13 @@ def test_all_audits_of_texts_run_under_one_name(sealed) -> None:
     lm, results = run_sealed(sealed, "leakage_seal", by_hash)
     assert {*results["samples"]} == {FILLERS, SHARDS}
     lines = [read_line(line, FILLERS) for line in results["samples"][FILLERS]]
-    asked = {line.question: line.fillers for line in lines if line.fillers is not None}
+    answers = {line.question: line.fillers for line in lines if line.fillers is not None}
     drawn = [text for text in sealed.seal.questions if text.exchange is not None]
-    assert len(asked) == len(drawn)
-    assert all(fillers.is_drawn and not fillers.control for fillers in asked.values())
-    assert Counter(fillers.block for fillers in asked.values()) == Counter(one.exchange.block.name for one in drawn)
+    assert len(answers) == len(drawn)
+    assert all(fillers.is_drawn and not fillers.control for fillers in answers.values())
+    assert Counter(fillers.block for fillers in answers.values()) == Counter(
+        text.exchange.block.name for text in drawn
+    )
     left_out = Counter(line.reason for line in lines if line.fillers is None)
     assert [*left_out] == ["no key drew its filler: it has none, or no other row could exchange it"]
     members = [line["doc"]["members"] for line in results["samples"][SHARDS]]
@@ -105,8 +107,8 @@ def test_marked_details_that_are_no_names_are_asked_too(tmp_path) -> None:
     sealed = sealed_folder(tmp_path, rows)
     lm, results = run_sealed(sealed, "leakage_fillers", by_hash)
     assert not [line["reason"] for line in results["samples"][FILLERS] if line["reason"]]
-    asked = {continuation.split()[0] for context, continuation in lm.asked if context.endswith("A train to ")}
-    assert asked == {*TOWNS}
+    towns = {continuation.split()[0] for context, continuation in lm.asked if context.endswith("A train to ")}
+    assert towns == {*TOWNS}
 
 
 def test_without_the_seal_the_blocks_are_those_of_the_run_and_the_control_form_is_asked(sealed) -> None:
@@ -150,7 +152,7 @@ def test_each_placement_is_scored_alike_whichever_is_published(monkeypatch) -> N
     assert len(all_scores) == math.factorial(4)
     assert all(scores == pytest.approx(all_scores[0]) for scores in all_scores)
     assert sorted(published) == pytest.approx(all_scores[0])
-    ranks = [sum(other >= own - 1e-9 for other in published) for own in published]
+    ranks = [sum(other >= score - 1e-9 for other in published) for score in published]
     assert sorted(ranks) == [*range(1, 25)]
     assert all(requests == starts[0] for requests in starts), "the choice of the start says nothing of the key"
 
@@ -159,13 +161,13 @@ def test_the_choice_of_the_start_does_not_depend_on_the_order_of_the_file(sealed
     """The key draws that order, too, and its test is combined with that of the fillers."""
     reader = StatementReader(("question",))
     questions = tuple(reader({"question": text.wordings[0]}) for text in sealed.seal.questions)
-    asked = []
+    requests = []
     for pool in (questions, questions[::-1]):
         lm = Starting("<s>")
         probe = CrossedFillers().with_exchanges(partial(exchange_of, sealed.seal)).with_pool(partial(tuple, pool))
         assert with_likeliest_start(probe, lm).start == "<s>"
-        asked.append(lm.asked)
-    assert asked[0] == asked[1]
+        requests.append(lm.asked)
+    assert requests[0] == requests[1]
 
 
 def scored(probe: CrossedFillers, question: Question) -> FillerAnswers:

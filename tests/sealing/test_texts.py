@@ -59,10 +59,10 @@ def seal_of_texts(*rows: Mapping[str, Any], its_key: bytes = KEY) -> Seal:
 
 
 def test_the_first_given_name_is_the_slot_in_all_places_of_question_and_answer() -> None:
-    found = read(*rows_of("Alice", "Betty"))
-    assert found.kept == found.unusable == ()
-    assert found.n_marked == 0
-    first, second = found.originals
+    sealing = read(*rows_of("Alice", "Betty"))
+    assert sealing.kept == sealing.unusable == ()
+    assert sealing.n_marked == 0
+    first, second = sealing.originals
     assert isinstance(first, OriginalText)
     assert isinstance(second, OriginalText)
     assert (first.filler, first.order) == ("Alice", "drawn")
@@ -77,29 +77,33 @@ def test_a_marked_text_need_not_be_a_name_and_is_the_slot_wherever_it_stands() -
         {"question": f"A train to [[{town}]] takes {n} hours. When is it in {town}?", "answer": f"{n} p.m. ({town})"}
         for n, town in enumerate(towns, 2)
     ]
-    found = read(*rows, *rows_of("Alice", "Betty"))
-    assert found.n_marked == 4
-    assert [one.question.count(f"[[{town}]]") for one, town in zip(found.originals, towns, strict=False)] == [2] * 4
-    assert found.originals[0].answer == "2 p.m. ([[New York]])"
-    blocks = [one.block for one in found.originals]
+    sealing = read(*rows, *rows_of("Alice", "Betty"))
+    assert sealing.n_marked == 4
+    assert [text.question.count(f"[[{town}]]") for text, town in zip(sealing.originals, towns, strict=False)] == [
+        2
+    ] * 4
+    assert sealing.originals[0].answer == "2 p.m. ([[New York]])"
+    blocks = [text.block for text in sealing.originals]
     assert len({*blocks[:4]}) == len({*blocks[4:]}) == 1, "names and other details are exchanged apart"
     assert blocks[0] != blocks[5]
 
 
 def test_a_mark_chooses_another_name_than_the_first_one() -> None:
     row = {"question": "Alice pays [[Betty]] 3 coins. How many has Betty got?", "answer": "3"}
-    found = read(row, *rows_of("Clara", "Diana"))
-    assert found.originals[0].filler == "Betty"
-    assert len({one.block for one in found.originals}) == 1, "a marked name is exchanged with the names of its gender"
+    sealing = read(row, *rows_of("Clara", "Diana"))
+    assert sealing.originals[0].filler == "Betty"
+    assert len({text.block for text in sealing.originals}) == 1, (
+        "a marked name is exchanged with the names of its gender"
+    )
 
 
 def test_within_a_word_marks_change_what_is_marked() -> None:
     rows = [{"question": f"我和[[{name}]]在一起。[[{name}]]有几个苹果？", "answer": "2"} for name in ("小明", "小红")]
-    found = read(*rows, *({"question": f"昨天[[{name}]]来了。", "answer": "1"} for name in ("小刚", "小丽")))
-    assert found.originals[0].filler == "小明"
-    published = {text.wordings[0] for text in published_texts(found.originals, KEY)}
+    sealing = read(*rows, *({"question": f"昨天[[{name}]]来了。", "answer": "1"} for name in ("小刚", "小丽")))
+    assert sealing.originals[0].filler == "小明"
+    published = {text.wordings[0] for text in published_texts(sealing.originals, KEY)}
     assert all(text.count("小") == 2 for text in published if "苹果" in text)
-    assert len({one.block for one in found.originals}) == 1
+    assert len({text.block for text in sealing.originals}) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,11 +120,11 @@ def test_within_a_word_marks_change_what_is_marked() -> None:
 )
 def test_a_text_without_a_slot_is_published_as_written_with_the_reason(changed, reason: str) -> None:
     row = {"answer": "3"} | changed
-    found = read(row, *rows_of("Alice", "Betty"))
-    ((number, why),) = found.kept
+    sealing = read(row, *rows_of("Alice", "Betty"))
+    ((number, why),) = sealing.kept
     assert number == 1
     assert re.search(reason, why), why
-    kept = found.originals[0]
+    kept = sealing.originals[0]
     assert (kept.question, kept.answer, kept.block, kept.order) == (row["question"], row["answer"], "", "kept")
 
 
@@ -135,23 +139,23 @@ def test_a_text_without_a_slot_is_published_as_written_with_the_reason(changed, 
 )
 def test_a_text_that_cannot_be_used_is_left_out_and_named(changed, why: str) -> None:
     first, *others = rows_of("Clara", "Alice", "Diana")
-    found = read(first, *others, first | changed)
-    ((number, reason),) = found.unusable
+    sealing = read(first, *others, first | changed)
+    ((number, reason),) = sealing.unusable
     assert number == 4
     assert re.search(why, reason), reason
-    assert len(found.originals) == 3
+    assert len(sealing.originals) == 3
 
 
 def test_a_number_is_an_answer() -> None:
-    found = read(*({**row, "answer": value} for row, value in zip(rows_of("Alice", "Betty"), (3, 2.5), strict=True)))
-    assert [one.answer for one in found.originals] == ["3", "2.5"]
+    sealing = read(*({**row, "answer": value} for row, value in zip(rows_of("Alice", "Betty"), (3, 2.5), strict=True)))
+    assert [text.answer for text in sealing.originals] == ["3", "2.5"]
 
 
 def test_a_text_that_another_one_may_be_published_as_is_left_out() -> None:
     """Else the published file could have one question twice."""
     same = {"question": "Betty has 3 pears. How many does Betty have?", "answer": "3", "seal": "keep"}
-    found = read(same, *rows_of("Alice", "Betty"))
-    assert found.unusable == (
+    sealing = read(same, *rows_of("Alice", "Betty"))
+    assert sealing.unusable == (
         (1, "it asks the same as row 2, but for the name or detail; remove or reword one of them"),
     )
     assert len(read({**same, "question": "Zoe has 3 pears."}, *rows_of("Alice", "Betty")).originals) == 3
@@ -197,19 +201,21 @@ def test_without_two_texts_that_exchange_something_nothing_is_sealed(names) -> N
 
 def test_blocks_depend_on_the_texts_alone_and_all_placements_of_each_can_be_compared() -> None:
     rows = word_problems(150)
-    found, turned = read(*rows), read(*random.Random(1).sample(rows, len(rows)))
-    assert {one.content: one.block for one in found.originals} == {one.content: one.block for one in turned.originals}
-    sizes = Counter(one.block for one in found.originals if one.block)
+    sealing, turned = read(*rows), read(*random.Random(1).sample(rows, len(rows)))
+    assert {text.content: text.block for text in sealing.originals} == {
+        text.content: text.block for text in turned.originals
+    }
+    sizes = Counter(text.block for text in sealing.originals if text.block)
     assert len(sizes) > 10
     assert max(sizes.values()) <= ALL_PLACEMENTS_UP_TO
     assert min(sizes.values()) >= 2
     for block in sizes:
-        members = [one for one in found.originals if one.block == block]
-        assert len({gender_of()[one.filler] for one in members}) == 1
-        for one in members:
-            others = {other.filler for other in members} - {one.filler}
+        members = [text for text in sealing.originals if text.block == block]
+        assert len({gender_of()[text.filler] for text in members}) == 1
+        for text in members:
+            others = {other.filler for other in members} - {text.filler}
             assert len(others) == len(members) - 1
-            assert not [name for name in others if name in one.question + one.answer]
+            assert not [name for name in others if name in text.question + text.answer]
 
 
 # ---------------------------------------------------------------------- what a key draws
@@ -288,7 +294,7 @@ def test_no_public_file_has_a_mark_a_block_or_a_held_out_text() -> None:
     originals = [*read(*word_problems(30)).originals, OriginalText("A secret?", "1", "", "", "", "held out")]
     seal = sealed("mine", TOOL, KEY, originals)
     whole = b"\n".join(public_files(seal).values()).decode("utf-8", "replace")
-    blocks = {one.block for one in originals if isinstance(one, OriginalText) and one.block}
+    blocks = {text.block for text in originals if isinstance(text, OriginalText) and text.block}
     assert not [text for text in ("[[", "A secret?", *blocks) if text in whole]
     assert "fillers_kept" in whole
     assert "orders_kept" not in whole
