@@ -4,9 +4,9 @@
 
 MODEL: a checkpoint folder or a hub name. FILE: a file of texts, such as those in benchmarks/word_problems, or of one's
 own benchmark. Its rows are put into blocks and asked as `leakage_fillers` does, in both layouts and the control form,
-after the given start of documents or the one that the audit would choose; with --numbers, numbers are exchanged. A row of the table has the preference as
-shown, in the control form and beyond it, each with its error without memory and its p-value. 100 rows take two minutes
-for SmolLM2-135M on two cores.
+after the given start of documents or the one that the audit would choose; with --numbers, numbers are exchanged. A row
+of the table has the preference as shown, in the control form and beyond it, each with its error without memory and its
+p-value. 100 rows take two minutes for SmolLM2-135M on two cores.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def answers_of(lm: Any, probe: CrossedFillers) -> list[FillerAnswers]:
     asked = []
     for question in probe.pool:
         try:
-            control = probe.control(question) if probe.fillers == NAMES else ()
-            asked.append((probe.block(question), probe.requests(question), control))
+            block, requests = probe.block(question), probe.requests(question)
         except UntestableQuestion:
             continue
+        asked.append((block, requests, probe.control(question) if probe.fillers == NAMES else ()))
     texts = [request for _, requests, control in asked for request in (*requests, *control)]
     instances = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(texts)]
     values = iter([float(answer[0]) for answer in lm.loglikelihood(instances)])
