@@ -52,10 +52,10 @@ from lm_eval_leakage.jobs.manifest import (
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, ends_first_stage, judged, read_looks
-from lm_eval_leakage.jobs.plan import RUN, RUNS, UNSEEN, Plan, Unit, as_settings, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import RUN, RUNS, Plan, Unit, as_settings, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN, CheckPlan, Planned, Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
-from lm_eval_leakage.logs.run import MANIFEST, digest_of
+from lm_eval_leakage.logs.run import MANIFEST, UNSEEN, digest_of
 from lm_eval_leakage.results.formatting import about, count, counted, duration, whole_percent
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.texts import in_one_sentence

@@ -24,9 +24,9 @@ from lm_eval_leakage.digests import content_digest, with_imports
 from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import UNSEEN, Plan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.jobs.planning import PlannedStep
-from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
+from lm_eval_leakage.logs.run import IDENTITY, LOCAL, UNSEEN, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief, texts_within
 

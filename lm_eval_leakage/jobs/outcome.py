@@ -35,7 +35,6 @@ from lm_eval_leakage.jobs.plan import (
     REFERENCE,
     RUNS,
     TRAIN,
-    UNSEEN,
     WITHIN_BUDGET,
     Plan,
     PlanModel,
@@ -44,7 +43,7 @@ from lm_eval_leakage.jobs.plan import (
 )
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
 from lm_eval_leakage.logs.audit_line import window_needed
-from lm_eval_leakage.logs.run import POSITIVE, Problem, digest_of, same_model
+from lm_eval_leakage.logs.run import POSITIVE, UNSEEN, Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task

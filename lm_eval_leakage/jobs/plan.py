@@ -33,7 +33,7 @@ from pydantic import (
 
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT, suffixes
-from lm_eval_leakage.logs.run import POSITIVE, digest_of
+from lm_eval_leakage.logs.run import POSITIVE, UNSEEN, digest_of
 from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict_words import WORDS
@@ -601,7 +601,7 @@ def _as_words(name: str, value: object) -> list[list[str]]:
 # ---------------------------------------------------------------------- units
 
 RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
-REFERENCE, UNSEEN = "reference", "unseen"  # begin the kinds of audits of another model, and of unseen questions
+REFERENCE = "reference"  # begins the kinds of audits of another model, as UNSEEN and POSITIVE those of other rows
 RUNS = "runs"
 ROOMS = (RUNS, REFERENCE, UNSEEN, POSITIVE)  # folders of units that are done
 

@@ -40,7 +40,6 @@ from lm_eval_leakage.jobs.plan import (
     RUN,
     RUNS,
     TOKENS,
-    UNSEEN,
     Plan,
     Unit,
 )
@@ -50,6 +49,7 @@ from lm_eval_leakage.logs.model_settings import contradiction
 from lm_eval_leakage.logs.run import (
     IDENTITY,
     POSITIVE,
+    UNSEEN,
     Problem,
     Run,
     identity_differences,

@@ -78,7 +78,8 @@ DATA = "leakage_data"  # a digest of all rows of each task
 DRAW = "leakage_draw"  # how its questions were drawn
 # In the folder of a check, beside its manifest: audits of rows that the model may have learned, which say nothing of
 # the benchmark that they are named after.
-POSITIVE, MANIFEST = "positive", "manifest.json"
+UNSEEN, POSITIVE = "unseen", "positive"  # folders of a check with audits of other rows than the benchmark's
+MANIFEST = "manifest.json"
 LEFT_OUT = "leakage_left_out"  # in a line of a samples log: why it has no metrics
 CHAT_TEMPLATE, SYSTEM_INSTRUCTION = "chat_template", "system_instruction"  # also with `_sha` at the end: a digest
 

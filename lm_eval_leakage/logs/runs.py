@@ -23,6 +23,7 @@ from lm_eval_leakage.logs.run import (
     RESULTS,
     SYSTEM_INSTRUCTION,
     TIME,
+    UNSEEN,
     Problem,
     Run,
     arguments_of,
@@ -118,13 +119,14 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
             return [place]
         return [file for file in place.parent.iterdir() if file == place or times[-1] in file.name]
 
-    return [file for file in _below(place, problems) if not _is_of_positive_control(file, place)]
+    return [file for file in _below(place, problems) if not _is_of_other_rows(file, place)]
 
 
-def _is_of_positive_control(file: Path, place: Path) -> bool:
-    """Return whether a file below a folder belongs to a check's positive control, unless the folder does so itself."""
+def _is_of_other_rows(file: Path, place: Path) -> bool:
+    """Return whether a file below a folder belongs to a check's positive control or unseen questions, unless the
+    folder does so itself."""
     above = [folder for folder in file.parents if folder.is_relative_to(place) and folder != place]
-    return any(folder.name == POSITIVE and (folder.parent / MANIFEST).exists() for folder in above)
+    return any(folder.name in (UNSEEN, POSITIVE) and (folder.parent / MANIFEST).exists() for folder in above)
 
 
 def _below(place: Path, problems: list[Problem]) -> list[Path]:

@@ -146,6 +146,17 @@ def test_who_reads_the_folder_of_a_check_is_not_told_that_the_benchmark_was_seen
     assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
+def test_who_reads_the_folder_of_a_check_is_told_nothing_of_its_unseen_rows(fakes, folder: Path) -> None:
+    others = word_problems(90, seed=2)
+    fakes.score = staticmethod(fond_of_rows(others))
+    of_task(folder, unseen=str(written(folder, others, "others.jsonl")))
+    (annotation,) = annotate([folder / "out"])
+    assert [(row.task, row.verdict.n) for row in annotation.rows] == [("sums", len(ROWS))]
+    assert "evidence" not in annotation.rows[0].verdict.word
+    (control,) = annotate([folder / "out" / "unseen"])
+    assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
+
+
 def test_a_positive_control_without_memory_says_that_none_found_says_less(fakes, folder: Path) -> None:
     with_train_split(folder)
     (verdict,) = of_task(folder).verdicts
