@@ -620,6 +620,9 @@ def _findings(
     if files[POSITIVE]:
         control = annotate_task(name, task, {*tasks}, files[POSITIVE])
         rows = [_with_positive(row, control, task, plan) for row in rows]
+    for unit, step in own.items():
+        if unit.room == POSITIVE and step.status == NOT_POSSIBLE and not files[POSITIVE]:
+            rows = [_without_positive(row, step.note, plan) for row in rows]
     if not any(row.task == task and not row.group for row in rows):
         made = provenance_of_model(model.who.name, model.who.identity)
         verdict = not_judged(why, remedy)
@@ -645,12 +648,22 @@ def _with_positive(row: Row, control: Annotation, task: str, plan: Plan) -> Row:
     if found.beside is not None and found.basis != row.verdict.basis:
         found = found.beside
     own, known = row.verdict.tested, found.tested
-    named = "its train split" if plan.positive_control in (None, TRAIN) else f"the file {plan.positive_control}"
-    positive = PositiveControl(named, found.n, known.mean, known.mean_error, known.pvalue)
+    positive = PositiveControl(_control_of(plan), found.n, known.mean, known.mean_error, known.pvalue)
     if positive.shows_memory:
         bound = ratio_at_most(own.mean, own.mean_error, known.mean, known.mean_error)
         positive = replace(positive, at_most=bound)
     return replace(row, verdict=replace(row.verdict, positive=positive))
+
+
+def _control_of(plan: Plan) -> str:
+    return "its train split" if plan.positive_control in (None, TRAIN) else f"the file {plan.positive_control}"
+
+
+def _without_positive(row: Row, why: str, plan: Plan) -> Row:
+    """With the reason why there is no positive control."""
+    if not row.verdict.basis or row.level == SUBJECT_LEVEL:
+        return row
+    return replace(row, verdict=replace(row.verdict, positive=PositiveControl(_control_of(plan), 0, reason=why)))
 
 
 def _with_orders_prevented(row: Row, why: str) -> Row:

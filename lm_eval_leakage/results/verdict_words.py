@@ -384,7 +384,8 @@ def positive_in_words(verdict: DataVerdict) -> str:
     if control is None or verdict.word in ("", CANNOT_TELL):
         return ""
     if math.isnan(control.pvalue):
-        return f"the positive control, {control.name}, could not be tested"
+        why = f": {control.reason}" if control.reason else ""
+        return f"the positive control, {control.name}, could not be tested{why}"
     size = f"{number(control.effect, 2)} ± {number(control.error, 2)}, {pvalue_equation(control.pvalue)}"
     if not control.shows_memory:
         return (

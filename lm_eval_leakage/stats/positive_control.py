@@ -29,6 +29,7 @@ class PositiveControl:
     pvalue: NaN where they could not be tested
     at_most: share of the benchmark's rows that were seen as often, with 95 % confidence; NaN where the control shows
         no memory, or all may have been
+    reason: why they could not be tested; empty if they were, or were too few
     """
 
     name: str
@@ -37,6 +38,7 @@ class PositiveControl:
     error: float = NAN
     pvalue: float = NAN
     at_most: float = NAN
+    reason: str = ""
 
     @property
     def shows_memory(self) -> bool:

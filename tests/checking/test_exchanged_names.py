@@ -157,6 +157,14 @@ def test_who_reads_the_folder_of_a_check_is_told_nothing_of_its_unseen_rows(fake
     assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
+def test_a_train_split_without_names_is_told_in_the_verdict(fakes: type[NamedFake], folder: Path) -> None:
+    robes = [{"question": f"A robe takes {n % 9} bolts of {town(n)}.", "answer": ""} for n in range(30)]
+    write_generating_task(folder / "tasks", "sums", ROWS, robes)
+    (verdict,) = of_task(folder).verdicts
+    assert "the positive control, its train split, could not be tested: its rows have no detail" in verdict.sentence
+    assert verdict.positive_effect is None
+
+
 def test_a_positive_control_without_memory_says_that_none_found_says_less(fakes, folder: Path) -> None:
     with_train_split(folder)
     (verdict,) = of_task(folder).verdicts
