@@ -60,21 +60,31 @@ def row_of(lm: Any, file: Path, n_rows: int | None, start: str | None) -> list[s
     docs = [*read_file(file)]
     read = statement_reader(docs)
     questions = drawn(with_slot(distinct(map(read, docs))), n_rows, 0)
-    probe = CrossedFillers(start=start).with_pool(lambda: _as_asked(questions))
-    probe = with_likeliest_start(probe, lm)
+    probe = probe_of(lm, questions, start)
     blocks = crossed_blocks(answers_of(lm, probe))
-    controls = [block.control for block in blocks]
-    forms = (
-        [block_scores(block.layouts) for block in blocks],
-        [None if own is None else block_scores([own]) for own in controls],
-        [block_scores(block.layouts, [] if block.control is None else [block.control]) for block in blocks],
-    )
     return [
         file.stem,
         repr(probe.start),
         str(sum(block.size for block in blocks)),
-        *(cell(blocks, own) for own in forms),
+        *(cell(blocks, scores) for scores in (as_shown(blocks), in_control_form(blocks), beyond_control(blocks))),
     ]
+
+
+def probe_of(lm: Any, questions: Sequence[Question], start: str | None = None) -> CrossedFillers:
+    """Return the audit's probe of these rows, with the given start of documents or the one that the audit chooses."""
+    return with_likeliest_start(CrossedFillers(start=start).with_pool(lambda: _as_asked(questions)), lm)
+
+
+def as_shown(blocks: Sequence[CrossedBlock]) -> list[Floats | None]:
+    return [block_scores(block.layouts) for block in blocks]
+
+
+def in_control_form(blocks: Sequence[CrossedBlock]) -> list[Floats | None]:
+    return [None if block.control is None else block_scores([block.control]) for block in blocks]
+
+
+def beyond_control(blocks: Sequence[CrossedBlock]) -> list[Floats | None]:
+    return [block_scores(block.layouts, [] if block.control is None else [block.control]) for block in blocks]
 
 
 def _as_asked(questions: Sequence[Question]) -> list[Question]:
