@@ -10,15 +10,18 @@ out, since the files may write them in different ways.
 Of each file, N rows with a given name are drawn with seed 0. All methods but the last take these rows:
 
 - crossed names: the audit `leakage_fillers`. Flagged by the audit's own rule.
-- CoDeC (Zawalski et al., arXiv 2510.27055): the share of rows whose tokens are less likely on average after another
-  row of the file than alone. As in the authors' notebook, one row stands before, and the first ten tokens and the last
-  one do not count. Flagged above 80 %.
+- CoDeC (Zawalski et al., arXiv 2510.27055): the share of rows that are less likely after another row of the file than
+  alone, from the ninth word on. One row stands before, as in the authors' notebook, which leaves out ten tokens.
+  Flagged above 80 %.
 - Min-K%++ (Zhang et al., arXiv 2404.02936): the mean of the 20 % lowest z-scores of a row's tokens, and the
   probability that a row of one file has a higher value than a row of another (AUROC, with its 95 % interval).
 - completion (Wu et al., arXiv 2507.10532): the model continues the first 60 % of a row's words, greedily and without
   a chat template. Its text is cut to the number of hidden words and compared with these.
 - row order (Oren et al., arXiv 2310.17623): a t-test over shards of five neighbouring rows, each in the order of the
-  file and in 8 others. N / 5 shards are spread evenly over the file. Flagged at p <= .05.
+  file and in 4 others. N / 5 shards are spread evenly over the file. Flagged at p <= .05.
+
+A text without a context starts after an empty line, since a token for the start or the end of a document may make it
+much less likely: by .8 nats per token for Qwen2.5-Coder-0.5B.
 
 The table grows by a line when a method is done. 120 rows of each file take about 20 minutes for a
 model of 0.5B parameters on one core.
@@ -57,11 +60,11 @@ from lm_eval_leakage.stats.pooling import mean_and_stderr
 
 SEED = 0
 BETWEEN_ROWS = "\n\n"  # as in the notebook of Zawalski et al.
-COUNTED = slice(10, -1)  # the same: the tokens that count
+UNCOUNTED_WORDS = 8  # about as many as the ten tokens that the notebook leaves out
 RED_FLAG = 0.8  # Zawalski et al. (2025)
 SHOWN = 60  # percent of a row's words; Wu et al. (2025)
 TOKENS_STEP = 32  # texts of the same length to generate are generated together
-ROWS_PER_SHARD, OTHER_ORDERS = 5, 8
+ROWS_PER_SHARD, OTHER_ORDERS = 5, 4
 ORDER_LEVEL = 0.05  # Oren et al. (2023)
 
 
@@ -109,25 +112,16 @@ def codec(lm: Any, splits: Sequence[Split]) -> list[str]:
     cells = []
     for split in splits:
         texts, rng = split.texts, random.Random(SEED)
-        before = [rng.choice([other for other in texts if other != text]) for text in texts]
-        alone = token_scores(lm, texts)
-        pairs = [context + BETWEEN_ROWS + text for context, text in zip(before, texts, strict=True)]
-        lowered = [
-            is_less_likely(after.loglikelihoods, single.loglikelihoods)
-            for after, single in zip(token_scores(lm, pairs), alone, strict=True)
-        ]
+        pairs = []
+        for text in texts:
+            opening, rest = split_words(text, UNCOUNTED_WORDS)
+            other = rng.choice([other for other in texts if other != text])
+            pairs += [(opening, rest), (other + BETWEEN_ROWS + opening, rest)]
+        scores = loglikelihoods(lm, pairs)
+        lowered = [after < alone for alone, after in zip(scores[::2], scores[1::2], strict=True)]
         share, error = mean_and_stderr(lowered)
         cells.append(f"{share:.0%} ± {error:.0%} ({flagged(share > RED_FLAG)})")
     return cells
-
-
-def is_less_likely(after_another: Sequence[float], alone: Sequence[float]) -> bool:
-    """Return whether a text's tokens are less likely on average after another text than alone.
-
-    after_another: log-likelihoods of the tokens of both texts; alone: of the text itself, nats
-    """
-    after = after_another[-len(alone) :]
-    return sum(after[COUNTED]) < sum(alone[COUNTED])
 
 
 def min_k(lm: Any, splits: Sequence[Split]) -> list[str]:
@@ -152,7 +146,7 @@ def min_k(lm: Any, splits: Sequence[Split]) -> list[str]:
 def completion(lm: Any, splits: Sequence[Split]) -> list[str]:
     cells = []
     for split in splits:
-        parts = [split_words(text) for text in split.texts]
+        parts = [split_words(text, n_shown(text)) for text in split.texts]
         requests = [
             Instance("generate_until", {}, (shown, generation(len(lm.tok_encode(hidden)))), number)
             for number, (shown, hidden) in enumerate(parts)
@@ -168,11 +162,16 @@ def completion(lm: Any, splits: Sequence[Split]) -> list[str]:
     return cells
 
 
-def split_words(text: str) -> tuple[str, str]:
-    """Return a text up to the last word that is shown, and the rest."""
+def split_words(text: str, n: int) -> tuple[str, str]:
+    """Return a text up to the end of its nth word, and the rest."""
     ends = [word.end() for word in re.finditer(r"\S+", text)]
-    end = ends[max(1, len(ends) * SHOWN // 100) - 1]
+    end = ends[min(n, len(ends)) - 1]
     return text[:end], text[end:]
+
+
+def n_shown(text: str) -> int:
+    """Return how many of a text's words are shown."""
+    return max(1, len(text.split()) * SHOWN // 100)
 
 
 def first_words(text: str, n: int) -> str:
@@ -246,6 +245,7 @@ def main() -> None:
     args = parser.parse_args()
     lm = PrefixTreeLM(pretrained=args.model, dtype=args.dtype, device=find_device("auto").type, batch_size=8)
     offer_token_scores(lm)
+    lm.custom_prefix_token_id = lm.tok_encode(BETWEEN_ROWS)[-1]
     splits = [read_split(name, getattr(args, name), args.rows) for name in ("train", "test", "new")]
     heads = [f"{split.name} ({len(split.rows)} rows)" for split in splits]
     print(f"| method | {' | '.join(heads)} | minutes |")

@@ -13,17 +13,15 @@ from benchmarks.open_ended_methods import (
     completion,
     first_words,
     generation,
-    is_less_likely,
     is_same,
     min_k,
+    n_shown,
     read_split,
     row_order,
     split_words,
 )
 from lm_eval_leakage.records import Question, TokenScores
 from tests.word_problems import word_problems
-
-TEN, LAST = (-9.0,) * 10, (-9.0,)
 
 
 class ScriptedModel:
@@ -39,8 +37,8 @@ class ScriptedModel:
         return text.split()
 
     def loglikelihood(self, requests):
-        texts = [context + continuation for context, continuation in (request.args for request in requests)]
-        return [(sum(self._nats(text)), False) for text in texts]
+        pairs = [request.args for request in requests]
+        return [(sum(self._nats(context + text)[len(context.split()) :]), False) for context, text in pairs]
 
     def token_scores(self, requests):
         own = [self._nats(*request.args) for request in requests]
@@ -62,13 +60,6 @@ def split_of(texts: list[str], name: str = "test") -> Split:
 TEXTS = [f"{name} has {n} " + " ".join(f"w{n}{k}" for k in range(17)) for n, name in enumerate(["Ann", "Bob", "Cid"])]
 
 
-def test_the_tokens_of_a_row_are_compared_without_the_first_ten_and_the_last() -> None:
-    alone = (*TEN, -1.0, -1.0, *LAST)
-    assert is_less_likely((-50.0, *TEN, -1.0, -1.1, 0.0), alone)
-    assert not is_less_likely((-50.0, *TEN, -1.0, -0.9, -99.0), alone)
-    assert not is_less_likely((-50.0, *(-99.0,) * 10, -1.0, -1.0, *LAST), alone), "no difference is no drop"
-
-
 def test_codec_is_the_share_of_rows_that_another_row_makes_less_likely() -> None:
     def nats(words, place):
         return -2.0 if len(words) > 20 and "Ann" in words[20:] else -1.0
@@ -77,6 +68,14 @@ def test_codec_is_the_share_of_rows_that_another_row_makes_less_likely() -> None
     assert codec(ScriptedModel(nats), [split_of(TEXTS)]) == ["33% ± 33% (not flagged)"]
     drop = ScriptedModel(lambda words, place: -len(words))
     assert codec(drop, [split_of(TEXTS)]) == ["100% ± 0% (flagged)"]
+
+
+def test_the_first_eight_words_of_a_row_do_not_count() -> None:
+    def lower_until(n):
+        return ScriptedModel(lambda words, place: -2.0 if len(words) > 20 and place < 20 + n else -1.0)
+
+    assert codec(lower_until(8), [split_of(TEXTS)]) == ["0% ± 0% (not flagged)"]
+    assert codec(lower_until(9), [split_of(TEXTS)]) == ["100% ± 0% (flagged)"]
 
 
 def test_min_k_is_compared_between_the_files() -> None:
@@ -94,11 +93,11 @@ def test_min_k_is_compared_between_the_files() -> None:
     [("a b  c d e", "a b  c", " d e"), ("a b c d e f", "a b c", " d e f"), ("a", "a", "")],
 )
 def test_three_fifths_of_the_words_are_shown(text: str, shown: str, hidden: str) -> None:
-    assert split_words(text) == (shown, hidden)
+    assert split_words(text, n_shown(text)) == (shown, hidden)
 
 
 def test_a_completion_is_compared_with_as_many_words_as_were_hidden() -> None:
-    whole = {split_words(text)[0]: split_words(text)[1] + " #### 7" for text in TEXTS[:1]}
+    whole = {shown: hidden + " #### 7" for shown, hidden in [split_words(TEXTS[0], n_shown(TEXTS[0]))]}
     model = ScriptedModel(written=lambda context: whole.get(context, " nothing"))
     # ROUGE-L is 1 for one row and 0 for the others
     assert completion(model, [split_of(TEXTS)]) == ["ROUGE-L 0.33 ± 0.33; 1 of 3 exact"]
