@@ -9,7 +9,7 @@ out, since the files may write them in different ways.
 
 Of each file, N rows with a given name are drawn with seed 0. All methods but the last take these rows:
 
-- crossed names: the audit `leakage_fillers`. Flagged by the audit's own rule.
+- exchanged names: the audit `leakage_fillers`. Flagged by the audit's own rule.
 - CoDeC (Zawalski et al., arXiv 2510.27055): the share of rows that are less likely after another row of the file than
   alone, from the ninth word on. One row stands before, as in the authors' notebook, which leaves out ten tokens.
   Flagged above 80 %.
@@ -20,11 +20,11 @@ Of each file, N rows with a given name are drawn with seed 0. All methods but th
 - row order (Oren et al., arXiv 2310.17623): a t-test over shards of five neighbouring rows, each in the order of the
   file and in 4 others. N / 5 shards are spread evenly over the file. Flagged at p <= .05.
 
-A text without a context starts after an empty line, since a token for the start or the end of a document may make it
-much less likely: by .8 nats per token for Qwen2.5-Coder-0.5B.
+Nothing or an empty line stands before a text that is scored alone, since a token for the start or the end of a
+document may make it much less likely: by .8 nats per token for Qwen2.5-Coder-0.5B.
 
-The table grows by a line when a method is done. 120 rows of each file take about 20 minutes for a
-model of 0.5B parameters on one core.
+The table grows by a line when a method is done. 120 rows of each file take about 15 minutes for a model of 0.5B
+parameters on one core.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from lm_eval_leakage.stats.pooling import mean_and_stderr
 SEED = 0
 BETWEEN_ROWS = "\n\n"  # as in the notebook of Zawalski et al.
 UNCOUNTED_WORDS = 8  # about as many as the ten tokens that the notebook leaves out
-RED_FLAG = 0.8  # Zawalski et al. (2025)
+RED_FLAG = 0.8  # Zawalski et al. (2025), as summaries of the paper have it
 SHOWN = 60  # percent of a row's words; Wu et al. (2025)
 TOKENS_STEP = 32  # texts of the same length to generate are generated together
 ROWS_PER_SHARD, OTHER_ORDERS = 5, 4
@@ -95,7 +95,7 @@ def read_split(name: str, file: Path, n_rows: int) -> Split:
 # ---------------------------------------------------------------------- methods: a cell for each split
 
 
-def crossed_names(lm: Any, splits: Sequence[Split]) -> list[str]:
+def exchanged_names(lm: Any, splits: Sequence[Split]) -> list[str]:
     cells = []
     for split in splits:
         answers = answers_of(lm, probe_of(lm, split.rows))
@@ -206,7 +206,7 @@ def row_order(lm: Any, splits: Sequence[Split]) -> list[str]:
 
 
 METHODS: dict[str, Callable[[Any, Sequence[Split]], list[str]]] = {
-    "crossed names: as shown; beyond the control form": crossed_names,
+    "exchanged names: as shown; beyond the control form": exchanged_names,
     "CoDeC: share less likely after another row": codec,
     "Min-K%++: mean z-score": min_k,
     "completion of the last 40 %": completion,
