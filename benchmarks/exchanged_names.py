@@ -27,6 +27,7 @@ from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.questions.statements import statement_reader, with_slot
 from lm_eval_leakage.records import FillerAnswers, Question, UntestableQuestion
+from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, block_scores, by_form, crossed_blocks, preference
 from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.pooling import Floats
@@ -55,6 +56,8 @@ def answers_of(lm: Any, probe: CrossedFillers) -> list[FillerAnswers]:
 
 def cell(blocks: Sequence[CrossedBlock], scores: Sequence[Floats | None]) -> str:
     found = preference(scores, [block.size for block in blocks])
+    if not found.n_blocks:
+        return DASH
     return f"{found.effect:+.2f} ± {found.null_error:.2f} (p = {found.test.pvalue:.4f})"
 
 
@@ -63,21 +66,32 @@ def row_of(lm: Any, file: Path, n_rows: int | None, start: str | None, fillers: 
     docs = [*read_file(file)]
     read = statement_reader(docs)
     questions = drawn(with_slot(distinct(map(read, docs)), fillers), n_rows, 0)
-    probe = CrossedFillers(start=start, fillers=fillers).with_pool(lambda: _as_asked(questions))
-    probe = with_likeliest_start(probe, lm)
+    probe = probe_of(lm, questions, start, fillers)
     blocks = crossed_blocks(answers_of(lm, probe))
-    controls = [block.control for block in blocks]
-    forms = (
-        [block_scores(block.layouts) for block in blocks],
-        [None if own is None else block_scores([own]) for own in controls],
-        [block_scores(block.layouts, [] if block.control is None else [block.control]) for block in blocks],
-    )
     return [
         file.stem,
         repr(probe.start),
         str(sum(block.size for block in blocks)),
-        *(cell(blocks, own) for own in forms),
+        *(cell(blocks, scores) for scores in (as_shown(blocks), in_control_form(blocks), beyond_control(blocks))),
     ]
+
+
+def probe_of(lm: Any, questions: Sequence[Question], start: str | None = None, fillers: str = NAMES) -> CrossedFillers:
+    """Return the audit's probe of these rows, with the given start of documents or the one that the audit chooses."""
+    probe = CrossedFillers(start=start, fillers=fillers)
+    return with_likeliest_start(probe.with_pool(lambda: _as_asked(questions)), lm)
+
+
+def as_shown(blocks: Sequence[CrossedBlock]) -> list[Floats | None]:
+    return [block_scores(block.layouts) for block in blocks]
+
+
+def in_control_form(blocks: Sequence[CrossedBlock]) -> list[Floats | None]:
+    return [None if block.control is None else block_scores([block.control]) for block in blocks]
+
+
+def beyond_control(blocks: Sequence[CrossedBlock]) -> list[Floats | None]:
+    return [None if block.control is None else block_scores(block.layouts, [block.control]) for block in blocks]
 
 
 def _as_asked(questions: Sequence[Question]) -> list[Question]:
