@@ -205,7 +205,7 @@ class CheckedTask:
         the word
     positive_effect, positive_stderr, positive_pvalue: preference that the positive control showed
     positive_at_most: share of the questions that were seen as often as those of the positive control
-    pvalue_orders, pvalue_texts, pvalue_names: of each test alone, where several were made
+    pvalue_orders, pvalue_texts, pvalue_names: of each test alone, where texts, or both others, were tested
     look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
     ratio, ratio_low: the order ratio and its bound
     n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts

@@ -140,11 +140,11 @@ class DataVerdict:
 
     @property
     def pvalue_of_each(self) -> Mapping[str, float]:
-        """The p-values of its tests, by `orders`, `texts` and `names`, where there are several."""
+        """Its p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
         own, by_texts, by_beside = self.pvalues
         names = ("names", "texts", "orders") if self.basis == BY_FILLERS else ("orders", "texts", "names")
         tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
-        return tested if len(tested) > 1 else {}
+        return tested if self.has_texts or self.has_beside else {}
 
     @property
     def has_texts(self) -> bool:
