@@ -576,7 +576,7 @@ class _PlannedTask:
     @cached_property
     def _exchangeable(self) -> list[PlacedRow]:
         """The rows whose names can be exchanged, where that is what is asked."""
-        return [] if isinstance(self.names, str) else _exchangeable(self.names)
+        return [] if isinstance(self.names, str) else _exchangeable(self.names, self._fillers)
 
     def _drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
@@ -613,14 +613,14 @@ class _PlannedTask:
         loaded = self._loaded(f"{self.name}_{FILLER_AUDIT}")
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
         n = self._n_names_enough if self.plan.questions == ENOUGH else n
-        return [] if isinstance(loaded, str) else drawn_once(_exchangeable(loaded), n, self.plan.seed)
+        return [] if isinstance(loaded, str) else drawn_once(_exchangeable(loaded, self._fillers), n, self.plan.seed)
 
     @cached_property
     def _fillers(self) -> str:
         """What its rows exchange."""
         loaded = self._loaded(f"{self.name}_{FILLER_AUDIT}") if isinstance(self.names, str) else self.names
-        kinds = () if isinstance(loaded, str) else [task.fillers for task in loaded.leaves.values()]
-        return next(iter(kinds), NAMES)
+        kinds = set() if isinstance(loaded, str) else {task.fillers for task in loaded.leaves.values()}
+        return NUMBERS if kinds == {NUMBERS} else NAMES
 
     @property
     def _only_numbers(self) -> bool:
@@ -773,7 +773,7 @@ class _PlannedTask:
             return [] if isinstance(loaded, str) else loaded.rows
         asked = self._names_beside if self._is_beside(unit) else self.chosen
         if unit.room == POSITIVE:
-            return drawn_once(_exchangeable(loaded), len(asked), self.plan.seed)
+            return drawn_once(_exchangeable(loaded, self._fillers), len(asked), self.plan.seed)
         if self._is_beside(unit):
             return asked
         found = dict.fromkeys(found for _, found in found_among(loaded.rows, self.chosen))
@@ -881,12 +881,13 @@ class _PlannedTask:
         return loaded if score == "letters" else self._loaded(f"{self.name}_{CONFUSION}", {**asked, "score": score})
 
 
-def _exchangeable(audit: LoadedTask) -> list[PlacedRow]:
-    """Return the rows that an audit can ask: of one that exchanges names, those with a name that can be exchanged."""
+def _exchangeable(audit: LoadedTask, fillers: str) -> list[PlacedRow]:
+    """Return the rows that an audit can ask: of one that exchanges fillers, those with such a filler."""
     chosen = []
     for row in audit.rows:
         task = audit.leaves[row.task]
-        if not isinstance(task, FillerAudit) or task.has_slot(task.eval_docs[row.index]):
+        has_slot = not isinstance(task, FillerAudit) or task.has_slot(task.eval_docs[row.index])
+        if has_slot and getattr(task, "fillers", fillers) == fillers:
             chosen.append(row)
     return audit.keyed(chosen)
 

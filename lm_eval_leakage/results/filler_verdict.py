@@ -45,18 +45,21 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
 
     unseen: the answers to rows of the same kind that the model cannot have seen
     """
+    n_asked = len(answers)
+    # a group may have tasks whose rows have names, and others whose rows have only numbers
+    fillers = NAMES if not answers or any(one.fillers == NAMES for one in answers) else NUMBERS
+    answers = [one for one in answers if one.fillers == fillers]
     blocks, scores = crossed_blocks(answers), _scores(answers)
     compared = [block for block in blocks if all(score(block) is not None for score in scores.values())]
     n = sum(block.size for block in compared)
     layouts = max((one.layouts for one in answers), default=())
-    fillers = max((one.fillers for one in answers), default=NAMES)
     by_reference = any(one.reference for one in answers)
     is_drawn = bool(answers) and all(answer.is_drawn for answer in answers)
     verdict = DataVerdict(
         BY_FILLERS,
         SEALED_ORDERS if is_drawn else "",
         n=n,
-        n_asked=len(answers),
+        n_asked=n_asked,
         layouts=layouts if len(layouts) > 1 else (),
         start=max((one.start for one in answers), default=""),
         fillers=fillers,

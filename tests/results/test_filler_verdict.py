@@ -219,3 +219,11 @@ def test_numbers_are_tested_beside_another_model_or_unseen_rows_only() -> None:
         "the model prefers the published numbers more than the reference model does"
         in filler_verdict(referred).sentence
     )
+
+
+def test_rows_with_names_have_their_verdict_beside_tasks_of_a_group_that_have_only_numbers() -> None:
+    named = answers(memory=1.0)
+    numbers = [replace(one, block=f"{one.block} of numbers", fillers="numbers", control=()) for one in answers(seed=1)]
+    both, alone = filler_verdict([*numbers, *named]), filler_verdict(named)
+    assert (both.word, both.pvalue, both.n) == (alone.word, alone.pvalue, alone.n)
+    assert both.n_asked == 240
