@@ -92,7 +92,7 @@ def judge(name: str, entry: Entry) -> Finding:
 
 
 def _by_names(name: str, task: Any, why: str) -> Finding:
-    """The finding on a task without options, or with few.
+    """Return the finding on a task without options, or with few.
 
     why: the reason why it has no other audit; empty if it has one
     """
@@ -104,12 +104,12 @@ def _by_names(name: str, task: Any, why: str) -> Finding:
         return Finding(name, NOT_AUDITED, NO_DETAIL)
     questions = [doc.reading for doc in docs if isinstance(doc.reading, Question)]
     share = f"{count(len(with_slot(questions, docs.fillers)))} of {counted(len(docs), 'row')}"
-    told = f"{docs.fillers} of {share} can be exchanged{TO_COMPARE[docs.fillers]}"
-    return Finding(name, COVERED, f"{told} ({why})" if why else told, (FILLER_AUDIT,))
+    coverage = f"{docs.fillers} of {share} can be exchanged{TO_COMPARE[docs.fillers]}"
+    return Finding(name, COVERED, f"{coverage} ({why})" if why else coverage, (FILLER_AUDIT,))
 
 
 def _most_options(docs: Sequence[ReadDoc]) -> int:
-    """The largest number of options among the first rows."""
+    """Return the largest number of options among the first rows."""
     first = (doc.reading for doc in docs[:ROWS_TRIED])
     return max((len(question.options) for question in first if isinstance(question, Question)), default=0)
 

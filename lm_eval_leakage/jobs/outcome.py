@@ -660,14 +660,14 @@ def _control_of(plan: Plan) -> str:
 
 
 def _without_positive(row: Row, why: str, plan: Plan) -> Row:
-    """With the reason why there is no positive control."""
+    """Return the row with the reason why there is no positive control."""
     if not row.verdict.basis or row.level == SUBJECT_LEVEL:
         return row
     return replace(row, verdict=replace(row.verdict, positive=PositiveControl(_control_of(plan), 0, reason=why)))
 
 
 def _with_orders_prevented(row: Row, why: str) -> Row:
-    """With the reason why option orders were not asked, where names were."""
+    """Return the row with the reason why option orders were not asked, where names were."""
     verdict = row.verdict
     if verdict.basis != BY_FILLERS or verdict.beside is not None:
         return row

@@ -602,14 +602,14 @@ class _PlannedTask:
 
     @property
     def _n_names_enough(self) -> int | None:
-        """How many rows that exchange their names are enough."""
+        """Return how many rows that exchange their names are enough."""
         level = EVIDENCE_LEVEL * share_alone(1) / (1 if self.plan.is_here else MANY_TOGETHER)
         return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference, fillers=self._fillers)
 
     @cached_property
     def _names_beside(self) -> list[PlacedRow]:
-        """The rows that exchange their names where option orders are asked, too. They are drawn by themselves, since
-        only a part of the rows has a name, and they cost less than orders."""
+        """Return the rows that exchange their names where option orders are asked, too. They are drawn by themselves,
+        since only a part of the rows has a name, and they cost less than orders."""
         loaded = self._loaded(f"{self.name}_{FILLER_AUDIT}")
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
         n = self._n_names_enough if self.plan.questions == ENOUGH else n
@@ -617,18 +617,18 @@ class _PlannedTask:
 
     @cached_property
     def _fillers(self) -> str:
-        """What its rows exchange."""
+        """Return what its rows exchange."""
         loaded = self._loaded(f"{self.name}_{FILLER_AUDIT}") if isinstance(self.names, str) else self.names
         kinds = set() if isinstance(loaded, str) else {task.fillers for task in loaded.leaves.values()}
         return NUMBERS if kinds == {NUMBERS} else NAMES
 
     @property
     def _only_numbers(self) -> bool:
-        """Whether its rows exchange numbers, and there is nothing beside which those have a verdict."""
+        """Return whether its rows exchange numbers, and nothing is there beside which those have a verdict."""
         return self._fillers == NUMBERS and not (self._has_reference or self.plan.unseen is not None)
 
     def _is_beside(self, unit: Unit) -> bool:
-        """Whether a unit exchanges names where option orders are asked, too."""
+        """Return whether a unit exchanges names where option orders are asked, too."""
         return unit.suffix == FILLER_AUDIT and isinstance(self.names, str)
 
     # ------------------------------------------------------------------ whether a verdict is possible

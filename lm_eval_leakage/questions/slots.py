@@ -169,7 +169,7 @@ def blocks_of(slots: Mapping[str, Slot], texts: Mapping[str, str], size: int) ->
 
 
 class _Text:
-    """A text whose words are looked up by the thousand."""
+    """A text in which many fillers are looked up."""
 
     def __init__(self, text: str) -> None:
         self._text, self._words = text, frozenset(re.findall(r"\w+", text))

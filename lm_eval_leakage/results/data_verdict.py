@@ -125,7 +125,7 @@ def data_verdict(
 
 
 def together(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
-    """The verdict on a data set by the orders of its options and by the names in its rows."""
+    """Return the verdict on a data set by the orders of its options and by the names in its rows."""
     is_by_names = math.isnan(by_orders.pvalue) and not math.isnan(by_names.pvalue)
     main, other = (by_names, by_orders) if is_by_names else (by_orders, by_names)
     found = replace(main, beside=other)
@@ -133,7 +133,7 @@ def together(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
 
 
 def _seen_at_most(verdict: DataVerdict, error: float) -> Shares:
-    """How many of the questions may have been seen, by both tests where there are two."""
+    """Return how many of the questions may have been seen, by both tests where there are two."""
     other = () if verdict.beside is None else verdict.beside.power
     return seen_at_most((*verdict.power, *other), error)
 

@@ -113,13 +113,13 @@ def _described_texts(lines: Sequence[AuditLine]) -> Described:
 
 
 def _lines(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AuditLine]]:
-    """The model and the lines of its audits."""
+    """Return the model and the lines of its audits."""
     name, lines = audits_of_one_model(folder, problems, model)
     return name, [line for _, line in lines]
 
 
 def _questions(lines: Sequence[AuditLine]) -> list[AskedOnce]:
-    """The questions that can be read; a shard is no question."""
+    """Return the questions that can be read; a shard is no question."""
     return asked_once(line for line in lines if line.read is not None)
 
 

@@ -134,13 +134,13 @@ class DataVerdict:
 
     @property
     def pvalues(self) -> tuple[float, float, float]:
-        """Its own, by texts, and of the verdict beside it; NaN where they are not tested."""
+        """Return its own, by texts, and of the verdict beside it; NaN where they are not tested."""
         by_texts = NAN if self.texts is None else self.texts.pvalue
         return self.tested.pvalue, by_texts, NAN if self.beside is None else self.beside.tested.pvalue
 
     @property
     def pvalue_of_each(self) -> Mapping[str, float]:
-        """Its p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
+        """Return p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
         own, by_texts, by_beside = self.pvalues
         names = ("names", "texts", "orders") if self.basis == BY_FILLERS else ("orders", "texts", "names")
         tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
@@ -157,7 +157,7 @@ class DataVerdict:
 
     @property
     def has_beside(self) -> bool:
-        """Whether the verdict beside it was tested."""
+        """Return whether the verdict beside it was tested."""
         return not math.isnan(self.pvalues[2])
 
     @property
@@ -167,7 +167,7 @@ class DataVerdict:
 
     @property
     def level_of_each(self) -> float:
-        """The level of each of its tests."""
+        """Return the level of each of its tests."""
         return self.level / max(1, sum(not math.isnan(p) for p in self.pvalues))
 
     @property

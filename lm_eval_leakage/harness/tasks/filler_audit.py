@@ -46,7 +46,7 @@ class FillerAudit(LeakageTask):
 
     @property
     def fillers(self) -> str:
-        """What its rows exchange, names or numbers."""
+        """Return what its rows exchange, names or numbers."""
         return self.probe.fillers if isinstance(self.probe, CrossedFillers) else NAMES
 
     def doc_iterator(
