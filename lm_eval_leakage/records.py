@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar, Literal, NamedTuple
 
 ARMS = ("original", "shuffled", "replaced", "generalized")  # arms of choice confusion: what is done to the options
+
+
+class StrEnum(str, Enum):
+    """An enumeration whose members are texts, such as `enum.StrEnum`, which Python 3.10 lacks."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
 
 class UntestableQuestion(ValueError):
