@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from benchmarks.exchanged_names import answers_of, probe_of
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
@@ -55,6 +55,24 @@ def without_control(answers: Sequence[FillerAnswers]) -> list[FillerAnswers]:
     return [replace(answer, control=()) for answer in answers]
 
 
+def one_copy(args: argparse.Namespace, draw: int, layout: str) -> str:
+    """Return the row of the table of one copy, which is trained for it."""
+    rows, others, rng = read_rows(args.file), read_rows(args.others), random.Random(draw)
+    with_names = {question.id for question in with_slot([question for question, _ in rows])}
+    chosen = rng.sample([row for row in rows if row[0].id in with_names], args.rows)
+    seen = chosen[: args.rows // 2]
+    texts = texts_of([*seen, *rng.sample(others, len(seen))], layout)
+    rng.shuffle(texts)
+    with TemporaryDirectory() as folder:
+        copy = train(args.model, Path(folder), texts, Recipe(), [args.times], seed=draw)[args.times]
+        lm = PrefixTreeLM(pretrained=str(copy), dtype="bfloat16", device=find_device("auto").type)
+    questions = [question for question, _ in chosen]
+    probe = probe_of(lm, questions)
+    answers, half = answers_of(lm, probe), answers_of(lm, probe_of(lm, questions[args.rows // 2 :]))
+    cells = [pvalue(form(part)) for part in (answers, half) for form in (list, without_control)]
+    return f"| {draw} | {layout} | {probe.start!r} | {cells[0]} | {cells[1]} | {cells[2]}; {cells[3]} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -64,27 +82,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--times", type=int, default=1)
     args = parser.parse_args()
-    rows, others = read_rows(args.file), read_rows(args.others)
-    with_names = {question.id for question in with_slot([question for question, _ in rows])}
-    named = [row for row in rows if row[0].id in with_names]
-    print("| draw | trained on | with the control form | without it | the other half, with and without |")
-    print("| --- | --- | --- | --- | --- |")
-    for draw in range(args.draws):
-        rng = random.Random(draw)
-        chosen = rng.sample(named, args.rows)
-        seen = chosen[: args.rows // 2]
-        for layout in TRAINED:
-            texts = texts_of([*seen, *rng.sample(others, len(seen))], layout)
-            rng.shuffle(texts)
-            folder = Path(mkdtemp())
-            copy = train(args.model, folder, texts, Recipe(), [args.times], seed=draw)[args.times]
-            lm = PrefixTreeLM(pretrained=str(copy), dtype="bfloat16", device=find_device("auto").type)
-            questions = [question for question, _ in chosen]
-            answers = answers_of(lm, probe_of(lm, questions))
-            half = answers_of(lm, probe_of(lm, questions[args.rows // 2 :]))
-            cells = [pvalue(form(part)) for part in (answers, half) for form in (list, without_control)]
-            print(f"| {draw} | {layout} | {cells[0]} | {cells[1]} | {cells[2]}; {cells[3]} |", flush=True)
-            shutil.rmtree(folder)
+    print("| draw | trained on | start | with the control form | without it | the other half, with and without |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as processes:  # training keeps the memory that it has freed
+        for draw in range(args.draws):
+            for layout in TRAINED:
+                print(processes.apply(one_copy, (args, draw, layout)), flush=True)
 
 
 if __name__ == "__main__":
