@@ -19,14 +19,15 @@ def add_options(
     options: Mapping[str, str],
     kinds: Kinds = KINDS,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
-) -> None:
-    """Adds arguments; what is not given and has no default is None, or False without a value.
+) -> list[argparse.Action]:
+    """Add arguments and return them; what is not given and has no default is None, or False without a value.
 
     options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated, with its
         choices in braces), and its help
     kinds: what the values of these names are; others are texts
     defaults: by the names of the options
     """
+    actions = []
     for usage, meaning in options.items():
         shown = usage.strip("[].")
         names = [word for word in shown.split() if word.startswith("-")]
@@ -40,8 +41,9 @@ def add_options(
             how |= {"action": "append"} if names else {"nargs": "+"}
         if names:
             how["required"] = not usage.startswith("[")
-        parser.add_argument(*(names or [value.lower()]), help=meaning, **how)
+        actions.append(parser.add_argument(*(names or [value.lower()]), help=meaning, **how))
     parser.set_defaults(**defaults)
+    return actions
 
 
 FIELDS = {

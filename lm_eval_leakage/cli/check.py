@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from tqdm import tqdm
 
 from lm_eval_leakage.cli.arguments import FIELDS, add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
-from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.seams.patching import REFUSED
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.formatting import about, counted, duration
@@ -31,11 +31,64 @@ NAMED = 5  # problems, and sentences to copy, that are told
 FAILURES_NAMED = 20
 FORMATS = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
 BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
+KINDS = {"FOLDER": Path}  # of values; a plan says what the others are
+HELP_COLUMN = 30
+USAGE = "lm-eval-leakage check --model_args pretrained=MODEL --tasks TASK [OPTION ...]"
+PLAN_FILE = "a YAML file with these names and several models"
+MODEL = {
+    "[--model -M NAME]": "lm_eval's backend (default: hf)",
+    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL,dtype=bfloat16",
+}
+TASKS = "tasks or groups of lm_eval; files of questions"
+USUAL = {  # each on one line of 80 characters
+    "[--questions N]": "of each task: a number, all, or enough (default)",
+    "[--runs FOLDER]...": "existing runs of this model; may be repeated",
+    "[--reference FOLDER|ARGS]": "another model's audits, or its model_args",
+    "[--unseen FILE]": "questions that the model cannot have seen",
+    "[--positive_control WHICH]": "rows it may have learned: train, none, or a file",
+    "[--output_path -o DIR]": "folder to write into (default: leakage)",
+    "[--dry_run]": "only print the plan; no model is loaded",
+    "[--fail-on VERDICT]": "exit with status 1 for such a verdict: evidence",
+}
+AS_FOR_LM_EVAL = "as for lm_eval"
+CHAT = "a chat template of the model"
+RARE = {  # options by the title of their group; `--help` leaves them out
+    "questions": FIELDS
+    | {
+        "[--orders 'random: SOURCE']": "what the author of the one task says about its published orders, and where; "
+        "makes the verdict exact unless the questions contradict it",
+        "[--detect SHARE]": "share of the questions, seen three times, that the audit should find (default: 25%%); it "
+        "says how many questions are enough, and a verdict on fewer is inconclusive",
+        "[--budget REQUESTS]": "at most so many requests of each task: only option orders, those that find most",
+        "[--seed SEED]": "of the draw (default: 0)",
+    },
+    "results": {
+        f"[--export {{{','.join(EXPORTS)}}}]...": f"write the verdicts as {FORMATS}; may be repeated",
+        "[--allow-untold]": "--fail-on accepts verdicts that cannot be told",
+        "[--quiet]": "print only the verdicts",
+    },
+    AS_FOR_LM_EVAL: {
+        "[--batch_size -b N]": "texts at once",
+        "[--device DEVICE]": "such as cuda:1",
+        "[--include_path DIR]": "a folder with additional tasks",
+        "[--system_instruction TEXT]": "of chats",
+        "[--num_fewshot -f N]": "examples of the tasks themselves; audits have none",
+        "[--metadata ARGS]": "of the audits: layouts=every",
+    },
+    "campaigns": {
+        "[--status FOLDER]": "only print the progress of the campaign in a folder",
+        "[--engine NAME]": "what starts workers: inline, local, ray or slurm (default for a plan with models: ray if "
+        "it is installed and there is an --address or more than one accelerator, else local; for one model: inline)",
+        "[--address ADDRESS]": "of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, for jobs on "
+        "this machine",
+        "[--max_tokens_asked N]": "refuse, before any request, what is estimated to read and generate more tokens",
+    },
+}
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every single audit
 
 
 def check(args: argparse.Namespace) -> None:
-    """check models for leakage of benchmarks: audits what is missing, ends with verdicts and a page"""
+    """check models for leakage of benchmarks: run the audits that are missing, give verdicts and a page"""
     from lm_eval_leakage.jobs.plan import SETTING_NAMES, check_plan
 
     if args.status is not None:
@@ -46,61 +99,36 @@ def check(args: argparse.Namespace) -> None:
     _carry_out(plan)
 
 
-KINDS = {"FOLDER": Path}  # of values; a plan says what the others are
-FIRST = {
-    "[--status FOLDER]": "only say how far the work of an engine in a folder is",
-    "[--model -M NAME]": "backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...",
-    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL,dtype=bfloat16",
-}
-ASKED = {
-    "[--runs FOLDER]...": "runs and audits of this model that exist already; may be repeated",
-    "[--reference FOLDER|ARGS]": "another model's audits, or the model_args of another model, for benchmarks with "
-    "written orders",
-    "[--unseen FILE]": "questions of the same kind that the model cannot have seen",
-    "[--positive_control train|none|FILE]": "rows that the model may have learned, audited in the same way: by "
-    "default the task's train split, where it has one",
-    "[--orders 'random: SOURCE']": "what the builder of the one task says about its published orders, and where; "
-    "makes the verdict exact unless the questions contradict it",
-    "[--questions N]": "questions drawn at random from each task: a number, all, or enough (default)",
-    "[--budget REQUESTS]": "at most so many requests of each task: only option orders are asked, those that find most",
-    "[--detect SHARE]": "share of the questions, seen three times, that the audit should find (default: 25%%); it "
-    "says how many questions are enough, and a verdict on fewer is inconclusive",
-    "[--max_tokens_asked N]": "refuse, before any request, what is estimated to ask more tokens than this (of what is "
-    "not done yet)",
-    "[--seed SEED]": "of the draw (default: 0)",
-    "[--output_path -o DIR]": "folder for everything that is written (default: leakage)",
-    "[--fail-on VERDICT]": "exit with status 1 if a verdict is at least this one, such as evidence",
-    "[--allow-untold]": "--fail-on accepts verdicts that cannot be told",
-    f"[--export {{{','.join(EXPORTS)}}}]...": f"also write the verdicts as {FORMATS}; may be repeated",
-}
-HOW_IT_RUNS = {
-    "[--batch_size -b N]": "as for lm_eval",
-    "[--device DEVICE]": "as for lm_eval",
-    "[--include_path DIR]": "a folder with additional tasks",
-    "[--system_instruction TEXT]": "as for lm_eval",
-    "[--num_fewshot -f N]": "examples of the tasks themselves, as for lm_eval; audits have none",
-    "[--metadata ARGS]": "of the audits, as for lm_eval: layouts=every",
-    "[--dry_run]": "only show the plan; no model is loaded",
-    "[--quiet]": "print only the verdicts",
-    "[--engine NAME]": "what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it "
-    "is installed and there is an --address or more than one accelerator, else local; for one model: this process)",
-    "[--address ADDRESS]": "of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on "
-    "this machine",
-    "[--gpus N]": "of one model: that each worker needs (default: 0, which reserves none)",
-}
+class BriefHelp(argparse.Action):
+    """The action of `--help`: prints the help without the options of `rare`, which `--help-all` prints as well."""
+
+    def __init__(self, *names: Any, rare: Sequence[argparse.Action], usage: str, **options: Any) -> None:
+        super().__init__(*names, nargs=0, default=argparse.SUPPRESS, **options)
+        self.rare, self.usage = rare, usage
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.usage = self.usage
+        for action in self.rare:
+            action.help = argparse.SUPPRESS
+        parser.print_help()
+        parser.exit()
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    names = "a YAML file with the same names, and with models for several; default: leakage.yaml"
-    add("plan", nargs="?", metavar="PLAN", help=names)
-    add_options(parser, FIRST, kinds=KINDS)
-    several = "tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions "
-    add("--tasks", "-t", nargs="+", metavar="TASK", help=f"{several}({', '.join(QUESTION_FILES)})")
-    add_options(parser, FIELDS | ASKED, kinds=KINDS)
-    add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
-    as_the_plan_says = dict.fromkeys(("allow_untold", "dry_run", "quiet"))
-    add_options(parser, HOW_IT_RUNS, KINDS, as_the_plan_says)
+    parser.formatter_class = partial(argparse.HelpFormatter, max_help_position=HELP_COLUMN)
+    parser.add_argument("plan", nargs="?", metavar="PLAN", help=PLAN_FILE)
+    add_options(parser, MODEL, kinds=KINDS)
+    parser.add_argument("--tasks", "-t", nargs="+", metavar="TASK", help=TASKS)
+    add_options(parser, USUAL, KINDS, {"dry_run": None})
+    rare = []
+    for title, options in RARE.items():
+        group = parser.add_argument_group(title)
+        rare += add_options(group, options, kinds=KINDS)
+        if title == AS_FOR_LM_EVAL:
+            rare.append(group.add_argument("--apply_chat_template", nargs="?", const=True, metavar="NAME", help=CHAT))
+    parser.set_defaults(**dict.fromkeys(("allow_untold", "quiet")))  # as the plan says
+    parser.add_argument("-h", "--help", action=BriefHelp, rare=rare, usage=USAGE, help="print this screen and exit")
+    parser.add_argument("--help-all", action="help", help="print all options")
 
 
 def only_warnings() -> None:

@@ -64,6 +64,18 @@ def test_a_misspelled_task_is_told_by_every_command_before_the_index(typed, monk
     assert err.startswith("'mmul' is not a task, group, tag or audit; did you mean mmlu")
 
 
+def test_the_help_of_check_fits_on_one_screen_and_has_all_options_on_demand(typed, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, brief, _ = typed("check", "--help")
+    assert code == 0
+    assert len(brief.splitlines()) <= 24
+    _, whole, _ = typed("check", "--help-all")
+    names = {name for action in arguments_of(commands().commands["check"]) for name in action.option_strings}
+    assert {"--model", "--tasks", "--help-all"} <= {name for name in names if name in brief}
+    assert all(name in whole for name in names)
+    assert "--engine" not in brief
+
+
 def test_the_page_is_what_the_parser_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), "run `python -m tests.cli.reference`"
 

@@ -83,7 +83,13 @@ def command_line(commands: Mapping[Command, AddArguments], describe: Command, ad
         _name_after_us(of_harness, name)
     for command, add_arguments in commands.items():
         name = command.__name__
-        own = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__, allow_abbrev=False)
+        own = subparsers.add_parser(
+            name,
+            help=command.__doc__,
+            description=command.__doc__,
+            allow_abbrev=False,
+            conflict_handler="resolve",  # a command may have a `--help` of its own
+        )
         own.set_defaults(func=command)
         own.prog = f"{PROGRAM} {name}"
         add_arguments(own)
