@@ -102,8 +102,10 @@ def check(args: argparse.Namespace) -> None:
 class BriefHelp(argparse.Action):
     """The action of `--help`: prints the help without the options of `rare`, which `--help-all` prints as well."""
 
-    def __init__(self, *names: Any, rare: Sequence[argparse.Action], usage: str, **options: Any) -> None:
-        super().__init__(*names, nargs=0, default=argparse.SUPPRESS, **options)
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, *, rare: Sequence[argparse.Action], usage: str, help: str
+    ) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
         self.rare, self.usage = rare, usage
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:

@@ -37,7 +37,7 @@ def _quiet(original: Callable[[], str | None]) -> Callable[[], str | None]:
 
 
 Command = Callable[[argparse.Namespace], None]
-AddArguments = Callable[[argparse.ArgumentParser], None]
+AddArguments = Callable[[argparse.ArgumentParser], object]
 PROGRAM = "lm-eval-leakage"
 DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 DESCRIPTION_OF_LS = "list tasks; or say of one which audits it has, or whether its published orders are random"
