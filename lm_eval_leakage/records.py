@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Literal, NamedTuple
 
+QUESTIONS_KEPT = 1 << 15  # of which what was read of their texts is remembered: all of MMLU
 ARMS = ("original", "shuffled", "replaced", "generalized")  # arms of choice confusion: what is done to the options
 
 

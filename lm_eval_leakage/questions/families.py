@@ -15,11 +15,12 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 from lm_eval_leakage.questions.near_copies import is_word_pairs, near_copies, word_pairs
-from lm_eval_leakage.records import Described, Question, Shard
+from lm_eval_leakage.records import QUESTIONS_KEPT, Described, Question, Shard
 from lm_eval_leakage.texts import canonical
 
 T = TypeVar("T")
@@ -30,12 +31,17 @@ def question_key(question: Question) -> str:
     invisible characters. Empty, so that it has no copies, for a shard."""
     if isinstance(question, Shard):
         return ""
-    return hashlib.sha256(_joined(question, comparable)).hexdigest()[:16]
+    return _key_of(question.stem, question.options)
 
 
-def _joined(question: Question, read: Callable[[str], str]) -> bytes:
-    """Stem and options, in an order that does not depend on the published one."""
-    return "\x1f".join([read(question.stem), *sorted(map(read, question.options))]).encode("utf-8", "surrogatepass")
+@lru_cache(maxsize=QUESTIONS_KEPT)
+def _key_of(stem: str, options: tuple[str, ...]) -> str:
+    return hashlib.sha256(_joined(stem, options, comparable)).hexdigest()[:16]
+
+
+def _joined(stem: str, options: Sequence[str], read: Callable[[str], str]) -> bytes:
+    """Return stem and options, in an order that does not depend on the published one."""
+    return "\x1f".join([read(stem), *sorted(map(read, options))]).encode("utf-8", "surrogatepass")
 
 
 def comparable(text: str) -> str:
@@ -75,6 +81,7 @@ KEY_DIGITS = 12  # 48 bits: of 14,042 questions, two different texts have the sa
 def shared_texts(question: Question) -> tuple[str, ...]:
     """Return digests of what a question may share with others, by which `families` compares them: its set of options,
     its stem, the beginning and the end of a long stem, where a passage stands, and last its `word_pairs`."""
+    pairs = word_pairs(question.stem, question.options)
     stem = canonical(question.stem).casefold()
     parts = set[str]()
     if question.options:
@@ -85,7 +92,7 @@ def shared_texts(question: Question) -> tuple[str, ...]:
     if len(encoded) > PASSAGE_BYTES:
         parts |= {f"begin\x1f{encoded[:PASSAGE_BYTES]!r}", f"end\x1f{encoded[-PASSAGE_BYTES:]!r}"}
     keys = sorted(hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:KEY_DIGITS] for part in parts)
-    return (*keys, *filter(None, [word_pairs(question)]))
+    return (*keys, pairs) if pairs else tuple(keys)
 
 
 def families(shared: Sequence[Sequence[str]]) -> list[int]:
@@ -142,7 +149,7 @@ def described(questions: Iterable[tuple[Question, bool]]) -> Described:
 
 def text_digest(question: Question) -> str:
     """Equal for questions that differ only in case, punctuation, white space or the order of their options."""
-    return hashlib.blake2b(_joined(question, _normalised), digest_size=12).hexdigest()
+    return hashlib.blake2b(_joined(question.stem, question.options, _normalised), digest_size=12).hexdigest()
 
 
 def _normalised(text: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from lm_eval_leakage.questions.natural_orders import Options, in_order_of_mention, is_growing, is_sorted
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.records import QUESTIONS_KEPT, Question
 
 MANY = 5  # a set of options that so many questions share is a template
 OPTIONS_AT_ONCE = 64  # remembered, since several guards of one question ask the same about each option
@@ -168,21 +168,26 @@ MENTIONED = "mentioned"  # the question's text names options in the order in whi
 
 def guards_of(question: Question, templates: frozenset[frozenset[str]] = frozenset()) -> tuple[str, ...]:
     """The names of the guards of `question`; `templates` as returned by `shared_option_sets`."""
-    of_text = [MENTIONED] if in_order_of_mention(question.stem, question.options) else []
-    of_text += [PASSAGE] if has_passage(question) else []
-    return (*_own_guards(question.options), *of_text, *([TEMPLATED] if _as_set(question) in templates else []))
+    of_template = [TEMPLATED] if _as_set(question) in templates else []
+    return (*_own_guards(question.options), *_guards_of_text(question.stem, question.options), *of_template)
 
 
-def has_passage(question: Question) -> bool:
+@lru_cache(maxsize=QUESTIONS_KEPT)
+def _guards_of_text(stem: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    mentioned = [MENTIONED] if in_order_of_mention(stem, options) else []
+    return (*mentioned, *([PASSAGE] if has_passage(stem, len(options)) else []))
+
+
+def has_passage(stem: str, n_options: int) -> bool:
     """Whether the options may stand in the order in which a text mentions them, in other words: the stem has as many
     sentences as there are options, and three at least, or more parts, between commas, "and" and their kind."""
-    fewest = max(3, len(question.options))
-    if len(_SENTENCES.findall(question.stem)) >= fewest:
+    fewest = max(3, n_options)
+    if len(_SENTENCES.findall(stem)) >= fewest:
         return True
-    return sum(any(map(str.isalnum, part)) for part in _PARTS.split(question.stem)) > fewest
+    return sum(any(map(str.isalnum, part)) for part in _PARTS.split(stem)) > fewest
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=QUESTIONS_KEPT)
 def _own_guards(options: tuple[str, ...]) -> tuple[str, ...]:
     """An audit asks for them when it builds a question's requests, and again when it judges it."""
     return tuple([name for name, holds in OF_ONE_QUESTION.items() if holds(options)])

@@ -23,7 +23,6 @@ from itertools import pairwise
 import numpy as np
 
 from lm_eval_leakage.questions.prompt_parser import without_labels
-from lm_eval_leakage.records import Question
 
 LEAST_SHARED = 0.5  # of the pairs of words of both; measured on six benchmarks: docs/validity.md
 MOST_PAIRS = (
@@ -42,16 +41,16 @@ WITHOUT_SPACES = re.compile(  # Thai to Burmese, Khmer, kana and ideographs
 )
 
 
-def word_pairs(question: Question) -> str:
+def word_pairs(stem: str, options: Sequence[str]) -> str:
     """Return the digests of the pairs of words of the stem, of those of the options and of the options' numbers,
     separated by points; an empty text for a question without words in its stem, which has no near copies."""
-    stem, _ = _words_and_numbers(question.stem)
-    options = [_words_and_numbers(option) for option in without_labels(question.options)]
-    numbers = sorted({number for _, own in options for number in own})
-    pairs = {pair for words, _ in options for pair in _pairs(words)} if options else NO_OPTIONS
-    if not stem or not (pairs or numbers):
+    words_of_stem, _ = _words_and_numbers(stem)
+    read = [_words_and_numbers(option) for option in without_labels(options)]
+    numbers = sorted({number for _, numbers in read for number in numbers})
+    pairs = {pair for words, _ in read for pair in _pairs(words)} if read else NO_OPTIONS
+    if not words_of_stem or not (pairs or numbers):
         return ""
-    return ".".join(map(_digests, (_pairs(stem), pairs, {" ".join(numbers)} if numbers else ())))
+    return ".".join(map(_digests, (_pairs(words_of_stem), pairs, {" ".join(numbers)} if numbers else ())))
 
 
 def is_word_pairs(digest: str) -> bool:
