@@ -7,13 +7,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timezone
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Generic, Protocol, TypeVar
 
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, now
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.units import Unit
 
 INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
 GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
@@ -85,10 +85,6 @@ def n_accelerators() -> int:
     import torch
 
     return int(torch.cuda.device_count())
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
 # ---------------------------------------------------------------------- workers

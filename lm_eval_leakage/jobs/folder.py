@@ -12,13 +12,15 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published, remove_parts
-from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, check_plan
-from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
+from lm_eval_leakage.jobs.plan import Plan, check_plan
+from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
+from lm_eval_leakage.jobs.units import Room, Unit
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import MANIFEST
 from lm_eval_leakage.texts import as_json
@@ -52,20 +54,24 @@ class Attempt:
 
 PLAN, STATUS = "plan.yaml", "status.json"
 WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
+UNITS = "units"  # folder of what workers are to run
 REPLACED = "replaced"  # folder of units that were moved out of their rooms
 STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
+ASKED = "asked.txt"  # of a unit in progress: a digest of what it asks
 UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and which model answered
 
 
+def now() -> str:
+    """Return the time in UTC, as ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
 class CampaignFolder:
-    """Paths are made when they are written to. Several processes on several machines may use one folder at once.
+    """Paths are made when they are written to. Several processes on several machines may use one folder at once."""
 
-    keeps_answers: whether a model's answers stay when a unit is done, for another draw of its questions
-    """
-
-    def __init__(self, path: str | Path, *, keeps_answers: bool = False) -> None:
-        self.path, self.keeps_answers = Path(path), keeps_answers
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
         self._own = f"{socket.gethostname()}-{uuid4().hex}"
 
     @property
@@ -76,7 +82,7 @@ class CampaignFolder:
     @property
     def rooms(self) -> list[Path]:
         """Of units that are done."""
-        return [self.path / room for room in ROOMS]
+        return [self.path / room for room in Room]
 
     def run_of(self, unit: Unit) -> Path:
         """Where the files of a unit are that is done."""
@@ -87,8 +93,12 @@ class CampaignFolder:
         return sorted((self.path / REPLACED).glob(f"*/{unit.room}/{unit.id}"), reverse=True)
 
     def answers_of(self, unit: Unit) -> Path:
-        """Where its answers are kept for another draw, in plans of one model in one process."""
+        """Where its answers are kept when it is done, for another draw of its questions."""
         return self.path / ANSWERS_KEPT / unit.id
+
+    def ready_of(self, unit: Unit) -> Path:
+        """The file from which a worker runs it, where it is to be run."""
+        return self.path / UNITS / f"{unit.id}.json"
 
     def work_of(self, unit: Unit) -> Path:
         """Where an attempt writes; the answers there are used by the next one."""
@@ -100,6 +110,18 @@ class CampaignFolder:
     def log_of_worker(self, worker: str) -> Path:
         """What a worker says between its units."""
         return self.path / LOGS / f"{worker}.log"
+
+    # ------------------------------------------------------------------ what is to be run
+
+    def make_ready(self, ready: Iterable[ReadyUnit]) -> None:
+        """Writes the files of these units, and removes those of all others."""
+        files = set[Path]()
+        for one in ready:
+            files.add(file := self.ready_of(one.unit))
+            one.write(file)
+        for file in (self.path / UNITS).glob("*/*/*.json"):
+            if file not in files:
+                file.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ what is done
 
@@ -115,15 +137,24 @@ class CampaignFolder:
         last = {attempt.unit: attempt for attempt in self.attempts()}
         return [last[unit] for unit in units if unit in last and not self.done(unit)]
 
-    def begun(self, unit: Unit) -> Path:
+    def begun(self, unit: Unit, asked: str) -> Path:
         """Where an attempt writes: with the answers of earlier ones, without the files of one that was killed while it
-        saved them."""
+        saved them.
+
+        asked: the digest of what it asks, which `begun_for` returns until it is done
+        """
         work, kept = self.work_of(unit), self.answers_of(unit)
         for file in [*work.glob(UNIT_FILE), *work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
             file.unlink()
         if kept.is_dir():
             published(kept, work / ANSWERS)
+        atomic_write(work / ASKED, asked)
         return work
+
+    def begun_for(self, unit: Unit) -> str:
+        """What the last attempt asked; empty if there was none since the unit was done."""
+        file = self.work_of(unit) / ASKED
+        return file.read_text() if file.is_file() else ""
 
     def complete(self, unit: Unit, facts: Mapping[str, Any]) -> None:
         """The unit's file is written last: from then on the unit is complete."""
@@ -134,8 +165,9 @@ class CampaignFolder:
         """Moves a unit's complete files to its room in one step. Returns False, and leaves them, if it is done:
         nothing is there twice. A kill may have left a part of something, which is no file of the unit."""
         work, kept = self.work_of(unit), self.answers_of(unit)
-        if (work / ANSWERS).is_dir() and (not self.keeps_answers or not published(work / ANSWERS, kept)):
+        if (work / ANSWERS).is_dir() and not published(work / ANSWERS, kept):
             atomic_remove(work / ANSWERS)
+        (work / ASKED).unlink(missing_ok=True)
         remove_parts(work)
         return published(work, self.run_of(unit))
 
@@ -143,17 +175,17 @@ class CampaignFolder:
         """What was written when the unit was complete; empty if that cannot be read."""
         return read_json(self.run_of(unit) / UNIT_FILE)
 
-    def step_of(self, unit: Unit) -> PlannedStep | None:
+    def step_of(self, unit: Unit) -> Step | None:
         """What its worker found to be done; None if the unit is not done, or does not say it."""
         try:
-            return PlannedStep.of(self.unit_file(unit)[STEP])
-        except (KeyError, TypeError):
+            return Step.of(self.unit_file(unit)[STEP])
+        except (KeyError, TypeError, ValueError):
             return None
 
     def was_asked(self, unit: Unit) -> bool:
         """Whether a unit that is done has answers of a model, instead of a reason why there are none."""
         step = self.step_of(unit)
-        return step is None or step.status == TO_RUN
+        return step is None or step.status is StepStatus.TO_RUN
 
     @contextmanager
     def sole_use(self, unit: Unit) -> Iterator[None]:
@@ -167,7 +199,7 @@ class CampaignFolder:
 
     def tidy(self) -> None:
         """Removes what only units in progress need."""
-        for place in (WORK, LOCKS):
+        for place in (UNITS, WORK, LOCKS):
             atomic_remove(self.path / place)
 
     # ------------------------------------------------------------------ attempts

@@ -25,7 +25,8 @@ import psutil
 from lm_eval_leakage.files import atomic_remove, atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.texts import brief, visible
 
 JOBS = "slurm"  # folder of submitit's files, and of what jobs are at

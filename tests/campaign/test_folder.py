@@ -8,7 +8,7 @@ import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
-from lm_eval_leakage.jobs.plan import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit, units_of
 from lm_eval_leakage.texts import as_json
 from tests.campaign.campaigns import small_plan
 

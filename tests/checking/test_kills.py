@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.logs import answer_store
 from tests.checking.conftest import NamedFake, checked, questions, written
 from tests.faults.children import KILLED, child
