@@ -259,7 +259,7 @@ class _Session:
             if earlier:
                 published(earlier[0], folder.run_of(unit))
             elif step.work is None and not folder.done(unit):
-                folder.complete(unit, {STEP: step.as_record})
+                folder.conclude(unit, {STEP: step.as_record})
         to_run = [unit for unit, step in steps.items() if step.work is not None]
         folder.make_ready(self._planner.ready(unit, steps[unit], place) for place, unit in enumerate(to_run))
         for sentence in remarks:

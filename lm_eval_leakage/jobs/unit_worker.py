@@ -23,7 +23,7 @@ from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from lm_eval_leakage.jobs.engines import Begun, Tell
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, now, read_json
+from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, lost_attempt, now, read_json
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, facts_of, is_same_model, refuse_another
 from lm_eval_leakage.jobs.plan import Plan
@@ -37,6 +37,7 @@ STREAMS = (1, 2)  # stdout and stderr, as descriptors
 LOADS = 2  # of a model that cannot be loaded; then its units fail at once
 TOKENISED = 32  # requests of a unit, from which the tokens of all are estimated
 NOT_LOADED = "the model cannot be loaded"
+TAKEN_OVER = "its worker was silent for so long that another one took the unit over"
 
 logger = logging.getLogger(__name__)
 
@@ -136,16 +137,20 @@ class UnitWorker(ExitStack):
         KeyboardInterrupt is raised, and where the user looks on, OSError and what a model raises that cannot be
         loaded, since no other unit would fare better."""
         began, heard = time.monotonic(), _Heard()
-        with self._watched(unit), self._folder.sole_use(unit):
+        with self._watched(unit), self._folder.claimed(unit, self._worker) as claim:
             logger.info("%s: begun by %s at %s", unit.id, self._worker, now())
-            error, ready = None, None
-            if not self._folder.done(unit):
-                error, ready = self._tried(unit, heard)
+            error, result = None, None
+            if claim is not None and not self._folder.done(unit):
+                error, result = self._tried(unit, heard)
+            if claim is not None and claim.has_ended:  # whoever took it over has recorded that
+                logger.warning("%s: %s", unit.id, TAKEN_OVER)
+                return lost_attempt(unit, self._worker, TAKEN_OVER, time.monotonic() - began)
             n_tokens = heard.n_tokens(self._kept.lm if self._kept else None)
             seconds = time.monotonic() - began
             attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
-            if ready is not None:
-                self._folder.complete(unit, facts_of(attempt, ready, self._folder.work_of(unit)))
+            if result is not None:
+                ready, work = result
+                self._folder.complete(unit, work, facts_of(attempt, ready, work))
             self._folder.record(attempt)
             logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
         return attempt
@@ -158,15 +163,16 @@ class UnitWorker(ExitStack):
 
     # ------------------------------------------------------------------ one attempt
 
-    def _tried(self, unit: Unit, heard: _Heard) -> tuple[str | None, ReadyUnit | None]:
-        """Return what went wrong, in one sentence, or what was run; neither if an earlier attempt was complete."""
+    def _tried(self, unit: Unit, heard: _Heard) -> tuple[str | None, tuple[ReadyUnit, Path] | None]:
+        """Return what went wrong, in one sentence, or what was run and its folder; neither if an earlier attempt was
+        complete."""
         if len(self._not_loaded) >= LOADS:
             return self._not_loaded[-1], None
         try:
             ready = ReadyUnit.read(self._folder.ready_of(unit))
             if self._was_complete(ready):
                 return None, None
-            self._evaluate(ready, heard)
+            work = self._evaluated(ready, heard)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
             if self._screen is not None and (
                 isinstance(error, OSError) or not (self._kept and self._kept.lm is not None)
@@ -177,7 +183,7 @@ class UnitWorker(ExitStack):
                 traceback.print_exc(file=log)
         else:
             self._not_loaded.clear()
-            return None, ready
+            return None, (ready, work)
         if self._kept is not None and self._kept.lm is None:
             reason = f"{NOT_LOADED}: {reason}"
             self._not_loaded.append(reason)
@@ -185,8 +191,9 @@ class UnitWorker(ExitStack):
         self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
         return reason, None
 
-    def _evaluate(self, ready: ReadyUnit, heard: _Heard) -> None:
-        loaded, work = self._task_of(ready), self._folder.begun(ready.unit, ready.digest)
+    def _evaluated(self, ready: ReadyUnit, heard: _Heard) -> Path:
+        """Return the folder of what a model has answered."""
+        loaded, work = self._task_of(ready), self._folder.begin(ready.unit, ready.digest)
         who = ready.model.holding(self._loaded).who
         if self._kept is None:
             refuse_another(self._folder, self._model, who.identity)
@@ -194,6 +201,7 @@ class UnitWorker(ExitStack):
         if self._screen is not None:
             heard.also = self._screen.narrated(ready, self._left)
         run_saved(who, loaded, ready.work.samples, work, self._kept, heard, ready.work.seed)
+        return work
 
     def _task_of(self, ready: ReadyUnit) -> LoadedTask:
         """Raises ValueError if its rows are not those that were chosen from."""
@@ -215,11 +223,11 @@ class UnitWorker(ExitStack):
     def _was_complete(self, ready: ReadyUnit) -> bool:
         """Return whether an earlier attempt at the same rows was killed after its last file was written: then nothing
         is asked again."""
-        facts = read_json(self._folder.work_of(ready.unit) / UNIT_FILE)
-        if not facts or self._folder.begun_for(ready.unit) != ready.digest:
-            return False
-        identity = ready.model.holding(self._loaded).who.identity
-        return is_same_model(facts.get(IDENTITY_OF_UNIT) or {}, identity) and self._folder.publish(ready.unit)
+        for work in self._folder.complete_works(ready.unit, ready.digest):
+            identity = read_json(work / UNIT_FILE).get(IDENTITY_OF_UNIT) or {}
+            if is_same_model(identity, ready.model.holding(self._loaded).who.identity):
+                return self._folder.publish(ready.unit, work)
+        return False
 
 
 class _Heard:

@@ -40,8 +40,7 @@ class UnloadedWorker:
         if unit.task == "exits":
             raise RuntimeError("the worker itself is broken")
         if error is None:
-            self.folder.work_of(unit).mkdir(parents=True, exist_ok=True)
-            self.folder.publish(unit)
+            self.folder.conclude(unit, {})
         attempt = Attempt(unit, error is None, time.monotonic() - begun, 1, 1, error, False, self.name, now())
         self.folder.record(attempt)
         return attempt
