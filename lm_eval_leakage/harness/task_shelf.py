@@ -54,6 +54,16 @@ class LoadedTask:
             for index, doc in enumerate(task.eval_docs)
         ]
 
+    def digest(self, task: str) -> str:
+        """Return `digest_of_rows` of a task in it, as it was before the harness changed its configuration."""
+        if task not in self._digests:
+            self._digests[task] = digest_of_rows(self.leaves[task])
+        return self._digests[task]
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {}
+
     def keyed(self, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
         """Rows of this task, with their keys."""
         docs = {name: task.eval_docs for name, task in self.leaves.items()}

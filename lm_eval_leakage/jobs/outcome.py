@@ -29,21 +29,15 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.preflight import parsed_args
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.jobs.estimates import CheckedPlan
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import (
-    REFERENCE,
-    RUNS,
-    TRAIN,
-    WITHIN_BUDGET,
-    Plan,
-    PlanModel,
-    Unit,
-    as_command,
-)
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
+from lm_eval_leakage.jobs.plan import TRAIN, WITHIN_BUDGET, Plan, PlanModel, as_command
+from lm_eval_leakage.jobs.plan_table import PlanTable
+from lm_eval_leakage.jobs.present_runs import name_among_runs, run_of
+from lm_eval_leakage.jobs.steps import Step, StepStatus
+from lm_eval_leakage.jobs.units import Room, Unit
 from lm_eval_leakage.logs.audit_line import window_needed
-from lm_eval_leakage.logs.run import POSITIVE, UNSEEN, Problem, digest_of, same_model
+from lm_eval_leakage.logs.run import Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
@@ -103,7 +97,7 @@ class TaskFindings:
     task: a task or group; empty for other benchmarks in runs that the user names, which are shown and adjusted for
     annotation: its rows, those of its members and of its subjects
     whole: whether all of its `n_available` questions are asked; staged: whether fewer might have ended it
-    benchmarks: the tasks in it with digests of their rows, see `PlannedStep`
+    benchmarks: the tasks in it with digests of their rows, see `Step`
     problems: what is to be said of its runs
     """
 
@@ -285,7 +279,7 @@ class CheckOutcome:
 
     verdicts: tuple[CheckedTask, ...]
     others: tuple[CheckedTask, ...]
-    plan: CheckPlan | None = None
+    plan: PlanTable | None = None
     plan_text: str = ""
     folder: CampaignFolder | None = None
     pages: tuple[Path, ...] = ()
@@ -510,7 +504,7 @@ def judged(
 
 def _others_given(model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder) -> list[TaskFindings]:
     """The other benchmarks that the given runs of a model have audits of."""
-    units = [unit for unit in prepared.units() if unit.model == model.key and unit.room == RUNS]
+    units = [unit for unit in prepared.units() if unit.model == model.key and unit.room is Room.RUNS]
     steps = [step for unit in units if prepared.plan.runs and (step := folder.step_of(unit)) is not None]
     files = list(dict.fromkeys(Path(file) for step in steps for file in step.files))
     if not files:
@@ -531,7 +525,7 @@ def _pages(plan: Plan) -> Iterator[str]:
     """The page of one model, and the tables of whatever an engine has done."""
     if len(plan.models) == 1:
         yield PAGE
-    if not plan.is_here:
+    if plan.compares_models or not plan.is_here:
         yield from TABLE_FILES
 
 
@@ -591,23 +585,23 @@ def _findings(
     plan, others = prepared.plan, {one.key for one in prepared.plan.reference_models}
     units = [unit for unit in prepared.units() if unit.task == task and unit.model in (model.key, *others)]
     steps = {unit: step for unit in units if (step := folder.step_of(unit)) is not None}
-    files: dict[str, list[Path]] = defaultdict(list)
+    files: dict[Room, list[Path]] = defaultdict(list)
     for unit, step in steps.items():  # given ones, or its own
-        room = REFERENCE if unit.model in others else unit.room
+        room = Room.REFERENCE if unit.model in others else unit.room
         files[room] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
     problems = [*problems]
-    if files[REFERENCE]:
-        references = [*references, *references_of(find_runs(files[REFERENCE], problems), problems)]
-    own = {unit: step for unit, step in steps.items() if unit.model == model.key and unit.room != REFERENCE}
+    if files[Room.REFERENCE]:
+        references = [*references, *references_of(find_runs(files[Room.REFERENCE], problems), problems)]
+    own = {unit: step for unit, step in steps.items() if unit.model == model.key and unit.room is not Room.REFERENCE}
     tasks = next((step.benchmarks for step in own.values()), {task: ""})
     name = name_among_runs(model.who)
     annotation = Annotation(name, "", (), (), ())
-    unseen, unused = _unseen_questions(files[RUNS], files[UNSEEN], references)
-    if files[RUNS]:
-        annotation = annotate_task(name, task, {*tasks}, files[RUNS], references=references, unseen=unseen)
+    unseen, unused = _unseen_questions(files[Room.RUNS], files[Room.UNSEEN], references)
+    if files[Room.RUNS]:
+        annotation = annotate_task(name, task, {*tasks}, files[Room.RUNS], references=references, unseen=unseen)
     audits = [Unit(model.key, task, suffix) for suffix in prepared.audits.get(task, (FIRST_AUDIT,))]
     audit = audits[0]
-    prevented = _why_not_judged(audit, prepared, own, lost)
+    prevented = _why_not_judged(audit, own, lost)
     why = prevented or _skipped(annotation) or NOT_MADE
     in_audits = [folder.run_of(unit) for unit in audits]
     lacking = next(
@@ -617,11 +611,11 @@ def _findings(
     rows = [_judged(row, why, remedy, lacking, plan.detect) for row in annotation.rows]
     if audit.kind == FIRST_AUDIT and prevented:
         rows = [_with_orders_prevented(row, prevented) for row in rows]
-    if files[POSITIVE]:
-        control = annotate_task(name, task, {*tasks}, files[POSITIVE])
+    if files[Room.POSITIVE]:
+        control = annotate_task(name, task, {*tasks}, files[Room.POSITIVE])
         rows = [_with_positive(row, control, task, plan) for row in rows]
     for unit, step in own.items():
-        if unit.room == POSITIVE and step.status == NOT_POSSIBLE and not files[POSITIVE]:
+        if unit.room is Room.POSITIVE and step.status is StepStatus.NOT_POSSIBLE and not files[Room.POSITIVE]:
             rows = [_without_positive(row, step.note, plan) for row in rows]
     if not any(row.task == task and not row.group for row in rows):
         made = provenance_of_model(model.who.name, model.who.identity)
@@ -674,16 +668,14 @@ def _with_orders_prevented(row: Row, why: str) -> Row:
     return replace(row, verdict=replace(verdict, beside=not_judged(why)))
 
 
-def _why_not_judged(
-    audit: Unit, prepared: CheckedPlan, steps: Mapping[Unit, PlannedStep], lost: Mapping[Unit, Attempt]
-) -> str:
+def _why_not_judged(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit, Attempt]) -> str:
     """Why an audit of option orders was not made; empty if nothing is known to have prevented it."""
     step = steps.get(audit)
-    if step is not None and step.status == NOT_POSSIBLE:
+    if step is not None and step.status is StepStatus.NOT_POSSIBLE:
         return step.note
     if audit in lost:
         return f"its audit failed: {lost[audit].error}"
-    return prepared.impossible.get(audit, "")
+    return ""
 
 
 def _sentence(clause: str) -> str:

@@ -178,7 +178,7 @@ def checked(folder: Path, file: Path | None = None, out: str = "out", **given: A
 
     file: of questions, `quiz.jsonl` unless given
     """
-    from lm_eval_leakage.jobs.driver import check
+    from lm_eval_leakage.jobs.check import check
 
     arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(file or folder / "quiz.jsonl")}
     arguments |= {"detect": "100%"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.results.annotate import annotate
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 from tests.fakes import by_hash

@@ -18,10 +18,11 @@ from lm_eval.loggers import evaluation_tracker
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.evaluation import TRACKER
-from lm_eval_leakage.jobs import driver
-from lm_eval_leakage.jobs.driver import check, status_as_text
+from lm_eval_leakage.jobs import progress
+from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.planning import TO_RUN
+from lm_eval_leakage.jobs.progress import AT_ITS_END, status_as_text
+from lm_eval_leakage.jobs.steps import StepStatus
 from tests.checking.conftest import (
     GivenTasksOnly,
     NamedFake,
@@ -83,7 +84,7 @@ def test_an_audit_whose_log_lost_lines_is_run_again(tmp_path: Path, share: float
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[: round(share * len(lines))]))
     again = checked(tmp_path, file)
-    assert statuses(again)["option orders"] == TO_RUN
+    assert statuses(again)["option orders"] == StepStatus.TO_RUN
     assert again.verdicts == first.verdicts
 
 
@@ -240,11 +241,11 @@ def test_a_disk_that_has_no_room_for_the_status_costs_no_verdict(
         assert refused.wait(60)
         return by_hash(context, continuation)
 
-    monkeypatch.setattr(driver, "SECONDS_OF_STATUS", 0.01)
+    monkeypatch.setattr(progress, "SECONDS_OF_STATUS", 0.01)
     monkeypatch.setattr(CampaignFolder, "write_status", full)
     monkeypatch.setattr(fakes, "score", staticmethod(waits))
     (verdict,) = checked(tmp_path, written(tmp_path, questions(30))).verdicts
-    assert (verdict.pvalue is None, states[-1]) == (False, driver.AT_ITS_END)
+    assert (verdict.pvalue is None, states[-1]) == (False, AT_ITS_END)
 
 
 @pytest.mark.parametrize("questions_before", [10, 50], ids=["of the accuracy run", "of the audit"])
