@@ -15,10 +15,9 @@ Limits: nothing counts looks in another folder, or without the file.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from hashlib import blake2b
 from html import escape
@@ -41,7 +40,6 @@ from lm_eval_leakage.logs.run import Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
-from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import at_its_level
@@ -49,11 +47,12 @@ from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import OF_FILES, Annotation, AuditedQuestion, Row, provenance_of_model
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
+from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
+from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
 from lm_eval_leakage.results.verdict_words import (
     BY_FILLERS,
     BY_RATIO,
@@ -189,77 +188,6 @@ HTML_HEADS = ("model", "task", "verdict", "why", "figures")
 
 
 @dataclass(frozen=True)
-class CheckedTask:
-    """The verdict on one model and task. Numbers are None where they are undefined.
-
-    verdict: one of strong evidence, evidence, inconclusive, none found, cannot be told
-    summary: why, in short; figures: what was counted, and accuracies; both as screen and page show them
-    sentence: the verdict with all of its reasons; reason: without the word
-    pvalue: its own; pvalue_adjusted: for its look and the `n_adjusted` verdicts that are shown together, which decides
-        the word
-    positive_effect, positive_stderr, positive_pvalue: preference that the positive control showed
-    positive_at_most: share of the questions that were seen as often as those of the positive control
-    pvalue_orders, pvalue_texts, pvalue_names: of each test alone, where texts, or both others, were tested
-    look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
-    ratio, ratio_low: the order ratio and its bound
-    n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts
-    n_left_out: how many of them the accuracy does not count: too long, or without a valid answer
-    n_too_long: questions that run or audits did not ask, since they are longer than the window
-    n_tested: those that were tested one by one; flagged: how many of these are flagged; expected: how many would be by
-        chance
-    accuracy: of the run, with its standard error; accuracy_clean: an estimate without leakage, inflation: what that
-        adds, each with the ends of the 95 % interval
-    time: when it was told, in ISO 8601
-    citation: a sentence to copy; revision: of the model; digest: of the benchmark's rows and prompt, empty if nobody
-        wrote it down; seed: by which the questions were drawn, None if they are all
-    """
-
-    model: str
-    task: str
-    verdict: str
-    summary: str
-    figures: str
-    sentence: str
-    reason: str
-    basis: str
-    published_orders: str
-    pvalue: float | None
-    pvalue_adjusted: float | None
-    n_adjusted: int
-    ratio: float | None
-    ratio_low: float | None
-    n: int
-    n_tested: int
-    flagged: int | None
-    expected: float | None
-    metric: str
-    accuracy: float | None
-    accuracy_stderr: float | None
-    accuracy_clean: float | None
-    accuracy_clean_low: float | None
-    accuracy_clean_high: float | None
-    inflation: float | None
-    inflation_low: float | None
-    inflation_high: float | None
-    n_copies: int = 0
-    n_left_out: int = 0
-    n_too_long: int = 0
-    time: str = field(default="", compare=False)
-    citation: str = ""
-    revision: str = ""
-    seed: int | None = None
-    look: int | None = None
-    pvalue_orders: float | None = None
-    pvalue_texts: float | None = None
-    pvalue_names: float | None = None
-    positive_effect: float | None = None
-    positive_stderr: float | None = None
-    positive_pvalue: float | None = None
-    positive_at_most: float | None = None
-    digest: str = ""
-
-
-@dataclass(frozen=True)
 class CheckOutcome:
     """What `check` returns.
 
@@ -325,8 +253,8 @@ class CheckOutcome:
 
     def as_json(self) -> str:
         """The records of this check and, apart from them, of earlier ones, strict JSON."""
-        told = {"verdicts": [*map(asdict, self.verdicts)], "earlier": [*map(asdict, self.others)]}
-        return as_json(told, indent=1)
+        parts = zip(PARTS, (self.verdicts, self.others), strict=True)
+        return as_json({part: [one.as_record for one in verdicts] for part, verdicts in parts}, indent=1)
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col" style="text-align:left">{head}</th>' for head in HTML_HEADS)
@@ -347,87 +275,19 @@ def _escaped(text: str) -> str:
     return escape(visible(text))
 
 
-def checked_task(row: Row) -> CheckedTask:
-    verdict, short = row.verdict, told_verdict(row)
-    alone = verdict.pvalue_of_each
-    positive = verdict.positive or PositiveControl("", 0)
-    rate, clean, added = NULL_RATE.of(row), ACCURACY_CLEAN.of(row), INFLATION.of(row)
-    return CheckedTask(
-        model=row.model,
-        task=row.name,
-        verdict=verdict.word,
-        summary=short.sentence,
-        figures=short.figures,
-        sentence=verdict.sentence,
-        reason=verdict.reason,
-        basis=verdict.basis,
-        published_orders=verdict.orders,
-        pvalue=_defined(verdict.pvalue),
-        pvalue_adjusted=_defined(verdict.deciding_pvalue),
-        n_adjusted=verdict.n_together,
-        ratio=_defined(verdict.ratio.value),
-        ratio_low=_defined(verdict.ratio.low),
-        n=row.n,
-        n_tested=row.n_tested,
-        flagged=sum(row.flags.values()) if row.n_tested else None,
-        expected=_defined(rate * row.n_tested) if row.n_tested else None,
-        metric=row.metric,
-        accuracy=_defined(row.accuracy.value),
-        accuracy_stderr=_defined(row.accuracy.stderr),
-        accuracy_clean=_defined(clean.value),
-        accuracy_clean_low=_defined(clean.low),
-        accuracy_clean_high=_defined(clean.high),
-        inflation=_defined(added.value),
-        inflation_low=_defined(added.low),
-        inflation_high=_defined(added.high),
-        n_copies=row.n_copies,
-        n_left_out=row.n_left_out,
-        n_too_long=row.n_too_long,
-        time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        citation=short.citation,
-        revision=row.provenance.revision,
-        seed=row.provenance.seed,
-        look=verdict.look or None,
-        pvalue_orders=alone.get("orders"),
-        pvalue_texts=alone.get("texts"),
-        pvalue_names=alone.get("names"),
-        positive_effect=_defined(positive.effect),
-        positive_stderr=_defined(positive.error),
-        positive_pvalue=_defined(positive.pvalue),
-        positive_at_most=_defined(positive.at_most),
-        digest=row.provenance.digest,
-    )
-
-
-def _defined(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
 def told(one: CheckedTask) -> str:
     """The verdict of one model and task, as it is printed."""
     facts = [f"{one.model} on {one.task}: {one.verdict.upper()}", f"  {one.summary}", f"  {one.figures}"]
     return "\n".join(visible(fact) for fact in facts if fact.strip())
 
 
-def earlier_verdicts(file: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTask, ...]:
-    """Those of earlier checks into the same folder, of other models or tasks than `now`; none if the file cannot be
-    read."""
-    judged_now = {key for verdict in now for key in _keys_of(verdict)}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        records = [CheckedTask(**record) for part in ("verdicts", "earlier") for record in found[part]]
-    except (OSError, ValueError, TypeError, KeyError):
-        return ()
-    return tuple(record for record in records if judged_now.isdisjoint(_keys_of(record)))
+def earlier_verdicts(folder: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTask, ...]:
+    """Return those of earlier checks into the same folder, of other models or tasks than `now`."""
+    judged_now = {key for verdict in now for key in verdict.keys}
+    return tuple(verdict for verdict in verdicts_in(folder) if judged_now.isdisjoint(verdict.keys))
 
 
-def _keys_of(verdict: CheckedTask) -> set[tuple[str, str]]:
-    """Return what a verdict is found by: its model's name and, whatever the path, the digest of the model's files."""
-    names = {verdict.model, verdict.revision} if OF_FILES in verdict.revision else {verdict.model}
-    return {(name, verdict.task) for name in names}
-
-
-PAGE, VERDICTS = "leakage.html", "verdicts.json"
+PAGE = "leakage.html"
 TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
 NOT_MADE = "no audit of option orders was made"
 
@@ -461,7 +321,7 @@ def conclude(
     )
     outcome = CheckOutcome(
         tuple(verdicts),
-        earlier_verdicts(folder.path / VERDICTS, verdicts),
+        earlier_verdicts(folder.path, verdicts),
         folder=folder,
         pages=tuple(folder.path / name for name in _pages(plan)),
         exports=tuple(folder.path / name for name in exports),
@@ -731,6 +591,8 @@ def _remedy(row: Row, plan: Plan, one: TaskFindings) -> str:
     options = changing_options(row, not one.whole, one.n_available)
     if options is None:
         return remedy_by(None)
+    if options == OTHER_REFERENCE:
+        return ANOTHER_REFERENCE
     if not plan.has_command:  # the folder of an engine keeps its questions
         told = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
         return f"A plan with {told} and another output_path may change that."

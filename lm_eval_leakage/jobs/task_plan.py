@@ -440,7 +440,7 @@ class TaskPlan:
         if n_enough is None:
             power = f"no number of questions is enough to find {what}"
         elif n < n_enough:
-            power = f"about {counted(n_enough)} are needed to find {what}"
+            power = f"about {counted(n_enough)} are usually needed to find {what}"
         return "; ".join(filter(None, (copies, asked, power)))
 
     def _loaded(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +172,7 @@ NAMING = ("time", "model", "summary", "citation")  # name the moment, or paths a
 def said(outcome: Any) -> dict[str, Any]:
     """Of its only verdict, whatever its model is called."""
     (one,) = outcome.verdicts
-    return {name: value for name, value in asdict(one).items() if name not in NAMING}
+    return {name: value for name, value in one.as_record.items() if name not in NAMING}
 
 
 @pytest.mark.parametrize("spelled", SPELLED)

@@ -215,10 +215,9 @@ def test_what_is_inconclusive_says_how_many_questions_would_do_and_ends_with_a_c
     found = checked(tmp_path, file, questions=50, detect="30%", metadata={"layouts": "audited"})
     (one,) = found.verdicts
     assert one.verdict == "inconclusive"
-    assert re.search(r"about 3\d,000 questions without a natural order are needed", one.summary)  # the file has 60
-    command = f"`lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --reference "
-    assert f"{command}pretrained=OTHER_MODEL --questions 50 --detect 0.3 " in one.summary
-    assert re.search(r"about 3\d0 questions are needed to find 30\s% seen 3 times", found.plan.as_text)
+    assert re.search(r"about 3\d,000 questions are needed", one.summary)  # the file has 60
+    assert one.summary.endswith("Another model as reference (`--reference`) may change that.")
+    assert re.search(r"about 3\d0 questions are usually needed to find 30\s% seen 3 times", found.plan.as_text)
     none = checked(tmp_path, file, "other", detect="10%", dry_run=True).plan
     assert re.search(r"no number of questions is enough to find 10\s% seen 3 times", none.as_text)
 

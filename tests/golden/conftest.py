@@ -17,7 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import cli, task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.jobs.outcome import VERDICTS
+from lm_eval_leakage.results.verdict_record import VERDICTS
 from tests.campaign.conftest import here  # noqa: F401 (a fixture)
 from tests.checking.conftest import GivenTasksOnly, NamedFake, fakes, only_given_tasks  # noqa: F401
 from tests.cli.conftest import typed  # noqa: F401
