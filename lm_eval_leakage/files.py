@@ -253,6 +253,11 @@ def sole_use(folder: Path) -> Iterator[None]:
         yield
 
 
+def user_cache() -> Path:
+    """Return this package's folder in the user's cache folder. Raises RuntimeError for a user without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage"
+
+
 def check_writable(place: Path, *, folder: bool = False) -> None:
     """Raises ValueError, with the reason, if a file (or a `folder`) cannot be written at `place`, so that this is
     known before the work whose result goes there. Creates nothing."""

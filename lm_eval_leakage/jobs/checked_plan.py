@@ -9,9 +9,7 @@ from pathlib import Path
 
 from lm_eval_leakage.harness.own_benchmark import OwnTask, is_file_of_questions, names_from_files, write_task
 from lm_eval_leakage.harness.seams.rows import import_anew
-from lm_eval_leakage.harness.seams.tasks import settings_of
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.harness.tasks.audit_names import task_texts
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.manifest import files_of_tasks
 from lm_eval_leakage.jobs.plan import NO_CONTROL, TRAIN, Plan
@@ -105,7 +103,7 @@ def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:
     if not is_wanted or task not in shelf.index or "data_files" in plan.metadata:
         return False
     first = next(tasks_of(task, shelf.index), "")
-    return bool(settings_of(shelf.index[first]).get("training_split")) if first in shelf.index else False
+    return bool((shelf.index[first].cfg or {}).get("training_split")) if first in shelf.index else False
 
 
 def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
@@ -117,6 +115,6 @@ def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
     }
     if not files:
         return {}
-    names = names_from_files({*files.values()}, task_texts(plan.include_path))
+    names = names_from_files({*files.values()}, TaskShelf(plan.include_paths).index)
     place = plan.output_path.absolute() / OWN_TASKS
     return {task: write_task(file, place / names[file], names[file], plan.fields) for task, file in files.items()}

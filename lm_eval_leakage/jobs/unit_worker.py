@@ -127,7 +127,7 @@ class UnitWorker(ExitStack):
         left: Sequence[ReadyUnit] = (),
     ) -> None:
         super().__init__()
-        self._folder, self._model, self._worker, self._loaded = folder, model, name, loaded
+        self._folder, self._model_key, self._worker, self._held = folder, model, name, loaded
         self._tasks, self._screen, self._left = tasks, screen, left
         self._kept: KeptModel | None = None
         self._not_loaded: list[str] = []
@@ -194,10 +194,10 @@ class UnitWorker(ExitStack):
     def _evaluated(self, ready: ReadyUnit, heard: _Heard) -> Path:
         """Return the folder of what a model has answered."""
         loaded, work = self._task_of(ready), self._folder.begin(ready.unit, ready.digest)
-        who = ready.model.holding(self._loaded).who
+        who = ready.model.holding(self._held).who
         if self._kept is None:
-            refuse_another(self._folder, self._model, who.identity)
-            self._kept = self.enter_context(one_loaded_model(self._loaded))
+            refuse_another(self._folder, self._model_key, who.identity)
+            self._kept = self.enter_context(one_loaded_model(self._held))
         if self._screen is not None:
             heard.also = self._screen.narrated(ready, self._left)
         run_saved(who, loaded, ready.work.samples, work, self._kept, heard, ready.work.seed)
@@ -225,7 +225,7 @@ class UnitWorker(ExitStack):
         is asked again."""
         for work in self._folder.complete_works(ready.unit, ready.digest):
             identity = read_json(work / UNIT_FILE).get(IDENTITY_OF_UNIT) or {}
-            if is_same_model(identity, ready.model.holding(self._loaded).who.identity):
+            if is_same_model(identity, ready.model.holding(self._held).who.identity):
                 return self._folder.publish(ready.unit, work)
         return False
 

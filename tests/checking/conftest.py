@@ -109,7 +109,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> type[NamedFake]:
 
 
 class GivenTasksOnly(TaskManager):
-    """Without lm_eval's 14,000 tasks, whose index takes 11 seconds."""
+    """Without lm_eval's 14,000 tasks, whose data are not on this machine."""
 
     def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
         super().__init__(verbosity, include_path, False, metadata)

@@ -84,7 +84,7 @@ def task(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """The file of a task that leaves the number of its examples to the harness, and what names it."""
     tasks = tmp_path / "tasks"
     tasks.mkdir()
-    write_task(written(tmp_path, DOCS), tasks)
+    write_task(written(tmp_path, DOCS), tasks, "quiz")
     file = tasks / "quiz.yaml"
     assert "num_fewshot: 0\n" in file.read_text()
     file.write_text(file.read_text().replace("num_fewshot: 0\n", ""))

@@ -20,7 +20,7 @@ def tasks(tmp_path: Path) -> Path:
     """A folder with `quiz`, whose examples are other questions, and which leaves their number to the harness."""
     folder = tmp_path / "tasks"
     folder.mkdir()
-    write_task(written(tmp_path, questions(30)), folder)
+    write_task(written(tmp_path, questions(30)), folder, "quiz")
     examples = written(folder, questions(10, seed=8), "examples.jsonl")
     file, own = folder / "quiz.yaml", "\n  data_files:\n"
     assert own in file.read_text()

@@ -16,7 +16,6 @@ import pytest
 from lm_eval.loggers import evaluation_tracker
 
 from lm_eval_leakage.files import sole_use
-from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.evaluation import TRACKER
 from lm_eval_leakage.jobs import progress
 from lm_eval_leakage.jobs.check import check
@@ -169,14 +168,6 @@ def test_wrong_right_answers_are_refused_before_the_tasks_are_read(tmp_path: Pat
     with pytest.raises(ValueError, match="wrong.jsonl', whose right answers"):
         check("fake", "pretrained=m", output_path=tmp_path / "out", say=told.append, **given)
     assert told == []
-
-
-def test_a_file_named_like_a_task_of_the_harness_gets_a_name_of_its_own(tmp_path: Path) -> None:
-    names = {
-        file: write_task(written(tmp_path, questions(3), file), tmp_path).name
-        for file in ("mmlu.jsonl", "My quiz!.json")
-    }
-    assert names == {"mmlu.jsonl": "own_mmlu", "My quiz!.json": "my_quiz"}
 
 
 def test_two_checks_in_one_folder_at_once_are_refused_in_a_sentence(tmp_path: Path) -> None:
