@@ -94,12 +94,13 @@ def _refuse_for_options(plan: Plan, audits: Mapping[str, Sequence[str]]) -> None
 
 def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:
     """Return whether a task is audited on a positive control, too: a file that the plan names, or its training split,
-    by default where nothing limits what is asked."""
+    by default where nothing limits what is asked and no models are compared, for which it would double the cost."""
     from lm_eval_leakage.harness.auditable import tasks_of
 
     if plan.positive_control not in (None, TRAIN):
         return plan.positive_control != NO_CONTROL
-    is_wanted = plan.positive_control == TRAIN or (not plan.runs and plan.budget is None)
+    is_free = not (plan.runs or plan.budget is not None or plan.compares_models)
+    is_wanted = plan.positive_control == TRAIN or is_free
     if not is_wanted or task not in shelf.index or "data_files" in plan.metadata:
         return False
     first = next(tasks_of(task, shelf.index), "")

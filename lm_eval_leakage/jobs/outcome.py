@@ -193,7 +193,7 @@ class CheckOutcome:
 
     verdicts: of the models and tasks of this check; others: of earlier checks into the same folder, as they were told
         then
-    plan: what there was to do; None where workers found that out
+    plan: what there was to do
     plan_text: of a dry run, instead
     pages: the HTML page, and for several models the tables; none if nothing was run (dry_run)
     exports: the files in other formats, which `export` asks for

@@ -278,7 +278,7 @@ class Plan(BaseModel):
     reference: a folder of another model's audits, or the model_args of a model to audit as the reference
     unseen: a file of questions of the same kind that the models cannot have seen
     positive_control: rows that the models may have learned, audited in the same way: "train", the task's training
-        split (by default where it has one and a model is asked in this process), "none", or a file
+        split (by default where it has one and the plan has no `models`), "none", or a file
     orders: what the builder of the one task says about its published orders, as "random: SOURCE"
 
     engine: what starts workers; None chooses; address: of a cluster

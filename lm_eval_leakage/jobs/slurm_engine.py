@@ -2,7 +2,7 @@
 
 Jobs outlive the driver. What submitit was given for each job stays in the plan's folder until the job is known to have
 ended, so that a driver that is started again finds it. A job whose driver was killed while submitting it ends by
-itself; if two jobs have a unit, its lock lets only one do it. Before each unit a job writes down which it is, so that
+itself; if two jobs have a unit, its claim lets only one do it. Before each unit a job writes down which it is, so that
 a job that dies costs that unit an attempt.
 """
 
