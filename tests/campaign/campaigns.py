@@ -33,10 +33,10 @@ SHAPE = {
 }
 
 
-def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: bool = True) -> None:
-    """Writes a task of questions `Which of SEED-0?` and so on; with a data file that is missing unless `is_there`."""
+def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1) -> None:
+    """Write a task of questions `Which of SEED-0?` and so on."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = written(folder, questions(n, seed=seed), f"{name}.jsonl") if is_there else folder / "missing.jsonl"
+    file = written(folder, questions(n, seed=seed), f"{name}.jsonl")
     told = {"task": name, **SHAPE, "dataset_kwargs": {"data_files": {"test": str(file)}}}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
 

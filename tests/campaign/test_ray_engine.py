@@ -141,7 +141,7 @@ DRIVER = """
 import sys
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.plan import units_of
+from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
 plan, folder = a_plan(2, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
 RayEngine(plan, folder, None, UnloadedWorker).carry_out(units_of(plan), print, print)
@@ -166,7 +166,7 @@ import sys
 from lm_eval_leakage.cli.ending import end_in_words
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.plan import units_of
+from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
 plan, folder = a_plan(1, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
 engine = RayEngine(plan, folder, sys.argv[2], UnloadedWorker)

@@ -47,29 +47,32 @@ def jobs_in(place: Path, process: str = CONTROLLER) -> list[psutil.Process]:
     ]
 
 
-def carried_out(plan: Plan) -> tuple[CampaignFolder, list[Attempt]]:
+def carried_out(plan: Plan, lost: Path | None = None) -> tuple[CampaignFolder, list[Attempt]]:
+    """lost: a file that is removed once the units are planned"""
     heard: list[Attempt] = []
     folder = begun(plan)
+    if lost is not None:
+        lost.unlink()
     left = folder.left(units_of(plan))
     engine_of("slurm", "local", plan, folder).carry_out(left, heard.append, lambda unit, worker: None)
     return folder, heard
 
 
 def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(tmp_path: Path) -> None:
-    benchmark(tmp_path / "tasks", "broken", is_there=False)
+    benchmark(tmp_path / "tasks", "broken")
     fault = tmp_path / "fault.txt"
     arguments = {"fault": str(fault.with_suffix(""))}
-    more = {"tasks": ["quiz", "broken", "riddle"], "workers": 2, "arguments": arguments}
+    more = {"workers": 2, "arguments": arguments}
     whole = in_one_process(plan_for(tmp_path, tmp_path / "whole", "a", "b", **more))
     fault.write_text("job Which of 1-5?")
-    plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)
-    folder, heard = carried_out(plan)
+    plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", tasks=["quiz", "broken", "riddle"], **more)
+    folder, heard = carried_out(plan, lost=tmp_path / "tasks" / "broken.jsonl")
     assert not fault.exists()
     assert numbers(folder) == numbers(whole)
     failed = folder.left(units_of(plan))
     assert failed == [unit for unit in units_of(plan) if unit.task == "broken"]
     assert [attempt.unit.task for attempt in heard if attempt.lost] == ["riddle"]
-    assert all("missing.jsonl" in str(attempt.error) for attempt in folder.failed(failed))
+    assert all("broken.jsonl" in str(attempt.error) for attempt in folder.failed(failed))
     assert sum(attempt.ok for attempt in heard) == len(units_of(plan)) - len(failed)
 
 
