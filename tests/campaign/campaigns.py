@@ -77,8 +77,11 @@ def small_plan(**given: Any) -> Plan:
     return check_plan(told | given)
 
 
-def begun(plan: Plan) -> CampaignFolder:
-    """The folder of a campaign, with its plan and the files of its units, as a driver leaves it for workers."""
+def begun(plan: Plan, lost: Path | None = None) -> CampaignFolder:
+    """The folder of a campaign, with its plan and the files of its units, as a driver leaves it for workers.
+
+    lost: a file that is removed once the units are planned
+    """
     for module in plan.imports:
         import_module(module)
     folder, units = CampaignFolder(plan.output_path), units_of(plan)
@@ -86,12 +89,14 @@ def begun(plan: Plan) -> CampaignFolder:
     prepared = CheckedPlan(plan, TaskShelf(plan.include_paths))
     planner = Planner(prepared, LoadedTasks(prepared.shelf))
     folder.make_ready(planner.ready(unit, planner.step(unit), place) for place, unit in enumerate(units))
+    if lost is not None:
+        lost.unlink()
     return folder
 
 
-def in_one_process(plan: Plan) -> CampaignFolder:
+def in_one_process(plan: Plan, lost: Path | None = None) -> CampaignFolder:
     """Carries out a plan here, by one worker."""
-    folder = begun(plan)
+    folder = begun(plan, lost)
     InlineEngine(plan.changed(workers=None, minutes=None), folder).carry_out(
         units_of(plan), lambda _: None, lambda *_: None
     )

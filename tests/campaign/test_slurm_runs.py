@@ -48,25 +48,23 @@ def jobs_in(place: Path, process: str = CONTROLLER) -> list[psutil.Process]:
 
 
 def carried_out(plan: Plan, lost: Path | None = None) -> tuple[CampaignFolder, list[Attempt]]:
-    """lost: a file that is removed once the units are planned"""
     heard: list[Attempt] = []
-    folder = begun(plan)
-    if lost is not None:
-        lost.unlink()
+    folder = begun(plan, lost)
     left = folder.left(units_of(plan))
     engine_of("slurm", "local", plan, folder).carry_out(left, heard.append, lambda unit, worker: None)
     return folder, heard
 
 
 def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(tmp_path: Path) -> None:
-    benchmark(tmp_path / "tasks", "broken")
-    fault = tmp_path / "fault.txt"
+    fault, lost = tmp_path / "fault.txt", tmp_path / "tasks" / "broken.jsonl"
     arguments = {"fault": str(fault.with_suffix(""))}
-    more = {"workers": 2, "arguments": arguments}
-    whole = in_one_process(plan_for(tmp_path, tmp_path / "whole", "a", "b", **more))
+    more = {"tasks": ["quiz", "broken", "riddle"], "workers": 2, "arguments": arguments}
+    benchmark(tmp_path / "tasks", "broken")
+    whole = in_one_process(plan_for(tmp_path, tmp_path / "whole", "a", "b", **more), lost)
+    benchmark(tmp_path / "tasks", "broken")
     fault.write_text("job Which of 1-5?")
-    plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", tasks=["quiz", "broken", "riddle"], **more)
-    folder, heard = carried_out(plan, lost=tmp_path / "tasks" / "broken.jsonl")
+    plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)
+    folder, heard = carried_out(plan, lost)
     assert not fault.exists()
     assert numbers(folder) == numbers(whole)
     failed = folder.left(units_of(plan))
