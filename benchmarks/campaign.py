@@ -15,11 +15,11 @@ import tempfile
 import time
 from types import TracebackType
 
-from lm_eval_leakage.jobs.driver import Progress
-from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.plan import Plan, PlanModel
+from lm_eval_leakage.jobs.progress import Progress
 from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.units import Unit, units_of
 
 UNIT_S = 10.0
 AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")
@@ -28,7 +28,7 @@ AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")
 class AtOnce:
     """A worker whose units are done as soon as they begin."""
 
-    def __init__(self, plan: Plan, model: str, folder: CampaignFolder, name: str) -> None:
+    def __init__(self, folder: CampaignFolder, model: str, name: str) -> None:
         self._name = name
 
     def __enter__(self) -> AtOnce:

@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parent.parent
 PACKAGE = "lm_eval_leakage"
-OF_A_PLAN = ("jobs.plan", "jobs.planning", "jobs.estimates", "jobs.units", "jobs.steps", "jobs.folder", "jobs.checked")
+OF_A_PLAN = ("plan", "planning", "estimates", "checked_plan", "units", "steps", "folder", "claims", "task_plan")
 QUIZ = [
     {"question": f"How many legs have {n} spiders?", "choices": [str(8 * n), "a", "b", "c"], "answer": 0}
     for n in range(1, 41)
@@ -44,7 +44,7 @@ PACKAGE, OF_A_PLAN = "lm_eval_leakage", {of_a_plan!r}
 files, returns, entered = [], set(), set()
 def is_of_a_plan(value):
     module = type(value).__module__
-    return any(module == f"{{PACKAGE}}.{{name}}" for name in OF_A_PLAN)
+    return any(module == f"{{PACKAGE}}.jobs.{{name}}" for name in OF_A_PLAN)
 def note_file(frame, event, argument):
     if event == "call" and PACKAGE in frame.f_code.co_filename:
         entered.add(frame.f_code.co_filename)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
     from lm_eval_leakage.harness.tasks.task import LeakageTask
-    from lm_eval_leakage.jobs.driver import check
+    from lm_eval_leakage.jobs.check import check
     from lm_eval_leakage.results.page import LoadedRun
 
 __version__ = version("lm-eval-leakage")
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> object:
     """`check`, whose module is imported when it is used: it needs PyYAML and more."""
     if name != "check":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lm_eval_leakage.jobs.driver import check
+    from lm_eval_leakage.jobs.check import check
 
     return check
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.files import atomic_write, user_cache
 
 BYTES_AT_ONCE, DIGEST_SIZE = 2**22, 16
 SETTLED = 2.0  # seconds; a younger file may change again without a change of its times
@@ -48,8 +48,8 @@ def _kept_in(file: Path) -> Path:
     """Return the file of the user's cache that has the digest; its name changes with the file's content."""
     stat = file.stat()
     state = (str(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage" / "digests"
-    return cache / blake2b(repr(state).encode("utf-8", "surrogateescape"), digest_size=DIGEST_SIZE).hexdigest()
+    name = blake2b(repr(state).encode("utf-8", "surrogateescape"), digest_size=DIGEST_SIZE).hexdigest()
+    return user_cache() / "digests" / name
 
 
 def with_imports(modules: Iterable[Path]) -> list[Path]:

@@ -64,6 +64,12 @@ def remove_parts(folder: Path) -> None:
             part.unlink(missing_ok=True)
 
 
+def clock_of(folder: Path) -> float:
+    """Return the time by the clock of the file system that holds a folder, which may differ from this machine's."""
+    with own_part(folder / "clock") as (_, stream):
+        return os.fstat(stream.fileno()).st_mtime
+
+
 def _folder_of(part: Path) -> Path:
     return part.with_suffix(f".files{PART}")
 
@@ -71,7 +77,7 @@ def _folder_of(part: Path) -> Path:
 def _locked_part(place: Path) -> tuple[Path, BinaryIO]:
     """A new one is made if another process took it for abandoned in the moment before it was locked."""
     while True:
-        part = place.with_name(f".{place.name[:LONGEST_NAME]}.{_kernel()}.{uuid4().hex}{PART}")
+        part = place.with_name(f".{place.name[:LONGEST_NAME]}.{kernel()}.{uuid4().hex}{PART}")
         stream = part.open("xb")
         if _takes_lock(stream) is not False and os.fstat(stream.fileno()).st_nlink:
             return part, stream
@@ -104,13 +110,13 @@ def _remove_abandoned_parts(folder: Path, now: float) -> None:
             continue
         with suppress(OSError), part.open("rb+") as stream:
             is_idle = now - os.fstat(stream.fileno()).st_mtime > DAY
-            if (name["kernel"] == _kernel() or is_idle) and _takes_lock(stream):
+            if (name["kernel"] == kernel() or is_idle) and _takes_lock(stream):
                 shutil.rmtree(_folder_of(part), ignore_errors=True)
                 part.unlink()
 
 
 @cache
-def _kernel() -> str:
+def kernel() -> str:
     """Eight digits of the running kernel, which all containers on a machine share and no two machines do."""
     try:
         told = Path("/proc/sys/kernel/random/boot_id").read_bytes()  # Linux
@@ -245,6 +251,11 @@ def sole_use(folder: Path) -> Iterator[None]:
         ) from error
     with held:
         yield
+
+
+def user_cache() -> Path:
+    """Return this package's folder in the user's cache folder. Raises RuntimeError for a user without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage"
 
 
 def check_writable(place: Path, *, folder: bool = False) -> None:

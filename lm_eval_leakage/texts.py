@@ -74,6 +74,11 @@ def visible(text: str) -> str:
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def visible_lines(text: str) -> str:
+    """Return a text of several lines with each unsafe character escaped."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def texts_within(value: object) -> Iterator[str]:
     """Yield the texts in nested lists and mappings; of a mapping those of its values."""
     if isinstance(value, str):

@@ -22,8 +22,8 @@ from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
 from lm_eval_leakage.harness.tasks.templates import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
 from lm_eval_leakage.records import DeclaredRow
 from lm_eval_leakage.registry import detector_id, registered_name
-from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
 from lm_eval_leakage.results.sealed_logs import LOG_TESTS
+from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS
 from lm_eval_leakage.stats.pooling import SKIPPED
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -19,13 +19,13 @@ from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.harness.seams.patching import REFUSED
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.formatting import about, counted, duration
-from lm_eval_leakage.texts import visible
+from lm_eval_leakage.texts import visible, visible_lines
 
 if TYPE_CHECKING:
-    from lm_eval_leakage.jobs.driver import Progress
     from lm_eval_leakage.jobs.folder import Attempt
     from lm_eval_leakage.jobs.outcome import CheckOutcome
     from lm_eval_leakage.jobs.plan import Plan
+    from lm_eval_leakage.jobs.progress import Progress
 
 NAMED = 5  # problems, and sentences to copy, that are told
 FAILURES_NAMED = 20
@@ -152,7 +152,8 @@ def _carry_out(plan: Plan) -> None:
     def tell(text: str) -> None:
         said.append(text)
         if not plan.is_here:
-            note(text)
+            for line in text.split("\n"):
+                note(line)
         elif not plan.quiet:
             say(text)
 
@@ -241,8 +242,7 @@ def _tell_sentences(outcome: CheckOutcome) -> None:
 
 
 def _status(path: Path) -> None:
-    from lm_eval_leakage.jobs.driver import status_as_text
     from lm_eval_leakage.jobs.folder import CampaignFolder
-    from lm_eval_leakage.jobs.planning import visible_lines
+    from lm_eval_leakage.jobs.progress import status_as_text
 
     say(visible_lines(status_as_text(CampaignFolder(path))))

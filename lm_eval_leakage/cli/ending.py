@@ -214,10 +214,10 @@ def fields_of_files(given: str | None, named: Sequence[str]) -> Mapping[str, str
 
 def _check_run(args: argparse.Namespace) -> None:
     """With --config, what the file says is checked when lm_eval has read it."""
-    from lm_eval_leakage.harness.preflight import check_before_index
+    from lm_eval_leakage.harness.preflight import check_run_options
 
     if args.config is None:
-        check_before_index(args)
+        check_run_options(args)
     else:
         from lm_eval_leakage.jobs.plan import names_in_file
 

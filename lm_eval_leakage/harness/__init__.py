@@ -32,9 +32,9 @@ def _check_run(config: Any) -> None:
     try:
         if any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):
             hide_tracebacks()
-            from lm_eval_leakage.harness.preflight import check_before_index, look_at_server
+            from lm_eval_leakage.harness.preflight import check_run_options, look_at_server
 
-            check_before_index(config)
+            check_run_options(config)
             look_at_server(config)
             if config.output_path:  # else nobody will ask which model answered
                 note_before_loading(config.model, config.model_args)

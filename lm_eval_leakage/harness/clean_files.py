@@ -16,7 +16,7 @@ from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
 from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.harness.clean_task import version_of
 from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
-from lm_eval_leakage.harness.seams.tasks import kind_of, own_settings
+from lm_eval_leakage.harness.seams.tasks import kind_of
 from lm_eval_leakage.logs.run import Problem, leaves
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_group, render_questions, render_task
 
@@ -84,7 +84,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
         return f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside"
     if entry is None or entry.yaml_path is None or kind_of(entry) != "TASK":
         return f"the harness knows no YAML of a task {clean.task}; give its folder as include_path"
-    config = own_settings(entry.yaml_path, includes=True)
+    config = entry.cfg or {}
     return _Base(entry.yaml_path.expanduser().resolve(), version_of(config), [*_means(config)])
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Container, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import NamedTuple
@@ -21,7 +20,6 @@ import lm_eval.tasks
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import QUESTION_FILES, atomic_write
-from lm_eval_leakage.harness.tasks.audit_names import files_naming
 from lm_eval_leakage.harness.tasks.data import docs_of
 from lm_eval_leakage.harness.tasks.question_files import read_file, read_questions
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit
@@ -58,10 +56,10 @@ def lettered_yaml(name: str, data: str, comment: str) -> str:
     return TASK_YAML.format(name=as_yaml(name), data=data, comment=comment, letters=ascii_uppercase)
 
 
-def name_from_file(file: Path, texts: Mapping[str, str] | None = None, n_folders: int = 0) -> str:
+def name_from_file(file: Path, others: Container[str], n_folders: int = 0) -> str:
     """Return the name of the file's task, marked as the user's own where another task, group or tag has that name.
 
-    texts: of the YAML files beside those of lm_eval, by their paths
+    others: names of tasks, groups and tags
     n_folders: how many of the folders above the file are named before it
     """
     *folders, _ = file.parts
@@ -69,19 +67,20 @@ def name_from_file(file: Path, texts: Mapping[str, str] | None = None, n_folders
     name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "questions"
     if names_an_audit(name):
         name += "_questions"
-    while is_installed(name) or any(files_naming(one, texts or {}) for one in (name, f"{name}_{FIRST_AUDIT}")):
+    while name in others or f"{name}_{FIRST_AUDIT}" in others:
         name = f"own_{name}"
     return name
 
 
-def names_from_files(files: Collection[Path], texts: Mapping[str, str]) -> dict[Path, str]:
-    """Return a name for the task of each file. Files of one name are told apart by the folders above them.
+def names_from_files(files: Collection[Path], others: Container[str]) -> dict[Path, str]:
+    """Return a name for the task of each file, none of them among `others`. Files of one name are told apart by the
+    folders above them.
 
     Raises ValueError if the paths of two files differ only in their endings, in capitals or in punctuation.
     """
     depths = dict.fromkeys(files, 0)
     while True:
-        names = {file: name_from_file(file, texts, n) for file, n in depths.items()}
+        names = {file: name_from_file(file, others, n) for file, n in depths.items()}
         counts = Counter(names.values())
         alike = [file for file in files if counts[names[file]] > 1]
         if not alike:
@@ -94,17 +93,6 @@ def names_from_files(files: Collection[Path], texts: Mapping[str, str]) -> dict[
                     "files"
                 )
             depths[file] += 1
-
-
-def is_installed(name: str) -> bool:
-    """Whether lm_eval has a folder or a YAML of this name among its tasks."""
-    return (INSTALLED_TASKS / name).is_dir() or name in _installed_yamls()
-
-
-@cache
-def _installed_yamls() -> frozenset[str]:
-    """Their names without the ending; listing 14,000 files takes a quarter of a second."""
-    return frozenset(file.stem for file in INSTALLED_TASKS.rglob("*.y*ml"))
 
 
 def open_ended_yaml(name: str, data: str, comment: str) -> str:
@@ -173,14 +161,13 @@ class OwnTask(NamedTuple):
     unread: str = ""
 
 
-def write_task(file: Path, folder: Path, name: str = "", fields: Fields = NO_FIELDS) -> OwnTask:
-    """Writes the task's YAML and rows into `folder`; the task has the file's name if no other is given.
+def write_task(file: Path, folder: Path, name: str, fields: Fields = NO_FIELDS) -> OwnTask:
+    """Write the task's YAML and rows into `folder`.
 
     fields: of the file's rows, that hold the parts of a question
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
-    name = name or name_from_file(file)
     rows = folder / f"{name}.jsonl"
     questions, several, unread = _questions(file, fields)
     if not questions:

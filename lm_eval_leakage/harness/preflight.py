@@ -3,8 +3,7 @@
 `check`, `run`, `simulate` and `ls TASK` all call `preflight`. What it cannot decide from names and
 the settings of tasks is left to the command.
 
-Checks the options of a command-line run with audits: most before lm_eval indexes its tasks, all before its
-model is loaded.
+Checks the options of a command-line run with audits before its model is loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lm_eval_leakage.harness.backends import (
     why_cannot_answer,
 )
 from lm_eval_leakage.harness.seams.registries import class_of
-from lm_eval_leakage.harness.tasks.audit_names import check_task_names, files_naming, task_texts
+from lm_eval_leakage.harness.tasks.audit_names import SINGLE, AuditIndex, check_task_names
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
@@ -170,7 +169,12 @@ def preflight(
     fields: of the rows of all these files, that hold the parts of a question
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
-    check_task_names(tasks, include_path)
+    index = AuditIndex()
+    if tasks:
+        from lm_eval_leakage.harness.task_shelf import TaskShelf  # imports scipy
+
+        index = TaskShelf([part for part in str(include_path or "").split(":") if part]).index
+        check_task_names(tasks, index)
     for model, model_args in models:
         check_model(model, (), model_args)
     for file in files:
@@ -180,12 +184,12 @@ def preflight(
     if not asked or not all(suffix or audits for _, suffix in named.values()):
         return
     _refuse_unable([model for model, _ in models], asked)
-    bases, texts = [base for base, _ in named.values()], task_texts(include_path)
+    bases = [base for base, _ in named.values()]
     if data_files is not None:
-        _refuse_file(data_files, fields, bases, texts)
+        _refuse_file(data_files, fields, bases, index)
     elif named:
         needs_options = FILLER_AUDIT not in asked
-        _refuse_unauditable(bases, texts, leaves_out, needs_options=needs_options)
+        _refuse_unauditable(bases, index, leaves_out, needs_options=needs_options)
 
 
 def _parted(task: str) -> tuple[str, str]:
@@ -204,11 +208,11 @@ def _refuse_unable(models: Sequence[str], audits: Sequence[str]) -> None:
         )
 
 
-def _refuse_file(file: object, fields: Fields, bases: Sequence[str], texts: Mapping[str, str]) -> None:
+def _refuse_file(file: object, fields: Fields, bases: Sequence[str], index: AuditIndex) -> None:
     """Raises ValueError or OSError if the file or its right answers cannot be read, or if it has no question for tasks
     that read plain questions; whether another task can read it is left to the run."""
     rows = _questions_in(file, fields)
-    if all(_is_own(base, texts) or not files_naming(base, texts) for base in bases):
+    if all(_is_own(base, index) or base not in index for base in bases):
         _refuse_without_question(file, rows, fields)
 
 
@@ -232,16 +236,14 @@ def _refuse_without_question(file: object, rows: Any, fields: Fields) -> None:
 # ---------------------------------------------------------------------- the kind of a task
 
 
-def _refuse_unauditable(
-    tasks: Sequence[str], texts: Mapping[str, str], leaves_out: bool, *, needs_options: bool
-) -> None:
+def _refuse_unauditable(tasks: Sequence[str], index: AuditIndex, leaves_out: bool, *, needs_options: bool) -> None:
     """Raises ValueError if the settings of one of the tasks tell that it cannot be audited (where the command
     `leaves_out` such tasks: of all of them), with the reason that `ls` gives. The others are tried on their rows, by
     the command.
 
     needs_options: whether all audits that are asked for need options
     """
-    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, texts, needs_options))}
+    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, index, needs_options))}
     if not reasons or (leaves_out and len(reasons) < len(set(tasks))):
         return
     task, reason = next(iter(reasons.items()))
@@ -251,44 +253,30 @@ def _refuse_unauditable(
     )
 
 
-def _why_unauditable(name: str, texts: Mapping[str, str], needs_options: bool) -> str:
-    settings = {} if _is_own(name, texts) else _settings_of(name, texts)
-    if not settings:
+def _why_unauditable(name: str, index: AuditIndex, needs_options: bool) -> str:
+    entry = None if _is_own(name, index) else index.get(name)
+    if entry is None or entry.kind.name not in SINGLE:
         return ""
     from lm_eval_leakage.harness.auditable import WRITTEN_IN_PYTHON, constant_choices
 
+    settings = entry.cfg or {}
     if "class" in settings:
         return WRITTEN_IN_PYTHON
     return constant_choices(settings) if needs_options else ""
 
 
-def _is_own(name: str, texts: Mapping[str, str]) -> bool:
-    """Whether it is one of our own data sets, whose first audit has a YAML of its own and reads plain fields."""
-    return bool(files_naming(f"{name}_{FIRST_AUDIT}", texts))
-
-
-def _settings_of(name: str, texts: Mapping[str, str]) -> Mapping[str, Any]:
-    """A single task's, without building the index, which takes seconds; none for a group, a tag, or a YAML that cannot
-    be read, which lm_eval leaves out."""
-    from lm_eval_leakage.harness.seams.tasks import task_settings
-
-    found: Mapping[str, Any] = {}
-    for file in files_naming(name, texts):
-        try:
-            settings = task_settings(file)
-        except (Exception, SystemExit) as error:
-            logger.debug("%s cannot be read: %r", file, error)
-            continue
-        found = settings if settings.get("task") == name else found  # as in lm_eval, the last one counts
-    return found
+def _is_own(name: str, index: AuditIndex) -> bool:
+    """Return whether it is one of our own data sets, whose first audit has a YAML of its own and reads plain
+    fields."""
+    return index.lists(f"{name}_{FIRST_AUDIT}")
 
 
 USUAL_MODEL = "hf"  # of lm_eval, without --model
 SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an option of its own
 
 
-def check_before_index(options: Any) -> None:
-    """Raises ValueError, ImportError or OSError, with the remedy, for what can be told without the index of tasks: a
+def check_run_options(options: Any) -> None:
+    """Raises ValueError, ImportError or OSError, with the remedy, for what can be told before a model is loaded: a
     misspelled task, a model that does not exist, lacks a package or an argument or cannot run the audits, a file that
     does not exist, an output path that cannot be written, an invalid key of `--metadata`.
 

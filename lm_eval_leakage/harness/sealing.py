@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import zip_longest
@@ -16,7 +16,8 @@ from typing import Any
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import QUESTION_FILES, check_writable, publish_files, try_to_write
-from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file, open_ended_yaml
+from lm_eval_leakage.harness.own_benchmark import lettered_yaml, name_from_file, open_ended_yaml
+from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA, rows_of
 from lm_eval_leakage.harness.tasks.question_files import read_file
@@ -89,8 +90,9 @@ def sealing_of(
 
     Raises ValueError or OSError, with the remedy, if nothing can be read, or rows must be corrected first.
     """
-    usual = name_from_file(Path(what)) if what.endswith(QUESTION_FILES) else f"{what}_sealed"
-    name = _checked_name(name or usual)
+    index = TaskShelf().index
+    usual = name_from_file(Path(what), index) if what.endswith(QUESTION_FILES) else f"{what}_sealed"
+    name = _checked_name(name or usual, index)
     rows = rows_of(what, include_path, {"fields": fields} if fields else NO_METADATA)
     answer = fields.get(ANSWER, ANSWER)
     if what.endswith(QUESTION_FILES) and _are_texts(rows, answer, fields.get(QUESTION)):
@@ -166,10 +168,10 @@ def task_files(name: str, *, of_texts: bool) -> dict[str, bytes]:
     }
 
 
-def _checked_name(name: str) -> str:
+def _checked_name(name: str, others: Container[str]) -> str:
     if not re.fullmatch(NAME, name):
         raise ValueError(f"name is {name!r}; use lower-case letters, digits and _, beginning with a letter")
-    if is_installed(name):
+    if name in others:
         raise ValueError(f"name is {name!r}, which lm_eval has a task of already; choose another name")
     return name
 

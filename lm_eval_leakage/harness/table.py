@@ -33,11 +33,11 @@ from lm_eval_leakage.records import DeclaredRow, Evidence, FillerAnswers, OrderA
 from lm_eval_leakage.registry import leave_out, package_of
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
-from lm_eval_leakage.results.data_verdict import VERDICT_ROWS, verdict_on
+from lm_eval_leakage.results.data_verdict import verdict_on
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, rows_of
 from lm_eval_leakage.results.tables import keys_of
-from lm_eval_leakage.results.verdict_words import details
+from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS, details
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, SKIPPED, Verdicts
 

@@ -1,4 +1,4 @@
-"""Tasks, groups and audits by name, from one task index for a whole command: building the index takes 11 seconds."""
+"""Tasks, groups and audits by name, from one index for a whole command."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.seams.rows import digest_of_own_code
-from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, with_metadata
-from lm_eval_leakage.harness.tasks.audit_names import find_audits
+from lm_eval_leakage.harness.seams.tasks import kind_of, with_metadata
+from lm_eval_leakage.harness.tasks.audit_names import AuditIndex, find_audits
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_hash, row_names
 from lm_eval_leakage.harness.tasks.task import LeakageTask
@@ -54,6 +55,16 @@ class LoadedTask:
             for index, doc in enumerate(task.eval_docs)
         ]
 
+    def digest(self, task: str) -> str:
+        """Return `digest_of_rows` of a task in it, as it was before the harness changed its configuration."""
+        if task not in self._digests:
+            self._digests[task] = digest_of_rows(self.leaves[task])
+        return self._digests[task]
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {}
+
     def keyed(self, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
         """Rows of this task, with their keys."""
         docs = {name: task.eval_docs for name, task in self.leaves.items()}
@@ -81,25 +92,28 @@ class PlacedRow:
 
 
 class TaskShelf:
-    """Loads tasks by name. The index is built on first use.
+    """Loads tasks by name. They are indexed on first use.
 
     include_paths: folders with additional tasks
     """
 
     def __init__(self, include_paths: Sequence[str] = ()) -> None:
-        self._include_paths = [*include_paths]
+        self._include_paths = [str(Path(folder).expanduser()) for folder in include_paths]
         self._managers: dict[str, Any] = {}  # by metadata
 
     @cached_property
     def _manager(self) -> Any:
+        for folder in self._include_paths:
+            if not Path(folder).is_dir():
+                raise ValueError(f"include_path is {folder!r}, but there is no such folder; check the path")
         find_audits(TaskManager)
         return TaskManager(include_path=self._include_paths or None)
 
     @property
-    def index(self) -> Mapping[str, Entry]:
-        """What is known of every task, group and tag without loading it."""
-        found: Mapping[str, Entry] = self._manager.task_index
-        return found
+    def index(self) -> AuditIndex:
+        """What is known of every task, group and tag without loading it. Raises ValueError if a folder is missing."""
+        index: AuditIndex = self._manager.task_index
+        return index
 
     def names(self, asked: Sequence[str]) -> list[str]:
         """The tasks and groups that are meant, with tags and patterns replaced by their tasks.

@@ -23,9 +23,14 @@ from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.pooling import NAN
 
-MANY_TOGETHER = 10  # verdicts of an engine's plan, which share the level
+MANY_TOGETHER = 10  # verdicts of a plan that compares models, which share the level
 # Per question, among which those of a budget are chosen; not two, which a score only tells apart by its sign
 ORDERS_WITHIN = (3, 4, 6, 8, 12, 24)
+
+
+def level_of_first_look(plan: Plan) -> float:
+    """Return the level by which it is computed how many questions are enough."""
+    return EVIDENCE_LEVEL * share_alone(1) / (MANY_TOGETHER if plan.compares_models else 1)
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,7 @@ class AuditDesign:
 
     @property
     def _level(self) -> float:
-        """Of a first look."""
-        return EVIDENCE_LEVEL * share_alone(1) / (1 if self._plan.is_here else MANY_TOGETHER)
+        return level_of_first_look(self._plan)
 
     @property
     def n_layouts(self) -> int:

@@ -7,13 +7,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timezone
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Generic, Protocol, TypeVar
 
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, lost_attempt
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.units import Unit
 
 INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
 GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
@@ -85,10 +85,6 @@ def n_accelerators() -> int:
     import torch
 
     return int(torch.cuda.device_count())
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
 # ---------------------------------------------------------------------- workers
@@ -206,6 +202,7 @@ class Crew(ABC, Generic[AWorker]):
 
     def _lose(self, worker: AWorker, unit: Unit, error: str, *, lost: bool = True) -> None:
         self.remove(worker)
+        self.folder.lose(unit, worker.name)
         attempt = lost_attempt(unit, worker.name, error, time.monotonic() - worker.since, lost=lost)
         self.folder.record(attempt)
         self._ended(attempt)
@@ -229,11 +226,3 @@ class Crew(ABC, Generic[AWorker]):
             attempt = lost_attempt(unit, self.called, reason, 0.0, lost=False)
             self.folder.record(attempt)
             self._tell(attempt)
-
-
-def lost_attempt(unit: Unit, worker: str, error: str, seconds: float, *, lost: bool = True) -> Attempt:
-    """An attempt whose worker cannot tell of it any more.
-
-    lost: False if it is the unit's own fault, such as one that took longer than the plan allows
-    """
-    return Attempt(unit, False, seconds, 0, 0, error, lost, worker, now())

@@ -7,18 +7,23 @@ is not judged itself. Everything else may be lost at any moment.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published, remove_parts
-from lm_eval_leakage.jobs.plan import ROOMS, Plan, Unit, check_plan
-from lm_eval_leakage.jobs.planning import TO_RUN, PlannedStep
+from lm_eval_leakage.jobs.claims import Claim, last_claim, lost_claim, next_claim
+from lm_eval_leakage.jobs.plan import Plan, check_plan
+from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
+from lm_eval_leakage.jobs.units import Room, Unit
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import MANIFEST
 from lm_eval_leakage.texts import as_json
@@ -52,20 +57,33 @@ class Attempt:
 
 PLAN, STATUS = "plan.yaml", "status.json"
 WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
+CLAIMS, LOOK_S = "claims", 1.0  # seconds between two looks at a unit that another worker has
+UNITS = "units"  # folder of what workers are to run
 REPLACED = "replaced"  # folder of units that were moved out of their rooms
 STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
+ASKED = "asked.txt"  # of a unit in progress: a digest of what it asks
 UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and which model answered
 
 
-class CampaignFolder:
-    """Paths are made when they are written to. Several processes on several machines may use one folder at once.
+def lost_attempt(unit: Unit, worker: str, error: str, seconds: float, *, lost: bool = True) -> Attempt:
+    """Return an attempt that its worker cannot record any more.
 
-    keeps_answers: whether a model's answers stay when a unit is done, for another draw of its questions
+    lost: False if it is the unit's own fault, such as one that took longer than the plan allows
     """
+    return Attempt(unit, False, seconds, 0, 0, error, lost, worker, now())
 
-    def __init__(self, path: str | Path, *, keeps_answers: bool = False) -> None:
-        self.path, self.keeps_answers = Path(path), keeps_answers
+
+def now() -> str:
+    """Return the time in UTC, as ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+class CampaignFolder:
+    """Paths are made when they are written to. Several processes on several machines may use one folder at once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
         self._own = f"{socket.gethostname()}-{uuid4().hex}"
 
     @property
@@ -76,7 +94,7 @@ class CampaignFolder:
     @property
     def rooms(self) -> list[Path]:
         """Of units that are done."""
-        return [self.path / room for room in ROOMS]
+        return [self.path / room for room in Room]
 
     def run_of(self, unit: Unit) -> Path:
         """Where the files of a unit are that is done."""
@@ -87,11 +105,15 @@ class CampaignFolder:
         return sorted((self.path / REPLACED).glob(f"*/{unit.room}/{unit.id}"), reverse=True)
 
     def answers_of(self, unit: Unit) -> Path:
-        """Where its answers are kept for another draw, in plans of one model in one process."""
+        """Where its answers are kept, for further attempts and for another draw of its questions."""
         return self.path / ANSWERS_KEPT / unit.id
 
+    def ready_of(self, unit: Unit) -> Path:
+        """The file from which a worker runs it, where it is to be run."""
+        return self.path / UNITS / f"{unit.id}.json"
+
     def work_of(self, unit: Unit) -> Path:
-        """Where an attempt writes; the answers there are used by the next one."""
+        """Where attempts write, each in a folder of its own."""
         return self.path / WORK / unit.id
 
     def log_of(self, unit: Unit) -> Path:
@@ -100,6 +122,18 @@ class CampaignFolder:
     def log_of_worker(self, worker: str) -> Path:
         """What a worker says between its units."""
         return self.path / LOGS / f"{worker}.log"
+
+    # ------------------------------------------------------------------ what is to be run
+
+    def make_ready(self, ready: Iterable[ReadyUnit]) -> None:
+        """Writes the files of these units, and removes those of all others."""
+        files = set[Path]()
+        for one in ready:
+            files.add(file := self.ready_of(one.unit))
+            one.write(file)
+        for file in (self.path / UNITS).glob("*/*/*.json"):
+            if file not in files:
+                file.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ what is done
 
@@ -115,27 +149,40 @@ class CampaignFolder:
         last = {attempt.unit: attempt for attempt in self.attempts()}
         return [last[unit] for unit in units if unit in last and not self.done(unit)]
 
-    def begun(self, unit: Unit) -> Path:
-        """Where an attempt writes: with the answers of earlier ones, without the files of one that was killed while it
-        saved them."""
-        work, kept = self.work_of(unit), self.answers_of(unit)
-        for file in [*work.glob(UNIT_FILE), *work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
-            file.unlink()
-        if kept.is_dir():
-            published(kept, work / ANSWERS)
+    def begin(self, unit: Unit, asked: str) -> Path:
+        """Return a new folder in which an attempt writes, and nobody else. The answers of earlier attempts, and of
+        another draw, are in it.
+
+        asked: the digest of what is asked
+        """
+        work, answers = self.work_of(unit) / uuid4().hex, self.answers_of(unit)
+        for folder in (work, answers):
+            folder.mkdir(parents=True, exist_ok=True)
+        (work / ANSWERS).symlink_to(os.path.relpath(answers, work))  # so that the folder may be moved
+        atomic_write(work / ASKED, asked)
         return work
 
-    def complete(self, unit: Unit, facts: Mapping[str, Any]) -> None:
-        """The unit's file is written last: from then on the unit is complete."""
-        atomic_write(self.work_of(unit) / UNIT_FILE, as_json(facts, indent=1) + "\n")
-        self.publish(unit)
+    def complete_works(self, unit: Unit, asked: str) -> list[Path]:
+        """Return the folders of attempts that asked the same, and were killed when their last file was written."""
+        works = [file.parent for file in self.work_of(unit).glob(f"*/{UNIT_FILE}")]
+        return [work for work in works if (file := work / ASKED).is_file() and file.read_text() == asked]
 
-    def publish(self, unit: Unit) -> bool:
+    def conclude(self, unit: Unit, facts: Mapping[str, Any]) -> None:
+        """Makes a unit done of which no model is asked."""
+        work = self.work_of(unit) / uuid4().hex
+        work.mkdir(parents=True)
+        self.complete(unit, work, facts)
+
+    def complete(self, unit: Unit, work: Path, facts: Mapping[str, Any]) -> None:
+        """The unit's file is written last: from then on the unit is complete."""
+        atomic_write(work / UNIT_FILE, as_json(facts, indent=1) + "\n")
+        self.publish(unit, work)
+
+    def publish(self, unit: Unit, work: Path) -> bool:
         """Moves a unit's complete files to its room in one step. Returns False, and leaves them, if it is done:
         nothing is there twice. A kill may have left a part of something, which is no file of the unit."""
-        work, kept = self.work_of(unit), self.answers_of(unit)
-        if (work / ANSWERS).is_dir() and (not self.keeps_answers or not published(work / ANSWERS, kept)):
-            atomic_remove(work / ANSWERS)
+        for name in (ANSWERS, ASKED):
+            (work / name).unlink(missing_ok=True)
         remove_parts(work)
         return published(work, self.run_of(unit))
 
@@ -143,31 +190,47 @@ class CampaignFolder:
         """What was written when the unit was complete; empty if that cannot be read."""
         return read_json(self.run_of(unit) / UNIT_FILE)
 
-    def step_of(self, unit: Unit) -> PlannedStep | None:
+    def step_of(self, unit: Unit) -> Step | None:
         """What its worker found to be done; None if the unit is not done, or does not say it."""
         try:
-            return PlannedStep.of(self.unit_file(unit)[STEP])
-        except (KeyError, TypeError):
+            return Step.of(self.unit_file(unit)[STEP])
+        except (KeyError, TypeError, ValueError):
             return None
 
     def was_asked(self, unit: Unit) -> bool:
         """Whether a unit that is done has answers of a model, instead of a reason why there are none."""
         step = self.step_of(unit)
-        return step is None or step.status == TO_RUN
+        return step is None or step.status is StepStatus.TO_RUN
 
     @contextmanager
-    def sole_use(self, unit: Unit) -> Iterator[None]:
-        """Waits until no other process works on this unit. A process that is killed gives it up at once."""
-        from filelock import FileLock
+    def claimed(self, unit: Unit, worker: str) -> Iterator[Claim | None]:
+        """Waits until this worker has the unit, or until it is done: then there is no claim."""
+        place, slug, claim = self.path / CLAIMS, unit.id.replace("/", "~"), None
+        while claim is None and not self.done(unit):
+            claim = next_claim(place, slug, worker)
+            if claim is None and not self._ends_lost(unit, place, slug):
+                time.sleep(LOOK_S)
+        with nullcontext() if claim is None else claim.renewed():
+            yield claim
 
-        lock = self.path / LOCKS / f"{unit.id.replace('/', '~')}.lock"
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock):
-            yield
+    def _ends_lost(self, unit: Unit, place: Path, slug: str) -> bool:
+        """Return whether the worker that had a unit was gone, which is recorded."""
+        claim = lost_claim(place, slug)
+        if claim is None:
+            return False
+        worker = str(claim.worker.get("worker") or "unknown")
+        self.record(lost_attempt(unit, worker, "its worker was gone, or silent for too long", 0.0))
+        return True
+
+    def lose(self, unit: Unit, worker: str) -> None:
+        """Ends the claim of a worker that is known to be gone, so that nobody waits until it has lapsed."""
+        claim = last_claim(self.path / CLAIMS, unit.id.replace("/", "~"))
+        if claim is not None and str(claim.worker.get("worker")).startswith(worker):
+            claim.end()
 
     def tidy(self) -> None:
         """Removes what only units in progress need."""
-        for place in (WORK, LOCKS):
+        for place in (UNITS, WORK, CLAIMS, LOCKS):
             atomic_remove(self.path / place)
 
     # ------------------------------------------------------------------ attempts

@@ -22,7 +22,8 @@ from multiprocessing.connection import Connection, wait
 from lm_eval_leakage.files import log_to_add_to
 from lm_eval_leakage.jobs.engines import Crew, Worker, n_accelerators
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.units import Unit
 
 ENDING_S = 5.0
 LOOK_S = 1.0  # at which time limits are looked at
@@ -136,8 +137,7 @@ def main(path: str, model: str, name: str, descriptor: str) -> None:
     threading.Thread(target=_read, args=(connection, units), daemon=True).start()
     from lm_eval_leakage.jobs.unit_worker import UnitWorker  # seconds: imports torch and lm_eval
 
-    folder = CampaignFolder(path)
-    with UnitWorker(folder.plan, model, folder, name) as worker:
+    with UnitWorker(CampaignFolder(path), model, name) as worker:
         while (unit := units.get()) is not None:
             attempt = worker.run(unit)
             units.task_done()

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.digests import content_digest, with_imports
 from lm_eval_leakage.files import atomic_remove, published
-from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit
-from lm_eval_leakage.jobs.planning import PlannedStep
-from lm_eval_leakage.logs.run import IDENTITY, LOCAL, UNSEEN, identity_differences
+from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.steps import ReadyUnit
+from lm_eval_leakage.jobs.units import Room, Unit
+from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief, texts_within
 
@@ -186,7 +186,8 @@ def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]
     changed = {task: changed_files(own) for task, own in known.items()}
     unseen = "" if plan.unseen is None else str(plan.unseen.absolute())
     found = {
-        unit: [file for file in changed.get(unit.task, ()) if file != unseen or unit.room == UNSEEN] for unit in units
+        unit: [file for file in changed.get(unit.task, ()) if file != unseen or unit.room is Room.UNSEEN]
+        for unit in units
     }
     return {unit: brief(", ".join(files)) for unit, files in found.items() if files}
 
@@ -208,6 +209,11 @@ def differs(earlier: Identity, present: Identity) -> str:
         is_seen = value.endswith(")") or not (LOCAL.fullmatch(before) or before.startswith(f"{value} ("))
         seen[name] = value if is_seen else before
     return identity_differences(earlier, seen)
+
+
+def is_same_model(earlier: Identity, present: Identity) -> bool:
+    """Return whether `differs` finds no difference."""
+    return not differs(earlier, present)
 
 
 def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
@@ -275,7 +281,7 @@ def set_apart(
     ]
 
 
-def facts_of(attempt: Attempt, step: PlannedStep, work: Path) -> dict[str, Any]:
+def facts_of(attempt: Attempt, ready: ReadyUnit, work: Path) -> dict[str, Any]:
     """Returns what a complete unit says of itself: its attempt, what it was to do, its model, its worker's versions.
 
     work: the unit's folder
@@ -283,7 +289,7 @@ def facts_of(attempt: Attempt, step: PlannedStep, work: Path) -> dict[str, Any]:
     results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
     return {
         "attempt": attempt.as_record,
-        STEP: step.as_record,
+        STEP: ready.step.as_record,
         IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
         "versions": versions(),
     }

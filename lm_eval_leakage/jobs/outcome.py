@@ -15,10 +15,9 @@ Limits: nothing counts looks in another folder, or without the file.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from hashlib import blake2b
 from html import escape
@@ -29,25 +28,18 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.preflight import parsed_args
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.jobs.estimates import CheckedPlan
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import (
-    REFERENCE,
-    RUNS,
-    TRAIN,
-    WITHIN_BUDGET,
-    Plan,
-    PlanModel,
-    Unit,
-    as_command,
-)
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, CheckPlan, PlannedStep, name_among_runs, run_of
+from lm_eval_leakage.jobs.plan import TRAIN, WITHIN_BUDGET, Plan, PlanModel, as_command
+from lm_eval_leakage.jobs.plan_table import PlanTable
+from lm_eval_leakage.jobs.present_runs import name_among_runs, run_of
+from lm_eval_leakage.jobs.steps import Step, StepStatus
+from lm_eval_leakage.jobs.units import Room, Unit
 from lm_eval_leakage.logs.audit_line import window_needed
-from lm_eval_leakage.logs.run import POSITIVE, UNSEEN, Problem, digest_of, same_model
+from lm_eval_leakage.logs.run import Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
-from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, NULL_RATE
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import at_its_level
@@ -55,11 +47,12 @@ from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import OF_FILES, Annotation, AuditedQuestion, Row, provenance_of_model
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.told_verdicts import changing_options, remedy_by, told_verdict
+from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
+from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
 from lm_eval_leakage.results.verdict_words import (
     BY_FILLERS,
     BY_RATIO,
@@ -103,7 +96,7 @@ class TaskFindings:
     task: a task or group; empty for other benchmarks in runs that the user names, which are shown and adjusted for
     annotation: its rows, those of its members and of its subjects
     whole: whether all of its `n_available` questions are asked; staged: whether fewer might have ended it
-    benchmarks: the tasks in it with digests of their rows, see `PlannedStep`
+    benchmarks: the tasks in it with digests of their rows, see `Step`
     problems: what is to be said of its runs
     """
 
@@ -195,83 +188,12 @@ HTML_HEADS = ("model", "task", "verdict", "why", "figures")
 
 
 @dataclass(frozen=True)
-class CheckedTask:
-    """The verdict on one model and task. Numbers are None where they are undefined.
-
-    verdict: one of strong evidence, evidence, inconclusive, none found, cannot be told
-    summary: why, in short; figures: what was counted, and accuracies; both as screen and page show them
-    sentence: the verdict with all of its reasons; reason: without the word
-    pvalue: its own; pvalue_adjusted: for its look and the `n_adjusted` verdicts that are shown together, which decides
-        the word
-    positive_effect, positive_stderr, positive_pvalue: preference that the positive control showed
-    positive_at_most: share of the questions that were seen as often as those of the positive control
-    pvalue_orders, pvalue_texts, pvalue_names: of each test alone, where texts, or both others, were tested
-    look: its number among the looks at this benchmark by this model in the folder; None if nothing was tested
-    ratio, ratio_low: the order ratio and its bound
-    n: questions of the run; n_copies: how many of them are copies of others, which only the accuracy counts
-    n_left_out: how many of them the accuracy does not count: too long, or without a valid answer
-    n_too_long: questions that run or audits did not ask, since they are longer than the window
-    n_tested: those that were tested one by one; flagged: how many of these are flagged; expected: how many would be by
-        chance
-    accuracy: of the run, with its standard error; accuracy_clean: an estimate without leakage, inflation: what that
-        adds, each with the ends of the 95 % interval
-    time: when it was told, in ISO 8601
-    citation: a sentence to copy; revision: of the model; digest: of the benchmark's rows and prompt, empty if nobody
-        wrote it down; seed: by which the questions were drawn, None if they are all
-    """
-
-    model: str
-    task: str
-    verdict: str
-    summary: str
-    figures: str
-    sentence: str
-    reason: str
-    basis: str
-    published_orders: str
-    pvalue: float | None
-    pvalue_adjusted: float | None
-    n_adjusted: int
-    ratio: float | None
-    ratio_low: float | None
-    n: int
-    n_tested: int
-    flagged: int | None
-    expected: float | None
-    metric: str
-    accuracy: float | None
-    accuracy_stderr: float | None
-    accuracy_clean: float | None
-    accuracy_clean_low: float | None
-    accuracy_clean_high: float | None
-    inflation: float | None
-    inflation_low: float | None
-    inflation_high: float | None
-    n_copies: int = 0
-    n_left_out: int = 0
-    n_too_long: int = 0
-    time: str = field(default="", compare=False)
-    citation: str = ""
-    revision: str = ""
-    seed: int | None = None
-    look: int | None = None
-    pvalue_orders: float | None = None
-    pvalue_texts: float | None = None
-    pvalue_names: float | None = None
-    positive_effect: float | None = None
-    positive_stderr: float | None = None
-    positive_pvalue: float | None = None
-    positive_at_most: float | None = None
-    digest: str = ""
-
-
-@dataclass(frozen=True)
 class CheckOutcome:
     """What `check` returns.
 
     verdicts: of the models and tasks of this check; others: of earlier checks into the same folder, as they were told
         then
-    plan: what there was to do; None where workers found that out
+    plan: what there was to do
     plan_text: of a dry run, instead
     pages: the HTML page, and for several models the tables; none if nothing was run (dry_run)
     exports: the files in other formats, which `export` asks for
@@ -285,7 +207,7 @@ class CheckOutcome:
 
     verdicts: tuple[CheckedTask, ...]
     others: tuple[CheckedTask, ...]
-    plan: CheckPlan | None = None
+    plan: PlanTable | None = None
     plan_text: str = ""
     folder: CampaignFolder | None = None
     pages: tuple[Path, ...] = ()
@@ -331,8 +253,8 @@ class CheckOutcome:
 
     def as_json(self) -> str:
         """The records of this check and, apart from them, of earlier ones, strict JSON."""
-        told = {"verdicts": [*map(asdict, self.verdicts)], "earlier": [*map(asdict, self.others)]}
-        return as_json(told, indent=1)
+        parts = zip(PARTS, (self.verdicts, self.others), strict=True)
+        return as_json({part: [one.as_record for one in verdicts] for part, verdicts in parts}, indent=1)
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col" style="text-align:left">{head}</th>' for head in HTML_HEADS)
@@ -353,87 +275,19 @@ def _escaped(text: str) -> str:
     return escape(visible(text))
 
 
-def checked_task(row: Row) -> CheckedTask:
-    verdict, short = row.verdict, told_verdict(row)
-    alone = verdict.pvalue_of_each
-    positive = verdict.positive or PositiveControl("", 0)
-    rate, clean, added = NULL_RATE.of(row), ACCURACY_CLEAN.of(row), INFLATION.of(row)
-    return CheckedTask(
-        model=row.model,
-        task=row.name,
-        verdict=verdict.word,
-        summary=short.sentence,
-        figures=short.figures,
-        sentence=verdict.sentence,
-        reason=verdict.reason,
-        basis=verdict.basis,
-        published_orders=verdict.orders,
-        pvalue=_defined(verdict.pvalue),
-        pvalue_adjusted=_defined(verdict.deciding_pvalue),
-        n_adjusted=verdict.n_together,
-        ratio=_defined(verdict.ratio.value),
-        ratio_low=_defined(verdict.ratio.low),
-        n=row.n,
-        n_tested=row.n_tested,
-        flagged=sum(row.flags.values()) if row.n_tested else None,
-        expected=_defined(rate * row.n_tested) if row.n_tested else None,
-        metric=row.metric,
-        accuracy=_defined(row.accuracy.value),
-        accuracy_stderr=_defined(row.accuracy.stderr),
-        accuracy_clean=_defined(clean.value),
-        accuracy_clean_low=_defined(clean.low),
-        accuracy_clean_high=_defined(clean.high),
-        inflation=_defined(added.value),
-        inflation_low=_defined(added.low),
-        inflation_high=_defined(added.high),
-        n_copies=row.n_copies,
-        n_left_out=row.n_left_out,
-        n_too_long=row.n_too_long,
-        time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        citation=short.citation,
-        revision=row.provenance.revision,
-        seed=row.provenance.seed,
-        look=verdict.look or None,
-        pvalue_orders=alone.get("orders"),
-        pvalue_texts=alone.get("texts"),
-        pvalue_names=alone.get("names"),
-        positive_effect=_defined(positive.effect),
-        positive_stderr=_defined(positive.error),
-        positive_pvalue=_defined(positive.pvalue),
-        positive_at_most=_defined(positive.at_most),
-        digest=row.provenance.digest,
-    )
-
-
-def _defined(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
 def told(one: CheckedTask) -> str:
     """The verdict of one model and task, as it is printed."""
     facts = [f"{one.model} on {one.task}: {one.verdict.upper()}", f"  {one.summary}", f"  {one.figures}"]
     return "\n".join(visible(fact) for fact in facts if fact.strip())
 
 
-def earlier_verdicts(file: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTask, ...]:
-    """Those of earlier checks into the same folder, of other models or tasks than `now`; none if the file cannot be
-    read."""
-    judged_now = {key for verdict in now for key in _keys_of(verdict)}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        records = [CheckedTask(**record) for part in ("verdicts", "earlier") for record in found[part]]
-    except (OSError, ValueError, TypeError, KeyError):
-        return ()
-    return tuple(record for record in records if judged_now.isdisjoint(_keys_of(record)))
+def earlier_verdicts(folder: Path, now: Sequence[CheckedTask]) -> tuple[CheckedTask, ...]:
+    """Return those of earlier checks into the same folder, of other models or tasks than `now`."""
+    judged_now = {key for verdict in now for key in verdict.keys}
+    return tuple(verdict for verdict in verdicts_in(folder) if judged_now.isdisjoint(verdict.keys))
 
 
-def _keys_of(verdict: CheckedTask) -> set[tuple[str, str]]:
-    """Return what a verdict is found by: its model's name and, whatever the path, the digest of the model's files."""
-    names = {verdict.model, verdict.revision} if OF_FILES in verdict.revision else {verdict.model}
-    return {(name, verdict.task) for name in names}
-
-
-PAGE, VERDICTS = "leakage.html", "verdicts.json"
+PAGE = "leakage.html"
 TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
 NOT_MADE = "no audit of option orders was made"
 
@@ -467,7 +321,7 @@ def conclude(
     )
     outcome = CheckOutcome(
         tuple(verdicts),
-        earlier_verdicts(folder.path / VERDICTS, verdicts),
+        earlier_verdicts(folder.path, verdicts),
         folder=folder,
         pages=tuple(folder.path / name for name in _pages(plan)),
         exports=tuple(folder.path / name for name in exports),
@@ -510,7 +364,7 @@ def judged(
 
 def _others_given(model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder) -> list[TaskFindings]:
     """The other benchmarks that the given runs of a model have audits of."""
-    units = [unit for unit in prepared.units() if unit.model == model.key and unit.room == RUNS]
+    units = [unit for unit in prepared.units() if unit.model == model.key and unit.room is Room.RUNS]
     steps = [step for unit in units if prepared.plan.runs and (step := folder.step_of(unit)) is not None]
     files = list(dict.fromkeys(Path(file) for step in steps for file in step.files))
     if not files:
@@ -531,7 +385,7 @@ def _pages(plan: Plan) -> Iterator[str]:
     """The page of one model, and the tables of whatever an engine has done."""
     if len(plan.models) == 1:
         yield PAGE
-    if not plan.is_here:
+    if plan.compares_models or not plan.is_here:
         yield from TABLE_FILES
 
 
@@ -591,23 +445,23 @@ def _findings(
     plan, others = prepared.plan, {one.key for one in prepared.plan.reference_models}
     units = [unit for unit in prepared.units() if unit.task == task and unit.model in (model.key, *others)]
     steps = {unit: step for unit in units if (step := folder.step_of(unit)) is not None}
-    files: dict[str, list[Path]] = defaultdict(list)
+    files: dict[Room, list[Path]] = defaultdict(list)
     for unit, step in steps.items():  # given ones, or its own
-        room = REFERENCE if unit.model in others else unit.room
+        room = Room.REFERENCE if unit.model in others else unit.room
         files[room] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
     problems = [*problems]
-    if files[REFERENCE]:
-        references = [*references, *references_of(find_runs(files[REFERENCE], problems), problems)]
-    own = {unit: step for unit, step in steps.items() if unit.model == model.key and unit.room != REFERENCE}
+    if files[Room.REFERENCE]:
+        references = [*references, *references_of(find_runs(files[Room.REFERENCE], problems), problems)]
+    own = {unit: step for unit, step in steps.items() if unit.model == model.key and unit.room is not Room.REFERENCE}
     tasks = next((step.benchmarks for step in own.values()), {task: ""})
     name = name_among_runs(model.who)
     annotation = Annotation(name, "", (), (), ())
-    unseen, unused = _unseen_questions(files[RUNS], files[UNSEEN], references)
-    if files[RUNS]:
-        annotation = annotate_task(name, task, {*tasks}, files[RUNS], references=references, unseen=unseen)
+    unseen, unused = _unseen_questions(files[Room.RUNS], files[Room.UNSEEN], references)
+    if files[Room.RUNS]:
+        annotation = annotate_task(name, task, {*tasks}, files[Room.RUNS], references=references, unseen=unseen)
     audits = [Unit(model.key, task, suffix) for suffix in prepared.audits.get(task, (FIRST_AUDIT,))]
     audit = audits[0]
-    prevented = _why_not_judged(audit, prepared, own, lost)
+    prevented = _why_not_judged(audit, own, lost)
     why = prevented or _skipped(annotation) or NOT_MADE
     in_audits = [folder.run_of(unit) for unit in audits]
     lacking = next(
@@ -617,11 +471,11 @@ def _findings(
     rows = [_judged(row, why, remedy, lacking, plan.detect) for row in annotation.rows]
     if audit.kind == FIRST_AUDIT and prevented:
         rows = [_with_orders_prevented(row, prevented) for row in rows]
-    if files[POSITIVE]:
-        control = annotate_task(name, task, {*tasks}, files[POSITIVE])
+    if files[Room.POSITIVE]:
+        control = annotate_task(name, task, {*tasks}, files[Room.POSITIVE])
         rows = [_with_positive(row, control, task, plan) for row in rows]
     for unit, step in own.items():
-        if unit.room == POSITIVE and step.status == NOT_POSSIBLE and not files[POSITIVE]:
+        if unit.room is Room.POSITIVE and step.status is StepStatus.NOT_POSSIBLE and not files[Room.POSITIVE]:
             rows = [_without_positive(row, step.note, plan) for row in rows]
     if not any(row.task == task and not row.group for row in rows):
         made = provenance_of_model(model.who.name, model.who.identity)
@@ -674,16 +528,14 @@ def _with_orders_prevented(row: Row, why: str) -> Row:
     return replace(row, verdict=replace(verdict, beside=not_judged(why)))
 
 
-def _why_not_judged(
-    audit: Unit, prepared: CheckedPlan, steps: Mapping[Unit, PlannedStep], lost: Mapping[Unit, Attempt]
-) -> str:
+def _why_not_judged(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit, Attempt]) -> str:
     """Why an audit of option orders was not made; empty if nothing is known to have prevented it."""
     step = steps.get(audit)
-    if step is not None and step.status == NOT_POSSIBLE:
+    if step is not None and step.status is StepStatus.NOT_POSSIBLE:
         return step.note
     if audit in lost:
         return f"its audit failed: {lost[audit].error}"
-    return prepared.impossible.get(audit, "")
+    return ""
 
 
 def _sentence(clause: str) -> str:
@@ -739,6 +591,8 @@ def _remedy(row: Row, plan: Plan, one: TaskFindings) -> str:
     options = changing_options(row, not one.whole, one.n_available)
     if options is None:
         return remedy_by(None)
+    if options == OTHER_REFERENCE:
+        return ANOTHER_REFERENCE
     if not plan.has_command:  # the folder of an engine keeps its questions
         told = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
         return f"A plan with {told} and another output_path may change that."

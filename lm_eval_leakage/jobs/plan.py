@@ -2,8 +2,6 @@
 
 A plan is the same from options of the command line, from a YAML file and from Python. For what cannot be used, one
 sentence names the field, its value, the rule and the remedy.
-
-Units of a plan: what one worker does at a time, one model's run or audit of one task.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -32,8 +29,8 @@ from pydantic import (
 )
 
 from lm_eval_leakage.files import QUESTION_FILES
-from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT, suffixes
-from lm_eval_leakage.logs.run import POSITIVE, UNSEEN, digest_of
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
+from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict_words import WORDS
@@ -281,7 +278,7 @@ class Plan(BaseModel):
     reference: a folder of another model's audits, or the model_args of a model to audit as the reference
     unseen: a file of questions of the same kind that the models cannot have seen
     positive_control: rows that the models may have learned, audited in the same way: "train", the task's training
-        split (by default where it has one and a model is asked in this process), "none", or a file
+        split (by default where it has one and the plan has no `models`), "none", or a file
     orders: what the builder of the one task says about its published orders, as "random: SOURCE"
 
     engine: what starts workers; None chooses; address: of a cluster
@@ -409,8 +406,13 @@ class Plan(BaseModel):
                 raise ValueError(f"models[{place}] has {told}; give the same number")
 
     @property
+    def compares_models(self) -> bool:
+        """Whether its models have names, as in tables that compare them on the same questions."""
+        return bool(self.models[0].name)
+
+    @property
     def is_here(self) -> bool:
-        """Whether it is of one model in this process, which then knows before it begins what there is to do."""
+        """Whether one model is asked in this process, whose user looks on."""
         (first, *others), fields = self.models, type(self).model_fields
         chosen = self.engine == INLINE or (self.engine is None and not first.name)
         is_alone = chosen and not others and not first.gpus
@@ -442,20 +444,22 @@ class Plan(BaseModel):
         return (*self.models, other.kept_as(self._reference_key or other.key))
 
     def kept_as(self, keys: Mapping[str, str]) -> Plan:
-        """Return the same plan of one model, with the folders in which the model and its reference have been before.
+        """Return the same plan with the folder in which a model without a name, and its reference, have been before.
 
         keys: names of folders by digests of identities
         """
+        if self.compares_models:
+            return self
 
         def key_of(model: PlanModel) -> str:
             return keys.get(digest_of(model.who.identity)) or model.key
 
         (model,) = self.models
-        found = self.changed(models=(model.kept_as(key_of(model)),))
-        for reference in found.reference_models:
-            if (key := key_of(reference)).casefold() != found.models[0].key.casefold():
-                found._reference_key = key
-        return found
+        plan = self.changed(models=(model.kept_as(key_of(model)),))
+        for reference in plan.reference_models:
+            if (key := key_of(reference)).casefold() != plan.models[0].key.casefold():
+                plan._reference_key = key
+        return plan
 
     def model(self, key: str) -> PlanModel:
         return next(one for one in self.asked_models if one.key == key)
@@ -596,98 +600,3 @@ def _as_words(name: str, value: object) -> list[list[str]]:
         parts = [str(part) for part in value]
         return [[part] for part in parts] if name == "runs" else [[",".join(parts)]]
     return [[str(value)]]
-
-
-# ---------------------------------------------------------------------- units
-
-RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
-REFERENCE = "reference"  # begins the kinds of audits of another model, as UNSEEN and POSITIVE those of other rows
-RUNS = "runs"
-ROOMS = (RUNS, REFERENCE, UNSEEN, POSITIVE)  # folders of units that are done
-
-
-@dataclass(frozen=True, order=True)
-class Unit:
-    """model: its key in the plan
-    kind: `run`, or the suffix of an audit, which `reference-`, `unseen-` or `positive-` may stand before
-    """
-
-    model: str
-    task: str
-    kind: str
-
-    @property
-    def id(self) -> str:
-        """Such as `smol/arc_challenge/leakage_perm`: its folder below its room and `work`."""
-        return f"{self.model}/{self.task}/{self.kind}"
-
-    @classmethod
-    def of_id(cls, text: str) -> Unit:
-        """Raises ValueError for anything that is not an id."""
-        parts = text.split("/")
-        if len(parts) != 3 or not all(parts):
-            raise ValueError(f"{text!r} is not the id of a unit; write it as MODEL/TASK/KIND")
-        return cls(*parts)
-
-    @property
-    def room(self) -> str:
-        """The folder of those that are done: only what is in `runs` is judged."""
-        return next((room for room in ROOMS[1:] if self.kind.startswith(f"{room}-")), RUNS)
-
-    @property
-    def suffix(self) -> str:
-        """Of the audit that it runs; `run` for an ordinary run."""
-        return self.kind if self.room == RUNS else self.kind.removeprefix(f"{self.room}-")
-
-    @property
-    def asked(self) -> str:
-        """The task or audit of lm_eval that it runs."""
-        return self.task if self.kind == RUN else f"{self.task}_{self.suffix}"
-
-
-def units_of(
-    plan: Plan, audits: Mapping[str, Sequence[str]] | None = None, controlled: Collection[str] = ()
-) -> list[Unit]:
-    """All units, of each model together, and of each task together; the reference model comes last.
-
-    audits: by tasks, suffixes of those that their verdicts rest on (`Finding.audits`); of option orders for others
-    controlled: tasks that have a positive control
-    """
-    judging = {task: [*(audits or {}).get(task, (FIRST_AUDIT,))] for task in plan.tasks}
-
-    def kinds_of(task: str) -> list[str]:
-        asked = _audits_of(plan, judging[task])
-        kinds = [] if plan.accuracy is False else [RUN]
-        kinds += asked
-        if plan.unseen is not None:  # what is asked of the benchmark, for comparison
-            kinds += [f"{UNSEEN}-{suffix}" for suffix in (*CHECKED_AUDITS, FILLER_AUDIT) if suffix in asked]
-        if task in controlled:
-            kinds += [f"{POSITIVE}-{suffix}" for suffix in asked if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
-        return kinds
-
-    referred = plan.reference_models or (plan.models if plan.reference is not None else ())
-    asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds_of(task)]
-    asked += [
-        (one.key, task, f"{REFERENCE}-{suffix}") for one in referred for task in plan.tasks for suffix in judging[task]
-    ]
-    if plan.unseen is not None and TOKENS in plan.audits:
-        rooms = (REFERENCE, UNSEEN)
-        asked += [
-            (one.key, task, f"{room}-{TOKENS}")
-            for one in plan.reference_models
-            for task in plan.tasks
-            if FIRST_AUDIT in judging[task]
-            for room in rooms
-        ]
-    return [Unit(*one) for one in asked]
-
-
-def _audits_of(plan: Plan, judging: Sequence[str]) -> list[str]:
-    """Return the audits of a task.
-
-    judging: suffixes of those that its verdict rests on
-    """
-    if FIRST_AUDIT not in judging:
-        return [*judging] if {FIRST_AUDIT, *judging} & {*plan.audits} else []
-    added = judging if FIRST_AUDIT in plan.audits else ()
-    return list(dict.fromkeys([*plan.audits, *added]))

@@ -21,7 +21,8 @@ import lm_eval_leakage
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Crew, Tell, Worker
 from lm_eval_leakage.jobs.folder import LOCKS, Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.texts import in_one_sentence, shortened
 
 OF_OUR_OWN = "local"  # Ray's word for a Ray of this process's own
@@ -113,7 +114,7 @@ class CampaignWorker:
     """
 
     def __init__(self, plan: Plan, model: str, folder: Path, name: str, maker: WorkerMaker | None) -> None:
-        self._made_from, self._maker = (plan, model, CampaignFolder(folder), name), maker
+        self._plan, self._made_from, self._maker = plan, (CampaignFolder(folder), model, name), maker
         self._held = ExitStack()
         self._worker: Any = None
 
@@ -126,11 +127,11 @@ class CampaignWorker:
 
         cwd: the driver's working directory, from which relative paths of the plan are meant
         """
-        plan, model, folder, _ = self._made_from
+        folder, model, _ = self._made_from
         refuse_node(folder.path, mark, version)
         if cwd.is_dir():
             os.chdir(cwd)
-        if not plan.model(model).gpus and any(one.gpus for one in plan.models):
+        if not self._plan.model(model).gpus and any(one.gpus for one in self._plan.models):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def run(self, unit: Unit) -> Attempt:

@@ -2,7 +2,7 @@
 
 Jobs outlive the driver. What submitit was given for each job stays in the plan's folder until the job is known to have
 ended, so that a driver that is started again finds it. A job whose driver was killed while submitting it ends by
-itself; if two jobs have a unit, its lock lets only one do it. Before each unit a job writes down which it is, so that
+itself; if two jobs have a unit, its claim lets only one do it. Before each unit a job writes down which it is, so that
 a job that dies costs that unit an attempt.
 """
 
@@ -23,9 +23,10 @@ from uuid import uuid4
 import psutil
 
 from lm_eval_leakage.files import atomic_remove, atomic_write
-from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.engines import Begun, Tell
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, lost_attempt
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.texts import brief, visible
 
 JOBS = "slurm"  # folder of submitit's files, and of what jobs are at
@@ -111,6 +112,7 @@ class SlurmJob:
         """Of the unit that it had begun when it ended, if there is one."""
         unit, folder = self.at(), CampaignFolder(self.folder)
         if unit is not None and not folder.done(unit):
+            folder.lose(unit, self.worker)
             folder.record(lost_attempt(unit, self.worker, why, 0.0))
             self.is_at(None)
 

@@ -21,12 +21,15 @@ from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens_of
 from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
-from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.engines import Begun, Tell, now
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
-from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, facts_of, refuse_another
-from lm_eval_leakage.jobs.plan import Plan, Unit
-from lm_eval_leakage.jobs.planning import ORDERS_RUN, Planned, PlannedStep, Planner, UnitJob
+from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
+from lm_eval_leakage.jobs.engines import Begun, Tell
+from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, lost_attempt, now, read_json
+from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
+from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, facts_of, is_same_model, refuse_another
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.steps import ReadyUnit, Step
+from lm_eval_leakage.jobs.task_plan import ORDERS_RUN
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.results.formatting import count, duration
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -34,6 +37,7 @@ STREAMS = (1, 2)  # stdout and stderr, as descriptors
 LOADS = 2  # of a model that cannot be loaded; then its units fail at once
 TOKENISED = 32  # requests of a unit, from which the tokens of all are estimated
 NOT_LOADED = "the model cannot be loaded"
+TAKEN_OVER = "its worker was silent for so long that another one took the unit over"
 
 logger = logging.getLogger(__name__)
 
@@ -71,27 +75,27 @@ def _flush() -> None:
 
 @dataclass(frozen=True)
 class OnScreen:
-    """What a worker needs that is this process, whose user looks on.
+    """Says what a worker does, where the user looks on.
 
-    planned: what there is to do for the units; left: those that are to be done
-    say: prints
+    quiet: whether progress bars are left out
     """
 
-    planned: Planned
-    left: Sequence[Unit]
     say: Callable[[str], None]
     quiet: bool
 
-    def narrated(self, step: PlannedStep, job: UnitJob) -> Heard:
-        """Says which run begins and, when its first requests are answered, how long it and the rest will take."""
-        steps = [self.planned[unit] for unit in self.left]
-        place = steps.index(step)
-        self.say(f"\n[{place + 1}/{len(steps)}] {step.task}: {step.what}, {job.who.name}")
-        later = sum(after.n_tokens for after in steps[place + 1 :])
-        time_left = TimeLeft(job.size.n_characters, partial(self._tell, step, later))
+    def narrated(self, ready: ReadyUnit, left: Sequence[ReadyUnit]) -> Heard:
+        """Says which unit begins and, when its first requests are answered, how long it and the rest will take.
+
+        left: the units of this command, in their order
+        """
+        place = [one.unit for one in left].index(ready.unit)
+        step = ready.step
+        self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.model.who.name}")
+        later = sum(one.step.n_tokens for one in left[place + 1 :])
+        time_left = TimeLeft(ready.work.n_characters, partial(self._tell, step, later))
         return lambda method, request: time_left.done(n_characters(request))
 
-    def _tell(self, step: PlannedStep, n_later: int, pace: Pace) -> None:
+    def _tell(self, step: Step, n_later: int, pace: Pace) -> None:
         """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have
         too few requests to tell."""
         whole = ""
@@ -104,36 +108,49 @@ class OnScreen:
 
 
 class UnitWorker(ExitStack):
-    """A context manager; when it ends, the memory of the model is free.
+    """Runs units of one model, as their files say. When it ends, the memory of the model is free.
 
-    screen: None writes what happens meanwhile into the logs of the units
+    loaded: the model itself, if it is loaded already
+    tasks: that are loaded in this process
+    screen: None writes what happens meanwhile into the logs of the units; left: the units that are to be run
     """
 
     def __init__(
-        self, plan: Plan, model: str, folder: CampaignFolder, worker_name: str, screen: OnScreen | None = None
+        self,
+        folder: CampaignFolder,
+        model: str,
+        name: str,
+        *,
+        loaded: Any = None,
+        tasks: LoadedTasks | None = None,
+        screen: OnScreen | None = None,
+        left: Sequence[ReadyUnit] = (),
     ) -> None:
         super().__init__()
-        self._plan, self._folder, self._worker, self._screen = plan, folder, worker_name, screen
-        self._who = plan.model(model).who
+        self._folder, self._model_key, self._worker, self._held = folder, model, name, loaded
+        self._tasks, self._screen, self._left = tasks, screen, left
         self._kept: KeptModel | None = None
-        self._planner: Planner | None = None
         self._not_loaded: list[str] = []
 
     def run(self, unit: Unit) -> Attempt:
-        """Runs a unit, unless it is done, and records the attempt. A failure is told by the attempt: only
+        """Runs a unit, unless it is done, and records the attempt. A failure is reported by the attempt: only
         KeyboardInterrupt is raised, and where the user looks on, OSError and what a model raises that cannot be
         loaded, since no other unit would fare better."""
-        begun, heard = time.monotonic(), _Heard()
-        with self._watched(unit), self._folder.sole_use(unit):
+        began, heard = time.monotonic(), _Heard()
+        with self._watched(unit), self._folder.claimed(unit, self._worker) as claim:
             logger.info("%s: begun by %s at %s", unit.id, self._worker, now())
-            error, step = None, None
-            if not (self._folder.done(unit) or self._was_complete(unit)):
-                error, step = self._tried(unit, heard)
+            error, result = None, None
+            if claim is not None and not self._folder.done(unit):
+                error, result = self._tried(unit, heard)
+            if claim is not None and claim.has_ended:  # whoever took it over has recorded that
+                logger.warning("%s: %s", unit.id, TAKEN_OVER)
+                return lost_attempt(unit, self._worker, TAKEN_OVER, time.monotonic() - began)
             n_tokens = heard.n_tokens(self._kept.lm if self._kept else None)
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - began
             attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
-            if step is not None:
-                self._folder.complete(unit, facts_of(attempt, step, self._folder.work_of(unit)))
+            if result is not None:
+                ready, work = result
+                self._folder.complete(unit, work, facts_of(attempt, ready, work))
             self._folder.record(attempt)
             logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
         return attempt
@@ -146,61 +163,71 @@ class UnitWorker(ExitStack):
 
     # ------------------------------------------------------------------ one attempt
 
-    def _tried(self, unit: Unit, heard: _Heard) -> tuple[str | None, PlannedStep | None]:
-        """What went wrong, in one sentence, or what was done."""
+    def _tried(self, unit: Unit, heard: _Heard) -> tuple[str | None, tuple[ReadyUnit, Path] | None]:
+        """Return what went wrong, in one sentence, or what was run and its folder; neither if an earlier attempt was
+        complete."""
         if len(self._not_loaded) >= LOADS:
             return self._not_loaded[-1], None
         try:
-            step = self._evaluated(unit, heard)
+            ready = ReadyUnit.read(self._folder.ready_of(unit))
+            if self._was_complete(ready):
+                return None, None
+            work = self._evaluated(ready, heard)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
             if self._screen is not None and (
                 isinstance(error, OSError) or not (self._kept and self._kept.lm is not None)
             ):
                 raise
-            told = in_one_sentence(error)
+            reason = in_one_sentence(error)
             with log_to_add_to(self._folder.log_of(unit)) as log:
                 traceback.print_exc(file=log)
         else:
             self._not_loaded.clear()
-            return None, step
+            return None, (ready, work)
         if self._kept is not None and self._kept.lm is None:
-            told = f"{NOT_LOADED}: {told}"
-            self._not_loaded.append(told)
+            reason = f"{NOT_LOADED}: {reason}"
+            self._not_loaded.append(reason)
         self._kept = None
         self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
-        return told, None
+        return reason, None
 
-    def _evaluated(self, unit: Unit, heard: _Heard) -> PlannedStep:
-        step, work = self._planned(unit), self._folder.begun(unit)
-        job = step.job
-        if job is None:
-            return step
+    def _evaluated(self, ready: ReadyUnit, heard: _Heard) -> Path:
+        """Return the folder of what a model has answered."""
+        loaded, work = self._task_of(ready), self._folder.begin(ready.unit, ready.digest)
+        who = ready.model.holding(self._held).who
         if self._kept is None:
-            refuse_another(self._folder, unit.model, self._who.identity)
-            self._kept = self.enter_context(one_loaded_model(self._who.loaded))
+            refuse_another(self._folder, self._model_key, who.identity)
+            self._kept = self.enter_context(one_loaded_model(self._held))
         if self._screen is not None:
-            heard.also = self._screen.narrated(step, job)
-        run_saved(job.who, job.loaded, job.samples, work, self._kept, heard, job.seed)
-        return step
+            heard.also = self._screen.narrated(ready, self._left)
+        run_saved(who, loaded, ready.work.samples, work, self._kept, heard, ready.work.seed)
+        return work
 
-    def _planned(self, unit: Unit) -> PlannedStep:
-        if self._screen is not None and unit in self._screen.planned:
-            return self._screen.planned[unit]
-        if self._planner is None:  # seconds: imports the user's modules and builds the index of tasks
+    def _task_of(self, ready: ReadyUnit) -> LoadedTask:
+        """Raises ValueError if its rows are not those that were chosen from."""
+        if self._tasks is None:  # seconds: imports the user's modules and builds the index of tasks
             add_models()
-            for module in self._plan.imports:
+            for module in ready.imports:
                 import_module(module)
-            self._planner = Planner(self._plan, TaskShelf(self._plan.include_paths))
-        return self._planner.step(unit)
+            self._tasks = LoadedTasks(TaskShelf(ready.include_paths))
+        work = ready.work
+        loaded = self._tasks.take(work.task, work.metadata, work.num_fewshot)
+        for task, digest in work.digests.items():
+            if task not in loaded.leaves or loaded.digest(task) != digest:
+                raise ValueError(
+                    f"{task} has other rows or prompts here than when its questions were drawn; start the same "
+                    "command again where its files are the same"
+                )
+        return loaded
 
-    def _was_complete(self, unit: Unit) -> bool:
-        """Whether an earlier attempt was killed after its last file was written; then nothing is asked again. Not if
-        the plan may have changed since then: the files may be of another draw, whose answers are kept."""
-        if self._screen is not None:
-            return False
-        told = read_json(self._folder.work_of(unit) / UNIT_FILE)
-        is_same = not differs(told.get(IDENTITY_OF_UNIT) or {}, self._who.identity)
-        return is_same and self._folder.publish(unit)
+    def _was_complete(self, ready: ReadyUnit) -> bool:
+        """Return whether an earlier attempt at the same rows was killed after its last file was written: then nothing
+        is asked again."""
+        for work in self._folder.complete_works(ready.unit, ready.digest):
+            identity = read_json(work / UNIT_FILE).get(IDENTITY_OF_UNIT) or {}
+            if is_same_model(identity, ready.model.holding(self._held).who.identity):
+                return self._folder.publish(ready.unit, work)
+        return False
 
 
 class _Heard:
@@ -232,12 +259,21 @@ class _Heard:
 
 
 class InlineEngine:
-    """In this process, one model after the other, each loaded once."""
+    """In this process, one model after the other, each loaded once.
+
+    tasks, screen: as for `UnitWorker`
+    """
 
     description = "in this process"
 
     def __init__(
-        self, plan: Plan, folder: CampaignFolder, address: str | None = None, screen: OnScreen | None = None
+        self,
+        plan: Plan,
+        folder: CampaignFolder,
+        address: str | None = None,
+        *,
+        tasks: LoadedTasks | None = None,
+        screen: OnScreen | None = None,
     ) -> None:
         for name, most in (("workers", 1), ("minutes", 0)):
             if (given := getattr(plan, name) or most) > most:
@@ -245,13 +281,16 @@ class InlineEngine:
                     f"{name} is {given:g}, but --engine inline is this one process; leave it out, or choose another "
                     "engine"
                 )
-        self._plan, self._folder, self._screen = plan, folder, screen
+        self._plan, self._folder, self._tasks, self._screen = plan, folder, tasks, screen
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
-        queue = UnitQueue(units, self._plan)
+        queue, folder = UnitQueue(units, self._plan), self._folder
+        left = [ReadyUnit.read(folder.ready_of(unit)) for unit in units] if self._screen is not None else []
         for model in queue.models_with_work():
-            name = f"here-{model}"
-            with UnitWorker(self._plan, model, self._folder, name, self._screen) as worker:
+            name, loaded = f"here-{model}", self._plan.model(model).loaded
+            with UnitWorker(
+                folder, model, name, loaded=loaded, tasks=self._tasks, screen=self._screen, left=left
+            ) as worker:
                 while (unit := queue.take(model)) is not None:
                     begun(unit, name)
                     attempt = worker.run(unit)

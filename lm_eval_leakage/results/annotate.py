@@ -20,6 +20,7 @@ from lm_eval_leakage.logs.run import Problem, Run, digest_of, groups_above, same
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
+from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.result_types import (
     NOT_TOLD,
@@ -33,6 +34,7 @@ from lm_eval_leakage.results.result_types import (
 )
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of, task_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
+from lm_eval_leakage.results.verdict_record import as_checked, verdicts_in
 from lm_eval_leakage.results.verdicts import audited_questions
 
 AuditCommand = Callable[[Path, str, str], str]
@@ -59,6 +61,9 @@ def annotate(
     audit_command: returns the command that audits the questions of a task in a results file with a number of examples;
         empty if it is not known
 
+    Verdicts in the folder of a check are on the terms of that check (`as_checked`), so that all commands report the
+    same numbers.
+
     Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
     problems: list[Problem] = []
@@ -77,7 +82,9 @@ def annotate(
     if detector and not any(one.detector for one in found):
         told = "; ".join(str(problem) for one in found for problem in one.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
-    rows = iter(adjusted_rows([row for one in found for row in one.rows]))
+    checked = [verdict for folder in (*runs, *audits) for verdict in verdicts_in(folder)]
+    judged = adjusted_rows(as_checked([row for one in found for row in one.rows], checked))
+    rows = iter(replace(row, verdict=at_its_level(row.verdict)) if row.verdict.look else row for row in judged)
     first, *rest = [replace(one, rows=tuple(islice(rows, len(one.rows)))) for one in found]
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 

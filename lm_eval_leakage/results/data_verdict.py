@@ -23,8 +23,6 @@ What is tested, and on which questions, follows from the status of the published
 - otherwise, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
 
 A verdict is about the data set. It accuses no single question.
-
-Rows of the verdict on the data set, which every audit of option orders has.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from functools import lru_cache
 import numpy as np
 
 from lm_eval_leakage.questions.families import families
-from lm_eval_leakage.records import DeclaredRow, FillerAnswers, InWords, OrderAnswers
+from lm_eval_leakage.records import FillerAnswers, OrderAnswers
 from lm_eval_leakage.results.filler_verdict import filler_verdict
 from lm_eval_leakage.results.formatting import counted, number
 from lm_eval_leakage.results.published_orders import (
@@ -57,7 +55,6 @@ from lm_eval_leakage.results.verdict_words import (
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
     NO_VERDICT,
-    WORDS,
     DataVerdict,
     in_families,
 )
@@ -443,42 +440,3 @@ def verdict_on(verdicts: Verdicts) -> DataVerdict:
     """The verdict on the questions whose orders, or whose rows with other fillers, were asked."""
     orders = (one for one in verdicts if isinstance(one, OrderAnswers))
     return data_verdict(orders, fillers=(one for one in verdicts if isinstance(one, FillerAnswers)))
-
-
-def _evidence(verdicts: Verdicts) -> float:
-    found = verdict_on(verdicts)
-    return InWords(WORDS.index(found.word), found.word) if found.basis else math.nan
-
-
-def _ratio_of_verdict(verdicts: Verdicts) -> float:
-    found = verdict_on(verdicts)
-    ratio = found.ratio
-    if not math.isnan(found.pvalue) or math.isnan(ratio.value):
-        return math.nan  # what decides is shown first; the ratio is in the results file
-    return InWords(ratio.value, f"{number(ratio.value, 2)}, at least {number(ratio.low, 2)}")
-
-
-VERDICT_ROWS = (
-    DeclaredRow(
-        "evidence",
-        "The verdict on the data set in words.",
-        _evidence,
-        higher_is_better=False,
-        questions="orders",
-    ),
-    DeclaredRow(
-        "evidence_pvalue",
-        "Its p-value: probability, without leakage, of such a preference for the published orders. Withheld where no "
-        "null hypothesis holds.",
-        lambda verdicts: verdict_on(verdicts).pvalue,
-        higher_is_better=True,
-        questions="orders",
-    ),
-    DeclaredRow(
-        "order_ratio",
-        "Without a p-value: how many times as often as by chance the published order is the most likely one, among "
-        "questions without a guard, with a one-sided 95 % confidence bound.",
-        _ratio_of_verdict,
-        questions="orders",
-    ),
-)

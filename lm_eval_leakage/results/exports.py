@@ -165,17 +165,21 @@ def _result(row: Row) -> dict[str, Any]:
 
 
 def _details(row: Row) -> dict[str, str]:
-    """The verdict with its numbers, and what the accuracy is worth."""
-    from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION
-    from lm_eval_leakage.results.formatting import defined
+    """Return the verdict with its numbers, and what the accuracy is worth."""
+    from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, PVALUE_ADJUSTED
+    from lm_eval_leakage.results.formatting import flat_value
     from lm_eval_leakage.results.told_verdicts import sentence_to_copy
-    from lm_eval_leakage.results.verdict_words import details
+    from lm_eval_leakage.results.verdict_numbers import details
 
-    numbers = {**details(row.verdict), "pvalue_adjusted": row.verdict.deciding_pvalue}
-    told = {f"leakage_{key}": value for key, value in numbers.items()}
-    for key, found in (("accuracy_without_leakage", ACCURACY_CLEAN.of(row)), ("leakage_inflation", INFLATION.of(row))):
-        told |= {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
-    return _told(leakage_citation=sentence_to_copy(row), **{key: defined(value) for key, value in told.items()})
+    values = {f"leakage_{name}": value for name, value in details(row.verdict).items()}
+    further = {
+        "leakage_pvalue_adjusted": PVALUE_ADJUSTED,
+        "accuracy_without_leakage": ACCURACY_CLEAN,
+        "leakage_inflation": INFLATION,
+    }
+    for name, column in further.items():
+        values |= flat_value(name, column.kind, column.of(row))
+    return _told(leakage_citation=sentence_to_copy(row), **values)
 
 
 def _told(**values: object) -> dict[str, str]:

@@ -149,10 +149,15 @@ Cells = list[list[str]]
 
 @dataclass(frozen=True)
 class Kind:
-    """undefined: the value of a record without data for the column; form: formats any other value"""
+    """The type of a value, and how it is shown.
+
+    undefined: the value of a record without data for the column; form: formats any other value
+    endings: of an Estimate, what the names of the parts that records of verdicts have of it end with
+    """
 
     undefined: Any
     form: Callable[[Any], Cell]
+    endings: Sequence[str] = ("",)
 
     @property
     def is_text(self) -> bool:
@@ -169,9 +174,22 @@ NUMBER = Kind(math.nan, lambda value: Cell(number(value), order=value))
 PERCENT = Kind(math.nan, lambda share: Cell(whole_percent(share), order=share))
 PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value), order=value))
 BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value, is_bound=True), order=value))
-WITH_ERROR = Kind(UNKNOWN, lambda found: Cell(plus_minus(found, 3), order=found.value))
-INTERVAL = Kind(UNKNOWN, lambda found: Cell(number(found.value), interval(found), found.value))
-RATIO = Kind(UNKNOWN, lambda found: Cell(number(found.value, 2), interval(found), found.value))  # may be far above 1
+WITH_ERROR = Kind(UNKNOWN, lambda found: Cell(plus_minus(found, 3), order=found.value), ("", "_stderr"))
+INTERVAL = Kind(UNKNOWN, lambda found: Cell(number(found.value), interval(found), found.value), ("", "_low", "_high"))
+# may be far above 1
+RATIO = Kind(UNKNOWN, lambda found: Cell(number(found.value, 2), interval(found), found.value), ("", "_low"))
+
+
+def flat_value(name: str, kind: Kind, value: Any) -> dict[str, Any]:
+    """Return the parts of a value that records of verdicts have, by name; None where undefined."""
+    if not isinstance(value, Estimate):
+        return {name: _finite(value)}
+    parts = {"": value.value, "_stderr": value.stderr, "_low": value.low, "_high": value.high}
+    return {f"{name}{ending}": _finite(parts[ending]) for ending in kind.endings}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -182,6 +200,7 @@ class Column(Generic[Record]):
     of: the record's value; a Cell if it is formatted already
     meaning: a sentence for the docs and the pages; empty if the heading says it all
     key: its name in JSON, CSV and `--fail-on`; an Estimate also has `_stderr`, `_low` and `_high`
+    record: its name in `verdicts.json` and in Python; empty if these do not have it
     shown: formats it where that takes more of the record than the value
     compute: the value from the questions that a row measures, from which `of` reads it
     harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none
@@ -199,6 +218,7 @@ class Column(Generic[Record]):
     harness: str = ""
     in_text: bool = True
     is_optional: bool = False
+    record: str = ""
 
     def cell(self, record: Record) -> Cell:
         """The record's value, as tables and pages show it."""

@@ -41,6 +41,7 @@ from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
+from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
@@ -274,7 +275,7 @@ def _shown(board: Board) -> dict[str, Any]:
     for word in reversed(WORDS):
         names = [row.model for row in rows if row.verdict.word == word]
         if names:
-            judged.append((word, columns.badge_of(word), shortened(names)))
+            judged.append((word, badge_of(word), shortened(names)))
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
     return {"benchmark": rows[0].task, "judged": judged, "flags": _flags(rows), "comparison": drawn}
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from lm_eval_leakage.logs.audit_line import Scalar, window_needed
 from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told, outer_first, outermost
-from lm_eval_leakage.results import columns
+from lm_eval_leakage.results import columns, question_columns
 from lm_eval_leakage.results.answered import TaskRun, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import defined
+from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.reported_metrics import group_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values, grouped
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
@@ -105,7 +106,7 @@ def _of_metrics(begun: Begun, unseen: UnseenQuestions | None, ease: Mapping[str,
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         n = row.n + row.n_left_out if row.n else len(questions)  # the harness counts those with a score
         named = replace(row, metric=metric, n=n, accuracy=accuracy)
-        yield _measured(named, columns.Measured(entries, unseen))
+        yield _measured(named, Measured(entries, unseen))
 
 
 def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:
@@ -128,7 +129,7 @@ def _window_needed(question: AnnotatedQuestion) -> int:
     return max(window_needed(question.left_out), window_needed(of_audit))
 
 
-def _measured(row: Row, measured: columns.Measured) -> Row:
+def _measured(row: Row, measured: Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
     orders = (one.orders for one in measured.joined if one.orders is not None)
     fillers = (one.fillers for one in measured.joined if one.fillers is not None)
@@ -149,14 +150,14 @@ def _measured(row: Row, measured: columns.Measured) -> Row:
     )
 
 
-def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[columns.Entry]:
+def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:
     strata = strata_of(
         [f"{question.task}/{question.subject}" for question in questions],
         [question.length for question in questions],
         [ease.get(question.doc_hash, ease.get(question.content)) for question in questions],
     )
     return [
-        columns.Entry(question.audited, question.scores.get(metric), stratum)
+        Entry(question.audited, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
 
@@ -256,12 +257,16 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """A question's answer and verdicts as scalars; None for what is unknown."""
-    of_run = {column.key: column.of(question) for column in columns.RUN_COLUMNS}
-    found: dict[str, Scalar] = {**of_run, **question.scores, columns.IS_AUDITED.key: question.audited is not None}
+    of_run = {column.key: column.of(question) for column in question_columns.RUN_COLUMNS}
+    found: dict[str, Scalar] = {
+        **of_run,
+        **question.scores,
+        question_columns.IS_AUDITED.key: question.audited is not None,
+    }
     one = question.audited
     if one is None:
         return found
-    found |= {column.key: column.of(one) for column in columns.AUDIT_COLUMNS}
+    found |= {column.key: column.of(one) for column in question_columns.AUDIT_COLUMNS}
     return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
 
 

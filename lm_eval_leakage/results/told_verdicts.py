@@ -6,7 +6,6 @@ One sentence per verdict, to copy into a paper or a model card.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,10 +19,10 @@ from lm_eval_leakage.results.formatting import (
     number,
     plus_minus,
     pvalue_equation,
-    rounded_up,
     whole_percent,
 )
 from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_FILLERS,
@@ -44,7 +43,8 @@ from lm_eval_leakage.results.verdict_words import (
 from lm_eval_leakage.stats.inflation import lowest
 
 NO_COMMAND = "No command would change that for this model and task."
-OTHER_REFERENCE = {"reference": "pretrained=OTHER_MODEL"}
+ANOTHER_REFERENCE = "Another model as reference (`--reference`) may change that."
+OTHER_REFERENCE: Mapping[str, str] = {"reference": ""}  # which model, only the reader knows
 # docs/validity.md: the least and the most favourable of six layouts and of two references, SmolLM2-135M
 UNSEEN_WOULD_FIND = (
     "With 60 questions of the same kind that the model cannot have seen (--unseen FILE) and a reference (--reference) "
@@ -71,7 +71,7 @@ class ToldVerdict:
 
     @property
     def badge(self) -> str:
-        return columns.badge_of(self.word)
+        return badge_of(self.word)
 
 
 def told_verdict(row: Row) -> ToldVerdict:
@@ -124,10 +124,8 @@ def changing_options(row: Row, has_more: bool = True, n_available: int | None = 
     if verdict.word == INCONCLUSIVE and verdict.basis == BY_FILLERS:
         return {"questions": "all"} if has_more else None  # all may exclude what too few would find
     if verdict.word == INCONCLUSIVE:
-        if has_more and verdict.needed is not None:
-            n = verdict.needed * verdict.n_asked / verdict.n
-            if n_available is None or n <= n_available:
-                return {"questions": str(rounded_up(n))}
+        if has_more and verdict.n_needed is not None and (n_available is None or verdict.n_needed <= n_available):
+            return {"questions": str(verdict.n_needed)}
         return OTHER_REFERENCE if verdict.basis == BY_CONTROL else None
     if verdict.basis == BY_RATIO:
         return {}  # `check` asks the control forms
@@ -140,18 +138,19 @@ def changing_options(row: Row, has_more: bool = True, n_available: int | None = 
 
 
 def remedy_by(command: str | None) -> str:
+    """Return the remedy that a command is, as it can be typed; None for no command."""
     return NO_COMMAND if command is None else f"`{command}` may change that."
 
 
 def _usual_remedy(row: Row) -> str:
+    """Return the remedy where no check is known that could be made again with other options."""
     options = changing_options(row)
     if options is None:
         return remedy_by(None)
-    given = {"model_args": f"pretrained={row.model}", "tasks": row.task}
-    if "model_args" in options:
-        options = {"model_args": f"{given['model_args']},{options['model_args']}"}
-    words = [word for name, value in (given | dict(options)).items() for word in (f"--{name}", value)]
-    return remedy_by(shlex.join(["lm-eval-leakage", "check", *words]))
+    if options == OTHER_REFERENCE:
+        return ANOTHER_REFERENCE
+    given = " ".join(f"`--{name} {value}`" for name, value in options.items())
+    return f"`check` with {given} may change that." if given else "`check`, which asks control forms, may change that."
 
 
 def _texts(verdict: DataVerdict) -> str:

@@ -16,7 +16,6 @@ from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.results.formatting import (
     count,
     counted,
-    defined,
     number,
     percent,
     pvalue,
@@ -203,6 +202,14 @@ class DataVerdict:
         level = self.level_of_each * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
         found = needed_by_all(self.power, self.detect, level)
         return 2 * self.n if found is not None and found <= self.n else found
+
+    @property
+    def n_needed(self) -> int | None:
+        """Return about how many questions have to be asked to find what has to be excluded, where that is open: of
+        them as large a part counts as of those that were asked; None if no number of questions does."""
+        if self.word != INCONCLUSIVE or self.needed is None:
+            return None
+        return rounded_up(self.needed * self.n_asked / self.n)
 
     @property
     def sentence(self) -> str:
@@ -476,7 +483,7 @@ def _found_or_not(verdict: DataVerdict) -> str:
     if verdict.word == NONE_FOUND:
         return found
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
-    few = "" if verdict.needed is None else f"; to find {aim}, about {counted(rounded_up(verdict.needed))} are needed"
+    few = "" if verdict.n_needed is None else f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
     return f"{found or f'; {_too_little(verdict)}'}{few}"
 
 
@@ -497,11 +504,10 @@ def _too_little(verdict: DataVerdict) -> str:
 
 
 def _what_would_do(verdict: DataVerdict) -> str:
-    """A sentence; empty where it is not known."""
-    if verdict.needed is None:
+    """Return how many questions would do, as a sentence; empty where no number is known."""
+    if verdict.n_needed is None:
         return ""
-    which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
-    return f"To find {whole_percent(verdict.detect)}, about {counted(rounded_up(verdict.needed))}{which} are needed."
+    return f"To find {whole_percent(verdict.detect)}, about {counted(verdict.n_needed)} are needed."
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
@@ -558,7 +564,7 @@ def _layouts_of_seen(verdict: DataVerdict) -> str:
     """In which the questions were seen of which a sentence says how many they may be."""
     if verdict.basis == BY_FILLERS:
         return ""
-    return ", each in one of six layouts" if verdict.layouts else " as the audit shows them"
+    return ", in whatever layout" if verdict.layouts else " as the audit shows them"
 
 
 CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
@@ -572,29 +578,3 @@ def at_most_in_words(at_most: Shares, how: str = "") -> str:
     seen = [" of the questions were seen", *[""] * len(known)]
     told = " or ".join(f"{share}{were} {TIMES[n]}" for (n, share), were in zip(known, seen, strict=False))
     return f"; at most {told}{how}, {CONFIDENTLY}" if known else ""
-
-
-def details(verdict: DataVerdict) -> Mapping[str, object]:
-    """Everything about a verdict, for the results file; null where undefined."""
-    tested, ratio = verdict.tested, verdict.ratio
-    numbers: dict[str, object] = {
-        "word": verdict.word,
-        "sentence": verdict.sentence,
-        "basis": verdict.basis,
-        "published_orders": verdict.orders,
-        "n": verdict.n,
-        "n_families": tested.n_units,
-        "n_asked": verdict.n_asked,
-        "pvalue": verdict.pvalue,
-        "pvalue_stderr": tested.pvalue_error,
-        "pvalue_is_bound": tested.is_bound,
-        "log_evalue": tested.log_evalue,
-        "mean": tested.mean,
-        "mean_stderr": tested.mean_error,
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "n_ratio": ratio.n,
-        "seen_at_least": verdict.seen.n_seen,
-        **{f"at_most_seen_{count}": share for count, share in verdict.at_most},
-    }
-    return {key: defined(value) for key, value in numbers.items()}

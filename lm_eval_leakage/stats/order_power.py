@@ -114,7 +114,9 @@ class OrderPower:
         null = _moments(*as_units(self.weights, self.bases or equal_bases(self.weights), self._numbers))
         mixed = (1 - share) * self._if_unseen + share * self._if_seen(times)
         (mean, variance), (other, its_variance) = (
-            (float(own[:, 0].mean()), float((own[:, 1] - own[:, 0] ** 2).mean())) for own in (null, mixed)
+            # rounding may leave a variance of 0 below it
+            (float(own[:, 0].mean()), max(0.0, float((own[:, 1] - own[:, 0] ** 2).mean())))
+            for own in (null, mixed)
         )
         beyond, reached = (-NormalDist().inv_cdf(part) for part in (level, 1 - self.found_with))
 

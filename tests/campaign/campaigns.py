@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import yaml
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.estimates import CheckedPlan
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
+from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
-from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml, units_of
+from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.planner import Planner
 from lm_eval_leakage.jobs.unit_worker import InlineEngine
+from lm_eval_leakage.jobs.units import units_of
 from tests.checking.conftest import questions, written
 
 QUIZZES = ("quiz", "riddle")
@@ -74,9 +78,14 @@ def small_plan(**given: Any) -> Plan:
 
 
 def begun(plan: Plan) -> CampaignFolder:
-    """The folder of a campaign, with its plan, as a driver leaves it for workers."""
-    folder = CampaignFolder(plan.output_path)
+    """The folder of a campaign, with its plan and the files of its units, as a driver leaves it for workers."""
+    for module in plan.imports:
+        import_module(module)
+    folder, units = CampaignFolder(plan.output_path), units_of(plan)
     atomic_write(folder.path / PLAN, plan_as_yaml(plan))
+    prepared = CheckedPlan(plan, TaskShelf(plan.include_paths))
+    planner = Planner(prepared, LoadedTasks(prepared.shelf))
+    folder.make_ready(planner.ready(unit, planner.step(unit), place) for place, unit in enumerate(units))
     return folder
 
 
@@ -92,7 +101,7 @@ def in_one_process(plan: Plan) -> CampaignFolder:
 def written_again(folder: CampaignFolder) -> CheckOutcome:
     """What the units that are done give now, written as at the end of a plan."""
     plan = folder.plan
-    return conclude(plan, CheckedPlan(plan, {}, TaskShelf()), folder, {})
+    return conclude(plan, CheckedPlan(plan, TaskShelf()), folder, {})
 
 
 def numbers(folder: CampaignFolder) -> dict[str, str]:

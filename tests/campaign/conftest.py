@@ -30,10 +30,10 @@ def settings(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CheckOutcome]:
     """Runs a campaign in this process; returns its outcome."""
+    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
     from tests.campaign.scripted_model import NAME, ScriptedModel
 
     add_models()
-    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
     without_environment(monkeypatch)
     monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: InlineEngine(plan, folder))

@@ -17,9 +17,8 @@ from typing import Any
 import lm_eval.evaluator
 from lm_eval.api.registry import model_registry
 
-from lm_eval_leakage.harness import task_shelf
 from lm_eval_leakage.harness.seams.registries import add_models
-from tests.checking.conftest import GivenTasksOnly, NamedFake
+from tests.checking.conftest import NamedFake
 
 NAME = "scripted"
 LOADED = "loaded"  # a file in the `counts` folder: a line for each time that a model is loaded
@@ -92,7 +91,6 @@ def lines(folder: Path, what: str) -> list[str]:
 add_models()
 if NAME not in model_registry:
     model_registry.register(NAME, target=ScriptedModel)
-task_shelf.TaskManager = GivenTasksOnly
 if Path(sys.argv[0]).name in ("local_engine.py", "default_worker.py"):  # a second each, since they start processes
     lm_eval.evaluator.add_env_info = lambda results: None
     lm_eval.evaluator.get_git_commit_hash = lambda: None

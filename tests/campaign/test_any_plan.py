@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import Unit
-from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE
+from lm_eval_leakage.jobs.steps import StepStatus
+from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.campaigns import benchmark, model
 from tests.campaign.scripted_model import ASKED, lines
 from tests.checking.conftest import checked, fakes, only_given_tasks, questions, written  # noqa: F401 (fixtures)
@@ -49,7 +49,7 @@ def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each
         *(f"unseen/{name}/trivia/unseen-{PERM}" for name in ("a", "b")),
     ]
     tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen-leakage_tokens"))
-    assert (tokens.status, "next-token distribution" in tokens.note) == (NOT_POSSIBLE, True)
+    assert (tokens.status, "next-token distribution" in tokens.note) == (StepStatus.NOT_POSSIBLE, True)
 
 
 def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
@@ -60,21 +60,27 @@ def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
     again = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
     assert asked(tmp_path) == n_asked
     assert again.verdicts == first.verdicts
-    assert {again.folder.step_of(Unit(name, "trivia", PERM)).status for name in ("a", "b")} == {THERE}
+    assert {again.folder.step_of(Unit(name, "trivia", PERM)).status for name in ("a", "b")} == {StepStatus.THERE}
     once_more = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
     assert once_more.n_done == 4
 
 
-def test_a_log_of_a_campaign_that_lost_lines_is_not_judged(here: Run, several: dict[str, Any]) -> None:
+def test_an_audit_whose_log_lost_lines_is_asked_again_from_its_kept_answers(
+    here: Run, several: dict[str, Any], tmp_path: Path
+) -> None:
     first = here(several)
     assert [(one.verdict, one.look) for one in first.verdicts] == [("inconclusive", 1)] * 2
+    n_asked = asked(tmp_path)
     (log,) = first.folder.run_of(Unit("a", "trivia", PERM)).rglob("samples_*.jsonl")
     lines_kept = log.read_text().splitlines(keepends=True)[:25]  # of 60; 25 questions would be enough for a verdict
     log.write_text("".join(lines_kept))
     again = here(several, fail_on="evidence")
-    assert [one.verdict for one in again.verdicts] == ["cannot be told", "inconclusive"]
-    assert "25 of 30" in again.verdicts[0].sentence
-    assert again.unjudged
+    assert again.verdicts == first.verdicts
+    assert asked(tmp_path) == n_asked
+    (note,) = again.problems
+    assert note.startswith(
+        "1 unit of a will be run again (other questions, rows or settings of the audit, or lines that"
+    )
 
 
 def test_a_check_of_one_model_does_not_replace_the_plan_of_several(here: Run, several: dict[str, Any]) -> None:

@@ -12,10 +12,11 @@ import pytest
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.jobs import ray_engine
-from lm_eval_leakage.jobs.engines import Crew, Worker, lost_attempt
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
+from lm_eval_leakage.jobs.engines import Crew, Worker
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, lost_attempt
+from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.ray_engine import RayEngine, cause_of, mark_of, refuse_node
+from lm_eval_leakage.jobs.units import Unit, units_of
 from tests.campaign.unloaded_worker import a_plan
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.outcome import TABLE_FILES, CheckOutcome
-from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.campaigns import written_again
 from tests.campaign.conftest import N
 from tests.campaign.scripted_model import ASKED, LOADED, lines

@@ -8,7 +8,7 @@ import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
-from lm_eval_leakage.jobs.plan import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit, units_of
 from lm_eval_leakage.texts import as_json
 from tests.campaign.campaigns import small_plan
 
@@ -43,19 +43,20 @@ def test_what_is_not_an_id_is_refused(text: str) -> None:
 # ---------------------------------------------------------------------- the folder
 
 
-def complete(folder: CampaignFolder, unit: Unit, text: str) -> None:
-    folder.work_of(unit).mkdir(parents=True)
-    (folder.work_of(unit) / "results.json").write_text(text)
+def complete(folder: CampaignFolder, unit: Unit, text: str) -> Path:
+    work = folder.work_of(unit) / text
+    work.mkdir(parents=True)
+    (work / "results.json").write_text(text)
+    return work
 
 
 def test_a_unit_is_done_when_its_files_are_moved_and_is_then_never_replaced(tmp_path: Path) -> None:
     folder = CampaignFolder(tmp_path)
-    complete(folder, ONE, "first")
+    work = complete(folder, ONE, "first")
     assert folder.left([ONE, OTHER]) == [ONE, OTHER]
-    assert folder.publish(ONE)
+    assert folder.publish(ONE, work)
     assert folder.left([ONE, OTHER]) == [OTHER]
-    complete(folder, ONE, "second")
-    assert not folder.publish(ONE)
+    assert not folder.publish(ONE, complete(folder, ONE, "second"))
     assert (folder.run_of(ONE) / "results.json").read_text() == "first"
 
 
@@ -63,8 +64,7 @@ def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path
     folder = CampaignFolder(tmp_path)
     for own in (attempt(ONE, 1), attempt(OTHER, 2), attempt(ONE, 3), attempt(OTHER, 4, ok=True)):
         folder.record(own)
-    complete(folder, OTHER, "x")
-    folder.publish(OTHER)
+    folder.publish(OTHER, complete(folder, OTHER, "x"))
     assert folder.failed([ONE, OTHER]) == [attempt(ONE, 3)]
 
 

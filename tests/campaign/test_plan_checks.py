@@ -9,11 +9,12 @@ import pytest
 
 from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of, usual_engine
-from lm_eval_leakage.jobs.estimates import checked, tokens_of_units
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import differences
 from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.steps import StepStatus
+from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import small_plan as plan
 
 CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model=m,tokenizer=none"}
@@ -24,15 +25,20 @@ def packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lm_eval_leakage.harness.preflight.refuse_without_packages", lambda *_: None)
 
 
-@pytest.mark.usefixtures("here", "packages_are_there")
-def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(settings: dict[str, Any]) -> None:
+@pytest.mark.usefixtures("packages_are_there")
+def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(
+    settings: dict[str, Any], here: Callable[..., CheckOutcome]
+) -> None:
     models = [*settings["models"], CHAT]
-    found = checked(check_plan(settings | {"models": models}))
-    assert {unit.id for unit in found.units()} == {
-        f"a/{task}/{kind}" for task in settings["tasks"] for kind in ("run", "leakage_perm")
+    outcome = here(settings, models=models)
+    assert outcome.n_done == 8
+    steps = {unit: outcome.folder.step_of(unit) for unit in units_of(outcome.folder.plan)}
+    impossible = {unit: step.note for unit, step in steps.items() if step.status is StepStatus.NOT_POSSIBLE}
+    assert {unit.id for unit in impossible} == {
+        f"chat/{task}/{kind}" for task in settings["tasks"] for kind in ("run", "leakage_perm")
     }
-    assert {unit.kind for unit in found.impossible} == {"run", "leakage_perm"}
-    assert all("openai-chat-completions" in reason for reason in found.impossible.values())
+    assert all("openai-chat-completions" in reason for reason in impossible.values())
+    assert [one.verdict for one in outcome.verdicts if one.model == "chat"] == ["cannot be told"] * 2
 
 
 @pytest.mark.usefixtures("here", "packages_are_there")
@@ -61,13 +67,13 @@ def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[s
 def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
     settings: dict[str, Any], here: Callable[..., CheckOutcome]
 ) -> None:
-    prepared = checked(check_plan(settings))
-    n_tokens = round(tokens_of_units(prepared, prepared.units()))
+    planned = here(settings, engine="inline", dry_run=True).plan
+    n_tokens = sum(step.n_tokens for step in planned.steps)
     twice = settings | {"models": [*settings["models"], {**settings["models"][0], "name": "b"}]}
     with pytest.raises(ValueError, match="max_tokens_asked is .*, but what is left to be asked has about"):
         here(twice, max_tokens_asked=n_tokens)
-    assert here(settings, max_tokens_asked=n_tokens).n_done == len(prepared.units())
-    assert here(twice, max_tokens_asked=n_tokens).n_done == 2 * len(prepared.units())  # half of them are done
+    assert here(settings, max_tokens_asked=n_tokens).n_done == 4
+    assert here(twice, max_tokens_asked=n_tokens).n_done == 8  # half of them are done
 
 
 # ---------------------------------------------------------------------- plans that are another campaign

@@ -6,9 +6,9 @@ import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from lm_eval_leakage.jobs.driver import Progress, status_as_text
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.progress import Progress, status_as_text
+from lm_eval_leakage.jobs.units import Unit
 
 RUNS = [Unit("a", f"t{place}", "run") for place in range(4)]
 AUDITS = [Unit("a", f"t{place}", "leakage_perm") for place in range(4)]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt
-from lm_eval_leakage.jobs.plan import Plan, units_of
+from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
 from tests.campaign.ray_nodes import a_cluster
 from tests.checking.conftest import without_environment

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
+from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.units import Unit, units_of
 from tests.campaign.ray_nodes import a_cluster
 from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
 from tests.waiting import a_process, wait_for

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from lm_eval_leakage.jobs import slurm_engine
-from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
+from lm_eval_leakage.jobs.engines import engine_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, lost_attempt
+from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
+from lm_eval_leakage.jobs.units import Unit, units_of
 from tests.campaign.campaigns import small_plan
 
 Work = Callable[["PaperJobs", SlurmJob], object]

@@ -12,8 +12,9 @@ import pytest
 
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
+from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.slurm_engine import CONTROLLER
+from lm_eval_leakage.jobs.units import Unit, units_of
 from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
 from tests.checking.conftest import without_environment
 from tests.faults.children import KILLED, child

@@ -11,7 +11,7 @@ import yaml
 
 from lm_eval_leakage import cli
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.units import Unit
 from tests.faults.children import child, has_traceback
 
 

@@ -11,7 +11,8 @@ import pytest
 from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE, CampaignFolder, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import Unit, check_plan
+from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.scripted_model import ASKED, lines
 
 Run = Callable[..., CheckOutcome]
@@ -75,21 +76,30 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
 
 @pytest.mark.model
 def test_a_complete_unit_that_a_kill_left_unpublished_counts_only_if_its_model_is_the_same(
-    here: Run, trained: dict[str, Any], weights: Path, tmp_path: Path
+    here: Run, trained: dict[str, Any], weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = here(trained).folder
-    unit, n_before = Unit.of_id(UNITS[0]), n_asked(tmp_path)
-    work = folder.work_of(unit)
-    work.parent.mkdir(parents=True)
-    folder.run_of(unit).rename(work)
+    folder, unit = CampaignFolder(trained["output_path"]), Unit.of_id(UNITS[0])
+
+    def interrupted_when_complete() -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(CampaignFolder, "publish", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                here(trained)
+
+    interrupted_when_complete()
+    (work,) = [file.parent for file in folder.work_of(unit).glob(f"*/{UNIT_FILE}")]
     name = f".leakage_answers.{'0' * 8}.{'1' * 32}"  # answers that another machine, which was lost, was removing
     (work / f"{name}.part").touch()
     (work / f"{name}.files.part").mkdir()
     (work / f"{name}.files.part" / "a.sqlite").write_text("some answers")
     assert here(trained).n_done == 4
-    assert n_asked(tmp_path) == n_before
-    work.parent.mkdir(parents=True)
-    folder.run_of(unit).rename(work)
+    asked = lines(tmp_path / "counts", ASKED)
+    assert len(asked) == len(set(asked))
+    folder.path.rename(tmp_path / "whole")
+    interrupted_when_complete()
     weights.write_text("2")
     assert here(trained).n_done == 4
     assert identities(folder) == dict.fromkeys(UNITS, identities(folder)[UNITS[0]])

@@ -8,15 +8,15 @@ import signal
 import time
 from pathlib import Path
 
-from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.plan import Plan, PlanModel
+from lm_eval_leakage.jobs.units import Unit
 
 LOADED = "loaded"  # folder with a file for each worker that was made
 
 
 class UnloadedWorker:
-    def __init__(self, plan: Plan, model: str, folder: CampaignFolder, name: str) -> None:
+    def __init__(self, folder: CampaignFolder, model: str, name: str) -> None:
         self.folder, self.name = folder, name
         file = folder.path / LOADED / f"{name}.json"
         file.parent.mkdir(exist_ok=True)
@@ -40,8 +40,7 @@ class UnloadedWorker:
         if unit.task == "exits":
             raise RuntimeError("the worker itself is broken")
         if error is None:
-            self.folder.work_of(unit).mkdir(parents=True, exist_ok=True)
-            self.folder.publish(unit)
+            self.folder.conclude(unit, {})
         attempt = Attempt(unit, error is None, time.monotonic() - begun, 1, 1, error, False, self.name, now())
         self.folder.record(attempt)
         return attempt

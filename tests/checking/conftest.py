@@ -109,7 +109,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> type[NamedFake]:
 
 
 class GivenTasksOnly(TaskManager):
-    """Without lm_eval's 14,000 tasks, whose index takes 11 seconds."""
+    """Without lm_eval's 14,000 tasks, whose data are not on this machine."""
 
     def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
         super().__init__(verbosity, include_path, False, metadata)
@@ -178,7 +178,7 @@ def checked(folder: Path, file: Path | None = None, out: str = "out", **given: A
 
     file: of questions, `quiz.jsonl` unless given
     """
-    from lm_eval_leakage.jobs.driver import check
+    from lm_eval_leakage.jobs.check import check
 
     arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(file or folder / "quiz.jsonl")}
     arguments |= {"detect": "100%"}

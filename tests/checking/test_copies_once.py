@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.outcome import CheckedTask
+from lm_eval_leakage.results.verdict_record import CheckedTask
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
@@ -26,7 +25,7 @@ def otherwise(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def numbers(one: CheckedTask) -> dict[str, Any]:
-    return {field.name: getattr(one, field.name) for field in fields(one) if field.name not in OF_ALL_ROWS}
+    return {name: value for name, value in one.values.items() if name not in OF_ALL_ROWS}
 
 
 def details(folder: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.steps import StepStatus
 from tests.checking.conftest import NamedFake, checked, questions, statuses
 from tests.written_tasks import OPTIONS, write_task
 
@@ -87,13 +87,13 @@ def test_what_was_edited_is_asked_again_as_it_is(
     edited(folder / "tasks" / name, before, after, is_kept)
     fakes.asked.clear()
     again = of_quiz(folder)
-    assert statuses(again)["accuracy"] == TO_RUN
+    assert statuses(again)["accuracy"] == StepStatus.TO_RUN
     assert fakes.asked
     asked_for_accuracy = [context for context, _ in fakes.asked if "Answer:" in context or "Reply::" in context]
     assert all(shown in context for context in asked_for_accuracy[: len(DOCS)])
     fresh = of_quiz(folder, out="fresh")
     assert [one.accuracy for one in again.verdicts] == [one.accuracy for one in fresh.verdicts]
-    assert statuses(of_quiz(folder, dry_run=True))["accuracy"] == THERE
+    assert statuses(of_quiz(folder, dry_run=True))["accuracy"] == StepStatus.THERE
 
 
 def test_given_runs_of_other_prompts_are_not_used_for_the_edited_task(fakes: type[NamedFake], folder: Path) -> None:
@@ -102,13 +102,15 @@ def test_given_runs_of_other_prompts_are_not_used_for_the_edited_task(fakes: typ
     of_quiz(folder, out="earlier")
     edited(folder / "tasks" / "wording_of_tasks" / "ends.py", "as IT was", "as IT IS.", is_kept=True)
     runs = folder / "earlier" / "runs"
-    assert statuses(of_quiz(folder, out="later", runs=runs, dry_run=True))["accuracy"] == TO_RUN
+    assert statuses(of_quiz(folder, out="later", runs=runs, dry_run=True))["accuracy"] == StepStatus.TO_RUN
 
 
 def test_a_task_whose_functions_were_imported_again_is_the_same_one(fakes: type[NamedFake], folder: Path) -> None:
     def put(before: str, after: str) -> None:
         edited(folder / "tasks" / "wording_of_tasks" / "ends.py", before, after, is_kept=True)
-        assert statuses(of_quiz(folder, dry_run=True))["accuracy"] == (TO_RUN if after == "as IT IS." else THERE)
+        assert statuses(of_quiz(folder, dry_run=True))["accuracy"] == (
+            StepStatus.TO_RUN if after == "as IT IS." else StepStatus.THERE
+        )
 
     of_quiz(folder)
     put("as IT was", "as IT IS.")

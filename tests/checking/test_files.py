@@ -63,6 +63,7 @@ def test_a_table_is_judged_like_the_same_questions_as_json(tmp_path: Path, name:
 
 RENAMED = {"question": "text", "choices": "alternatives", "answer": "key"}
 FIELDS = "question=text,options=alternatives,answer=key"
+OTHERS = {"mmlu", "quiz", "trivia", "own_trivia", "all", "fun_leakage_perm"}  # names of tasks, groups and tags
 
 
 def renamed(docs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -178,17 +179,11 @@ def test_files_of_one_folder_with_names_that_cannot_be_told_apart_are_refused(tm
 def test_as_many_folders_are_named_as_tell_files_apart(paths: list[str], names: list[str]) -> None:
     files = list(map(Path, paths))
     expected = dict(zip(files, names, strict=True))
-    assert names_from_files(files, {}) == names_from_files(files[::-1], {}) == expected
+    assert names_from_files(files, OTHERS) == names_from_files(files[::-1], OTHERS) == expected
 
 
 def test_a_name_is_marked_where_a_task_a_group_a_tag_or_an_audit_of_ours_has_it() -> None:
-    yaml = {"/x/anything.yaml": "task: quiz\ntag: [trivia, own_trivia]\n", "/x/group.yaml": "group: all\n"}
-    yaml |= {"/x/ours.yaml": "task: fun_leakage_perm\n"}
-    names = {name: name_from_file(Path(f"{name}.jsonl"), yaml) for name in ("quiz", "trivia", "all", "fun", "free")}
-    assert names == {
-        "quiz": "own_quiz",
-        "trivia": "own_own_trivia",
-        "all": "own_all",
-        "fun": "own_fun",
-        "free": "free",
-    }
+    files = ("quiz", "trivia", "all", "fun", "free", "mmlu", "My quiz!")
+    assert [name_from_file(Path(f"{name}.jsonl"), OTHERS) for name in files] == [
+        *("own_quiz", "own_own_trivia", "own_all", "own_fun", "free", "own_mmlu", "my_quiz"),
+    ]

@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from lm_eval_leakage.harness.auditable import COVERED, NOT_AUDITED, UNKNOWN
-from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.jobs.check import check
 from tests.checking.conftest import NamedFake
 from tests.installed_tasks import InstalledTask, found_of, given_rows, one_of_each_family
 

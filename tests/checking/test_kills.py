@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.folder import CampaignFolder
-from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.logs import answer_store
 from tests.checking.conftest import NamedFake, checked, questions, written
 from tests.faults.children import KILLED, child
@@ -55,8 +55,8 @@ def test_a_draw_that_a_kill_left_complete_and_unpublished_does_not_pass_for_anot
     checked(tmp_path, file, questions=25)
     left = Unit("m", "quiz", "leakage_perm")
     folder = CampaignFolder(tmp_path / "out")
-    folder.work_of(left).parent.mkdir(parents=True, exist_ok=True)
-    folder.run_of(left).rename(folder.work_of(left))
+    folder.work_of(left).mkdir(parents=True, exist_ok=True)
+    folder.run_of(left).rename(folder.work_of(left) / "1")
     (one,) = checked(tmp_path, file, questions=35).verdicts
     (whole,) = checked(tmp_path, file, "whole", questions=35).verdicts
     assert (one.n_tested, one.pvalue) == (whole.n_tested, whole.pvalue) == (35, whole.pvalue)

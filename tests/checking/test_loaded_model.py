@@ -11,7 +11,7 @@ import pytest
 import torch
 from lm_eval.api.model import LM
 
-from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 

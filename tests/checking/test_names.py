@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs import outcome as outcomes
-from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.results.verdict_words import EVIDENCE, NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions
 from tests.written_tasks import write_task

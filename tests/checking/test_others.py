@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.detectors.option_orders import AUDITED, EVERY, IN_EVERY_LAYOUT, MOST_COMPARED
-from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
+from lm_eval_leakage.jobs.steps import StepStatus
 from lm_eval_leakage.records import TokenScores
 from tests.checking.conftest import NamedFake, checked, normal, questions, statuses, written
 from tests.fakes import by_hash
@@ -37,7 +37,7 @@ def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFak
     assert [built["pretrained"] for built in fakes.built] == ["m", "other"]
     assert len(list((tmp_path / "out" / "reference").rglob("results_*.json"))) == 1
     again = checked(tmp_path, reference="pretrained=other")
-    assert statuses(again)[REFERENCE] == THERE
+    assert statuses(again)[REFERENCE] == StepStatus.THERE
     assert len(fakes.built) == 2
     assert again.verdicts == outcome.verdicts
 
@@ -54,7 +54,7 @@ def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(tm
 
 @pytest.mark.parametrize(
     ("model", "status", "basis"),
-    [("other", THERE, "reference"), ("m", NOT_POSSIBLE, "control")],
+    [("other", StepStatus.THERE, "reference"), ("m", StepStatus.NOT_POSSIBLE, "control")],
     ids=["other", "self"],
 )
 def test_a_folder_of_audits_of_another_model_is_a_reference(
@@ -80,8 +80,8 @@ def test_the_model_is_asked_in_the_layouts_in_which_a_folder_has_the_reference(
 def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
     file = written(tmp_path, questions(420), "many.jsonl")
     given = {"tasks": str(file), "reference": "pretrained=other", "dry_run": True}
-    assert statuses(checked(tmp_path, **given))[REFERENCE] == TO_RUN  # passing tests proves no draw
-    assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == NOT_NEEDED
+    assert statuses(checked(tmp_path, **given))[REFERENCE] == StepStatus.TO_RUN  # passing tests proves no draw
+    assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == StepStatus.NOT_NEEDED
 
 
 @pytest.mark.parametrize("status", ["random", "written"])
@@ -146,12 +146,12 @@ def test_unseen_questions_tell_what_leakage_adds_where_they_can_be_asked_as_the_
     (found,) = outcome.verdicts
     assert found.accuracy > 0.8
     if prompt.startswith("Question"):
-        assert step.status == TO_RUN
+        assert step.status == StepStatus.TO_RUN
         assert found.inflation_low > 0.3
         assert found.accuracy_clean == pytest.approx(found.accuracy - found.inflation)
     else:
         assert (step.status, step.note) == (
-            NOT_POSSIBLE,
+            StepStatus.NOT_POSSIBLE,
             "the benchmark's own prompt is not one in which other questions can be asked",
         )
         assert found.inflation is None
@@ -206,7 +206,7 @@ def test_texts_that_are_more_predictable_than_those_of_unseen_questions_are_evid
     tokens = "token-level evidence"
     assert of_reference == {REFERENCE, f"reference: {tokens}", f"reference: unseen questions: {tokens}"}
     again = texts_checked(tmp_path)
-    assert {*statuses(again).values()} <= {THERE, NOT_POSSIBLE}
+    assert {*statuses(again).values()} <= {StepStatus.THERE, StepStatus.NOT_POSSIBLE}
     assert again.verdicts == outcome.verdicts
     folder = texts_checked(tmp_path, reference=tmp_path / "out" / "reference", output_path=tmp_path / "second")
     assert folder.verdicts[0].pvalue_texts is None  # the folder lacks the unseen questions

@@ -103,7 +103,7 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
         HERE | {"questions": "all", "detect": "20%", "seed": 4, "runs": [tmp_path], "apply_chat_template": True}
     )
     _, _, *words = shlex.split(as_command(plan))
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
     check_arguments(parser)
     told = {name: value for name, value in vars(parser.parse_args(words)).items() if name in SETTING_NAMES}
     assert check_plan(told) == plan

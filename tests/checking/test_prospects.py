@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.driver import check
-from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, TO_RUN
+from lm_eval_leakage.jobs.check import check
+from lm_eval_leakage.jobs.steps import StepStatus
 from lm_eval_leakage.records import TokenScores
 from tests.checking.conftest import NamedFake, checked, normal, questions, statuses, written
 from tests.written_tasks import LETTERED, write_task
@@ -49,7 +49,7 @@ def test_guards_on_every_question_are_in_the_plan_and_no_order_is_asked(
 ) -> None:
     outcome = checked(tmp_path, written(tmp_path, guarded(60)))
     step, (verdict,) = step_of(outcome), outcome.verdicts
-    assert (step.status, step.n_requests) == (NOT_POSSIBLE, 0)
+    assert (step.status, step.n_requests) == (StepStatus.NOT_POSSIBLE, 0)
     assert step.note == (
         "60 of 60 questions have a natural order (passage 60); none can be tested, and a verdict needs 20; "
         "no number of questions is enough"
@@ -60,9 +60,9 @@ def test_guards_on_every_question_are_in_the_plan_and_no_order_is_asked(
     assert verdict.verdict == "cannot be told"
     assert step.note[1:] in verdict.summary
     assert "No command" not in verdict.summary
-    assert statuses(outcome)["accuracy"] == TO_RUN
+    assert statuses(outcome)["accuracy"] == StepStatus.TO_RUN
     drawn = checked(tmp_path, tmp_path / "quiz.jsonl", "drawn", orders="random: its README")
-    assert (step_of(drawn).status, drawn.verdicts[0].verdict != "cannot be told") == (TO_RUN, True)
+    assert (step_of(drawn).status, drawn.verdicts[0].verdict != "cannot be told") == (StepStatus.TO_RUN, True)
 
 
 def test_questions_of_one_family_are_not_asked(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_questions_of_one_family_are_not_asked(fakes: type[NamedFake], tmp_path:
         "60 questions in 1 family with the same options, passage, stem or nearly the same text; at least 20 families "
         "are needed; no number of questions is enough"
     )
-    assert (step.status, step.remedy, orders_asked(fakes)) == (NOT_POSSIBLE, "", 0)
+    assert (step.status, step.remedy, orders_asked(fakes)) == (StepStatus.NOT_POSSIBLE, "", 0)
     assert verdict.summary.endswith("No command would change that for this model and task.")
 
 
@@ -82,13 +82,13 @@ def test_where_the_whole_benchmark_is_enough_the_plan_says_how_many_to_draw(
     docs = random.Random(0).sample([*guarded(200), *questions(40, seed=3)], 240)
     outcome = checked(tmp_path, written(tmp_path, docs), questions=30)
     step, (verdict,) = step_of(outcome), outcome.verdicts
-    assert step.status == NOT_POSSIBLE
+    assert step.status == StepStatus.NOT_POSSIBLE
     assert step.note.startswith("of those drawn, ")
     assert "no number" not in step.note
     assert step.remedy == "a verdict may be possible with more questions (`--questions 120`)"
     assert orders_asked(fakes) == 0
     assert verdict.summary.endswith("A verdict may be possible with more questions (`--questions 120`).")
-    assert step_of(checked(tmp_path, questions=120, dry_run=True)).status == TO_RUN
+    assert step_of(checked(tmp_path, questions=120, dry_run=True)).status == StepStatus.TO_RUN
 
 
 def without_letters(n: int) -> Docs:
@@ -111,11 +111,11 @@ def test_where_control_forms_change_nothing_a_reference_is_named_and_does(
     given = {"tasks": "plain", "include_path": str(tmp_path)}
     outcome = checked(tmp_path, **given)
     step = step_of(outcome)
-    assert (step.status, orders_asked(fakes)) == (NOT_POSSIBLE, 0)
+    assert (step.status, orders_asked(fakes)) == (StepStatus.NOT_POSSIBLE, 0)
     assert step.note.startswith(f"{len(docs)} of {len(docs)} questions are the same in capitals")
     assert step.remedy.startswith("a verdict may be possible with another model as the reference (`--reference`)")
     with_reference = checked(tmp_path, out="referred", **given, reference="pretrained=other")
-    assert {step_of(with_reference, what).status for what in (ORDERS, f"reference: {ORDERS}")} == {TO_RUN}
+    assert {step_of(with_reference, what).status for what in (ORDERS, f"reference: {ORDERS}")} == {StepStatus.TO_RUN}
     assert with_reference.verdicts[0].basis == "reference"
 
 
@@ -125,11 +125,11 @@ def test_a_pattern_of_length_needs_unseen_questions(fakes: type[NamedFake], tmp_
 
     file = written(tmp_path, from_long_to_short(questions(120)))
     step = step_of(checked(tmp_path, file, dry_run=True))
-    assert step.status == NOT_POSSIBLE
+    assert step.status == StepStatus.NOT_POSSIBLE
     assert "(`--unseen FILE`)" in step.remedy
     unseen = written(tmp_path, from_long_to_short(questions(40, seed=9)), "unseen.jsonl")
     plan = checked(tmp_path, file, dry_run=True, unseen=unseen)
-    assert {step_of(plan, what).status for what in (ORDERS, f"unseen questions: {ORDERS}")} == {TO_RUN}
+    assert {step_of(plan, what).status for what in (ORDERS, f"unseen questions: {ORDERS}")} == {StepStatus.TO_RUN}
 
 
 def test_a_reference_and_unseen_questions_are_not_asked_for_orders_that_have_no_verdict(
@@ -138,7 +138,7 @@ def test_a_reference_and_unseen_questions_are_not_asked_for_orders_that_have_no_
     file, unseen = written(tmp_path, guarded(60)), written(tmp_path, questions(40, seed=9), "unseen.jsonl")
     outcome = checked(tmp_path, file, reference="pretrained=other", unseen=unseen)
     whats = (f"reference: {ORDERS}", f"unseen questions: {ORDERS}")
-    assert {step_of(outcome, what).status for what in whats} == {NOT_NEEDED}
+    assert {step_of(outcome, what).status for what in whats} == {StepStatus.NOT_NEEDED}
     assert orders_asked(fakes) == 0
 
 
@@ -178,7 +178,7 @@ def test_evidence_of_texts_needs_no_option_orders(fakes: type[NamedFake], tmp_pa
     file, unseen = written(tmp_path, docs[:40]), written(tmp_path, docs[40:], "unseen.jsonl")
     assert "`--unseen FILE --reference ARGS`" in step_of(checked(tmp_path, file, dry_run=True)).remedy
     outcome = checked(tmp_path, file, unseen=unseen, reference="pretrained=other")
-    assert step_of(outcome).status == NOT_POSSIBLE
+    assert step_of(outcome).status == StepStatus.NOT_POSSIBLE
     (verdict,) = outcome.verdicts
     assert (verdict.verdict, verdict.pvalue_orders) == ("strong evidence", None)
     assert verdict.summary.startswith("Predicts the texts of 40 questions better than those of 50 unseen questions")
@@ -202,6 +202,6 @@ def test_unseen_questions_that_have_a_natural_order_are_not_asked_in_other_order
     file, unseen = written(tmp_path, questions(60)), written(tmp_path, guarded(40), "unseen.jsonl")
     plan = checked(tmp_path, file, unseen=unseen, dry_run=True)
     step = step_of(plan, f"unseen questions: {ORDERS}")
-    assert step.status == NOT_POSSIBLE
+    assert step.status == StepStatus.NOT_POSSIBLE
     assert step.note.startswith("they do not say what is natural: 40 of 40 questions have a natural order (passage 40")
-    assert step_of(plan).status == step_of(plan, "unseen questions: choice confusion").status == TO_RUN
+    assert step_of(plan).status == step_of(plan, "unseen questions: choice confusion").status == StepStatus.TO_RUN

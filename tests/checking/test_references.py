@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.logs.run import same_weights
 from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE

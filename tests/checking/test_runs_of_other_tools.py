@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.steps import StepStatus
 from tests.checking.conftest import checked, questions, statuses, written
 from tests.logs.inspect_stand_in import install, log_of, sample, scored
 
@@ -37,7 +37,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_model_is_asked_only_the_audits_of_the_questions_that_the_log_has(tmp_path: Path, logs: Path) -> None:
     written(tmp_path, DOCS)
     outcome = checked(tmp_path, runs=logs)
-    assert [statuses(outcome)[step] for step in ("accuracy", "option orders")] == [THERE, TO_RUN]
+    assert [statuses(outcome)[step] for step in ("accuracy", "option orders")] == [StepStatus.THERE, StepStatus.TO_RUN]
     (verdict,) = outcome.verdicts
     assert (verdict.task, verdict.metric) == ("quiz", "acc,choice")
     assert verdict.accuracy == pytest.approx(N_RIGHT / 51)

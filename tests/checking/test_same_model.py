@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.plan import check_plan
-from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.steps import StepStatus
 from lm_eval_leakage.results.annotate import annotate
 from tests.checking.conftest import NamedFake, OptionOrders, questions, statuses, written
 from tests.checking.conftest import checked as checked_with
@@ -53,7 +52,7 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
     again, fresh = checked(folder), checked(folder, output_path=folder / "fresh")
     assert fresh.failed
     assert (again.verdicts, again.failed) == (fresh.verdicts, fresh.failed)
-    assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
+    assert [statuses(again)[step] for step in RUN_STEPS] == [StepStatus.TO_RUN] * 3
     assert any("another model answered: pretrained" in problem for problem in again.problems)
     (folder / "model" / "model.safetensors").write_bytes(b"1" * 100)
     fakes.score = by_hash
@@ -68,21 +67,21 @@ def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(fo
     checked(folder)
     plain = f"pretrained={folder / 'model'}"
     for given, status in (
-        ({"model_args": f"{plain},{argument}"}, TO_RUN),
-        ({"apply_chat_template": True}, TO_RUN),
-        ({"model_args": plain, "batch_size": 8, "device": "cpu"}, THERE),
+        ({"model_args": f"{plain},{argument}"}, StepStatus.TO_RUN),
+        ({"apply_chat_template": True}, StepStatus.TO_RUN),
+        ({"model_args": plain, "batch_size": 8, "device": "cpu"}, StepStatus.THERE),
     ):
         assert [statuses(checked(folder, dry_run=True, **given))[step] for step in RUN_STEPS] == [status] * 3
     (folder / "model" / "chat_template.jinja").write_text("{{ messages }}")
-    assert statuses(checked(folder, dry_run=True))["accuracy"] == TO_RUN
+    assert statuses(checked(folder, dry_run=True))["accuracy"] == StepStatus.TO_RUN
 
 
 def test_unseen_questions_are_asked_again_of_a_model_that_was_retrained(fakes: type[NamedFake], folder: Path) -> None:
     file = written(folder, questions(60, seed=7), "unseen.jsonl")
     checked(folder, unseen=file)
-    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == THERE
+    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == StepStatus.THERE
     retrained(folder, fakes)
-    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == TO_RUN
+    assert statuses(checked(folder, unseen=file, dry_run=True))[UNSEEN] == StepStatus.TO_RUN
 
 
 def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
@@ -90,9 +89,9 @@ def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
     other.mkdir()
     (other / "pytorch_model.bin").write_bytes(b"1")
     checked(folder, reference=f"pretrained={other}")
-    assert statuses(checked(folder, reference=f"pretrained={other}", dry_run=True))[REFERENCE] == THERE
+    assert statuses(checked(folder, reference=f"pretrained={other}", dry_run=True))[REFERENCE] == StepStatus.THERE
     (other / "pytorch_model.bin").write_bytes(b"2")
-    assert statuses(checked(folder, reference=f"pretrained={other}", dry_run=True))[REFERENCE] == TO_RUN
+    assert statuses(checked(folder, reference=f"pretrained={other}", dry_run=True))[REFERENCE] == StepStatus.TO_RUN
 
 
 # ---------------------------------------------------------------------- runs that do not say
@@ -110,7 +109,7 @@ def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(folder
     checked(folder)
     without_identity(folder / "out")
     again = checked(folder)
-    assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
+    assert [statuses(again)[step] for step in RUN_STEPS] == [StepStatus.TO_RUN] * 3
     assert any("no file says which model answered" in problem for problem in again.problems)
 
 
@@ -118,7 +117,7 @@ def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(folder: Path) 
     checked(folder, output_path=folder / "earlier")
     without_identity(folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")
-    assert [statuses(outcome)[step] for step in RUN_STEPS] == [THERE] * 3
+    assert [statuses(outcome)[step] for step in RUN_STEPS] == [StepStatus.THERE] * 3
     assert any("do not say" in problem for problem in outcome.problems)
 
 
@@ -173,7 +172,7 @@ NAMING = ("time", "model", "summary", "citation")  # name the moment, or paths a
 def said(outcome: Any) -> dict[str, Any]:
     """Of its only verdict, whatever its model is called."""
     (one,) = outcome.verdicts
-    return {name: value for name, value in asdict(one).items() if name not in NAMING}
+    return {name: value for name, value in one.as_record.items() if name not in NAMING}
 
 
 @pytest.mark.parametrize("spelled", SPELLED)
@@ -200,7 +199,10 @@ def test_other_files_under_another_path_are_another_model(folder: Path, paths: d
     (folder / "elsewhere" / "copy" / "model.safetensors").write_bytes(b"3" * 100)
     other = checked(folder, model_args=f"pretrained={paths['a copy']}", questions=60)
     assert other.verdicts[0].look == 1
-    assert statuses(checked(folder, model_args="pretrained=model", questions=40, dry_run=True))["accuracy"] == THERE
+    assert (
+        statuses(checked(folder, model_args="pretrained=model", questions=40, dry_run=True))["accuracy"]
+        == StepStatus.THERE
+    )
 
 
 def test_a_reference_under_another_path_is_not_audited_again_and_the_model_itself_is_refused(
@@ -226,7 +228,7 @@ def test_runs_of_one_model_under_several_paths_are_one_model(folder: Path, paths
     (annotation,) = annotate([place / "runs" for place in places])
     assert annotation.model == "model"
     given = checked(folder, model_args="pretrained=./model", runs=[places[0] / "runs"], out="later")
-    assert [statuses(given)[step] for step in RUN_STEPS] == [THERE] * 3
+    assert [statuses(given)[step] for step in RUN_STEPS] == [StepStatus.THERE] * 3
 
 
 def test_a_campaign_goes_on_with_its_models_under_other_paths(folder: Path, paths: dict[str, str]) -> None:
@@ -236,7 +238,7 @@ def test_a_campaign_goes_on_with_its_models_under_other_paths(folder: Path, path
         return run_plan(check_plan(plan))
 
     first = run("model")
-    for path in paths.values():
+    for path in (*paths.values(), "model"):
         again = run(path)
         assert (again.n_done, said(again)) == (first.n_done, said(first))
     (folder / "model" / "model.safetensors").write_bytes(b"3" * 100)

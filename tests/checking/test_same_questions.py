@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.own_benchmark import write_task
-from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.steps import StepStatus
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
@@ -38,7 +38,7 @@ def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(tmp_path: Path, c
     written(tmp_path, CHANGES[change](DOCS))
     again, fresh = checked(tmp_path), checked(tmp_path, out="fresh")
     assert again.verdicts == fresh.verdicts
-    assert statuses(again)["accuracy"] == TO_RUN
+    assert statuses(again)["accuracy"] == StepStatus.TO_RUN
     restored = written(tmp_path, DOCS)
     assert checked(tmp_path).verdicts == checked(tmp_path, out="restored", tasks=str(restored)).verdicts
 
@@ -72,8 +72,8 @@ def test_unseen_questions_that_changed_are_asked_again(tmp_path: Path) -> None:
     checked(tmp_path, unseen=unseen)
     written(tmp_path, questions(60, seed=6), "unseen.jsonl")
     again = checked(tmp_path, unseen=unseen, dry_run=True)
-    assert statuses(again)["unseen questions: option orders"] == TO_RUN
-    assert statuses(again)["option orders"] == THERE
+    assert statuses(again)["unseen questions: option orders"] == StepStatus.TO_RUN
+    assert statuses(again)["option orders"] == StepStatus.THERE
     done, fresh = checked(tmp_path, unseen=unseen), checked(tmp_path, out="fresh", unseen=unseen)
     assert (done.verdicts, statuses(done)) == (fresh.verdicts, statuses(again))
     assert not checked(tmp_path, unseen=unseen).plan.to_run
@@ -84,7 +84,7 @@ def task(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """The file of a task that leaves the number of its examples to the harness, and what names it."""
     tasks = tmp_path / "tasks"
     tasks.mkdir()
-    write_task(written(tmp_path, DOCS), tasks)
+    write_task(written(tmp_path, DOCS), tasks, "quiz")
     file = tasks / "quiz.yaml"
     assert "num_fewshot: 0\n" in file.read_text()
     file.write_text(file.read_text().replace("num_fewshot: 0\n", ""))
@@ -101,7 +101,7 @@ def test_a_file_that_was_edited_where_no_row_shows_it_is_believed_by_no_later_co
     for edited in (f"# a comment\n{text}", text):
         file.write_text(edited)
         again = checked(tmp_path, **given)
-        assert {statuses(again)[what] for what in ("accuracy", "option orders")} == {TO_RUN}
+        assert {statuses(again)[what] for what in ("accuracy", "option orders")} == {StepStatus.TO_RUN}
         assert again.verdicts == first.verdicts
         assert not checked(tmp_path, **given).plan.to_run
 
@@ -115,9 +115,9 @@ def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(
         assert word in file.read_text()
         file.write_text(file.read_text().replace(word, other))
         again, fresh = checked(tmp_path, **given), checked(tmp_path, out=f"fresh {other[:4]}", **given)
-        assert statuses(again)["accuracy"] == TO_RUN
+        assert statuses(again)["accuracy"] == StepStatus.TO_RUN
         assert again.verdicts == fresh.verdicts
-        assert checked(tmp_path, **given, dry_run=True).plan.steps[0].status == THERE
+        assert checked(tmp_path, **given, dry_run=True).plan.steps[0].status == StepStatus.THERE
 
 
 @pytest.mark.parametrize("metadata", [{"layouts": "mixed"}, {"move": "movable"}, {"orders": 12}])
@@ -127,8 +127,8 @@ def test_an_audit_with_other_settings_is_asked_again_and_the_first_is_taken_back
     written(tmp_path, DOCS)
     first = checked(tmp_path)
     again, fresh = checked(tmp_path, metadata=metadata), checked(tmp_path, out="fresh", metadata=metadata)
-    possible = {what for what, status in statuses(first).items() if status == TO_RUN}
-    assert {what for what in possible if statuses(again)[what] == TO_RUN} == {"option orders"}
+    possible = {what for what, status in statuses(first).items() if status == StepStatus.TO_RUN}
+    assert {what for what in possible if statuses(again)[what] == StepStatus.TO_RUN} == {"option orders"}
     figures = [[(one.verdict, one.pvalue, one.flagged) for one in found.verdicts] for found in (again, fresh)]
     assert figures[0] == figures[1]
     restored = checked(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from lm_eval.api.registry import model_registry
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-from lm_eval_leakage.jobs.driver import check
+from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.outcome import CheckOutcome
 from tests.checking.conftest import NamedFake, questions, written
 from tests.harness.fake_completions import FAULTS, ByteCompletions, FakeServer, in_logprobs, serving

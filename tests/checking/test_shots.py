@@ -8,7 +8,7 @@ import pytest
 from lm_eval import simple_evaluate
 
 from lm_eval_leakage.harness.own_benchmark import write_task
-from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.steps import StepStatus
 from tests.checking.conftest import GivenTasksOnly, NamedFake, checked, questions, statuses, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
@@ -20,7 +20,7 @@ def tasks(tmp_path: Path) -> Path:
     """A folder with `quiz`, whose examples are other questions, and which leaves their number to the harness."""
     folder = tmp_path / "tasks"
     folder.mkdir()
-    write_task(written(tmp_path, questions(30)), folder)
+    write_task(written(tmp_path, questions(30)), folder, "quiz")
     examples = written(folder, questions(10, seed=8), "examples.jsonl")
     file, own = folder / "quiz.yaml", "\n  data_files:\n"
     assert own in file.read_text()
@@ -44,7 +44,7 @@ def test_the_accuracy_is_that_of_the_harness_with_as_many_examples_and_audits_ha
     )
     assert outcome.verdicts[0].accuracy == own["results"]["quiz"]["acc,none"]
     without = checked(tmp_path, dry_run=True, **given)
-    assert (statuses(without)["accuracy"], statuses(without)["option orders"]) == (TO_RUN, THERE)
+    assert (statuses(without)["accuracy"], statuses(without)["option orders"]) == (StepStatus.TO_RUN, StepStatus.THERE)
     again = checked(tmp_path, dry_run=True, num_fewshot=SHOTS, **given)
     assert not again.plan.to_run
 
@@ -53,4 +53,4 @@ def test_another_system_instruction_is_another_model(tmp_path: Path) -> None:
     written(tmp_path, questions(30))
     checked(tmp_path, system_instruction="Be brief.")
     assert not checked(tmp_path, system_instruction="Be brief.", dry_run=True).plan.to_run
-    assert statuses(checked(tmp_path, dry_run=True))["accuracy"] == TO_RUN
+    assert statuses(checked(tmp_path, dry_run=True))["accuracy"] == StepStatus.TO_RUN

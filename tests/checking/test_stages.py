@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.jobs.outcome import VERDICTS, CheckedTask, CheckOutcome, read_looks
-from lm_eval_leakage.jobs.planning import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
+from lm_eval_leakage.jobs.drawing import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
+from lm_eval_leakage.jobs.outcome import CheckOutcome, read_looks
+from lm_eval_leakage.results.verdict_record import VERDICTS, CheckedTask
 from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 

@@ -17,7 +17,6 @@ from lm_eval.loggers import EvaluationTracker, evaluation_tracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.tasks.audit_names import check_task_names
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.faults.children import KILLED, Ended, kill_at
 from tests.faults.tally import Tally, attack
@@ -39,7 +38,6 @@ def prepare() -> None:
         original(self, verbosity, list(dict.fromkeys([task_configs_path(), *included])), False, metadata)
 
     TaskManager.__init__ = with_ours
-    check_task_names([TASK])  # children are forked from here and need not read the texts of 14,000 tasks again
     lm_eval.evaluator.add_env_info = lambda storage: None  # asks a dozen programs about the machine
 
 

@@ -140,7 +140,7 @@ def right_answers_in_every_way(tally: Tally, folder: Path, tries: int, rng: rand
         file.write_text("".join(f"{json.dumps({'question': f'Which of {n}?'} | row)}\n" for n, row in enumerate(rows)))
         tally.tries += 1
         try:
-            task = write_task(file, folder)
+            task = write_task(file, folder, file.stem)
         except ValueError as error:
             is_right, note = spoiled is not None and "row 8" in str(error), str(error)
         else:

@@ -19,13 +19,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lm_eval_leakage.jobs.outcome import CheckOutcome, checked_task
+from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import INFLATION
 from lm_eval_leakage.results.exports import EXPORTS, exported
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import as_text, write
+from lm_eval_leakage.results.verdict_record import checked_task
 from tests.faults import changes, commands
 from tests.faults.children import Ended, has_traceback
 from tests.faults.commands import digests, folder_of_runs, undisturbed

@@ -17,9 +17,9 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import cli, task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.jobs.outcome import VERDICTS
+from lm_eval_leakage.results.verdict_record import VERDICTS
 from tests.campaign.conftest import here  # noqa: F401 (a fixture)
-from tests.checking.conftest import GivenTasksOnly, NamedFake, fakes, only_given_tasks  # noqa: F401
+from tests.checking.conftest import GivenTasksOnly, NamedFake, fakes  # noqa: F401
 from tests.cli.conftest import typed  # noqa: F401
 from tests.golden.cases import CASES
 from tests.golden.given import lay_out, model_named, trained
@@ -43,7 +43,7 @@ class StandIn(NamedFake):
 
 
 class OwnTasksOnly(GivenTasksOnly):
-    """lm_eval's tasks take 11 seconds to index; these are this package's."""
+    """This package's tasks, and no others: the data of lm_eval's are not on this machine."""
 
     def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
         given = [include_path] if isinstance(include_path, str) else include_path or []
@@ -55,12 +55,12 @@ def stand_ins(
     monkeypatch: pytest.MonkeyPatch,
     fakes: type[NamedFake],  # noqa: F811
     here: object,  # noqa: F811
-    only_given_tasks: None,  # noqa: F811
 ) -> None:
     """Every command finds the stand-ins as `--model fake`, and a seal draws by the same key."""
     extend_harness(TaskManager)
     monkeypatch.setitem(model_registry._objs, "fake", StandIn)
     monkeypatch.setattr("lm_eval.tasks.TaskManager", OwnTasksOnly)
+    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", TaskManager)  # knows what may be meant
     monkeypatch.setattr("lm_eval_leakage.harness.sealing.new_key", lambda: KEY)
     monkeypatch.setattr("lm_eval_leakage.lab.simulation.train", trained)
     monkeypatch.setattr("sys.excepthook", sys.excepthook)  # which audits replace

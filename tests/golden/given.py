@@ -124,7 +124,7 @@ def lay_out(folder: Path) -> None:
         written(folder, docs, name)
     tasks = folder / "tasks"
     for name in ("short", "written"):
-        write_task(folder / f"{name}.jsonl", tasks)
+        write_task(folder / f"{name}.jsonl", tasks, name)
     (tasks / "both.yaml").write_text(GROUP)
     (folder / "settings.yaml").write_text(SETTINGS)
     (folder / "plan.yaml").write_text(PLAN)

@@ -17,7 +17,7 @@ def written(folder: Path, *rows: dict[str, Any]) -> tuple[str, list[Any]]:
     """Why there is no accuracy, and the right options of the rows."""
     file = folder / "quiz.jsonl"
     file.write_text("".join(json.dumps({"question": f"Which of {n}?"} | row) + "\n" for n, row in enumerate(rows)))
-    task = write_task(file, folder / "tasks")
+    task = write_task(file, folder / "tasks", "quiz")
     lines = (folder / "tasks" / f"{task.name}.jsonl").read_text().splitlines()
     return task.unscored, [json.loads(line).get("answer") for line in lines]
 
@@ -54,7 +54,7 @@ def test_rows_without_a_question_that_can_be_asked_are_counted_and_named_with_th
         {"question": f"Which of {n}?"} | row for n, row in enumerate([usual, *bad, *[bad[0]] * 4, {"a": 1}, usual])
     ]
     (tmp_path / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = write_task(tmp_path / "quiz.jsonl", tmp_path / "tasks")
+    task = write_task(tmp_path / "quiz.jsonl", tmp_path / "tasks", "quiz")
     assert task.unscored == ""
     assert task.unread == (
         "8 of 10 rows are left out: 27 options, but labels end at Z; the limit is 26 (row 2, 5, 6, ...); option C is "

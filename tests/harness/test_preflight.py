@@ -1,5 +1,5 @@
-"""What cannot succeed is refused before the index of tasks, data and weights, by one check for all commands:
-mistakes in tasks, a model, its arguments, files and a run's options.
+"""What cannot succeed is refused before data and weights, by one check for all commands: mistakes in tasks, a model,
+its arguments, files and a run's options.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lm_eval_leakage.harness import backends as foreseen
 from lm_eval_leakage.harness.backends import KNOWN, why_cannot_answer
 from lm_eval_leakage.harness.models.question_requests import refuses
 from lm_eval_leakage.harness.preflight import (
-    check_before_index,
     check_model,
+    check_run_options,
     one_at_a_time,
     preflight,
     why_not,
@@ -33,8 +33,8 @@ PERM = ("leakage_perm",)
 
 
 @pytest.fixture(autouse=True)
-def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TaskManager, "__init__", lambda *_, **__: pytest.fail("the index was built"))
+def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskManager, "load", lambda *_: pytest.fail("a task was loaded"))
 
 
 @pytest.fixture
@@ -70,10 +70,14 @@ def test_one_task_without_options_among_others_is_refused_unless_the_command_lea
         preflight(tasks, audits=audits, include_path=mine, leaves_out=True)
 
 
-def test_a_run_of_such_a_task_itself_and_a_broken_yaml_are_none_of_our_business(mine: Path) -> None:
+def test_a_run_of_such_a_task_itself_is_none_of_our_business(mine: Path) -> None:
     preflight(["mine"], [("hf", {"pretrained": "gpt2"})], include_path=mine)
     preflight(["mine", "mine_leakage_perm"], include_path=mine)
-    preflight(["broken"], audits=PERM, include_path=mine)
+
+
+def test_a_broken_yaml_names_no_task(mine: Path) -> None:
+    with pytest.raises(ValueError, match="'broken' is not a task, group, tag or audit"):
+        preflight(["broken"], audits=PERM, include_path=mine)
 
 
 # ---------------------------------------------------------------------- files of questions
@@ -207,11 +211,11 @@ def options(tasks: list[str], **given):
     ],
     ids=str,
 )
-def test_a_runs_mistakes_are_told_before_the_index(tasks, given, said) -> None:
+def test_a_runs_mistakes_are_told_before_data(tasks, given, said) -> None:
     chosen = options(tasks)
     vars(chosen).update(given)
     with pytest.raises((ValueError, OSError)) as raised:
-        check_before_index(chosen)
+        check_run_options(chosen)
     assert said in str(raised.value)
 
 
@@ -231,4 +235,4 @@ def test_a_run_with_a_server_that_gets_one_request_at_a_time_is_told_how_to_send
 def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cannot_run(monkeypatch) -> None:
     monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
     for tasks in (["mmlu_leakage_perm", "gsm8k"], ["mmlu_leakage_guided"], ["mmlu_leakage_perm,mmlu_leakage_guided"]):
-        check_before_index(options(tasks, model="local-chat-completions", model_args={"model": "x"}))
+        check_run_options(options(tasks, model="local-chat-completions", model_args={"model": "x"}))

@@ -8,7 +8,7 @@ import random
 import pytest
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.preflight import check_before_index
+from lm_eval_leakage.harness.preflight import check_run_options
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
 from tests.checking.conftest import written
 from tests.fakes import by_hash
@@ -125,14 +125,14 @@ def test_audits_of_other_kinds_ignore_the_seal_of_the_run(sealed) -> None:
 @pytest.mark.parametrize("task", ["mmlu_leakage_seal", "mmlu_leakage_wording", "mmlu_leakage_perm"])
 def test_a_folder_that_is_no_private_folder_is_refused_before_the_model_is_loaded(task, sealed) -> None:
     with pytest.raises(ValueError, match=r"seal is .*public.*, which has no key.json; name the private folder"):
-        check_before_index(options([task], metadata={"seal": str(sealed.public)}))
+        check_run_options(options([task], metadata={"seal": str(sealed.public)}))
     with pytest.raises(ValueError, match="seal is 3; name the private folder"):
-        check_before_index(options([task], metadata={"seal": 3}))
-    check_before_index(options([task], metadata={"seal": str(sealed.private)}))
+        check_run_options(options([task], metadata={"seal": 3}))
+    check_run_options(options([task], metadata={"seal": str(sealed.private)}))
 
 
 def test_an_audit_that_needs_a_seal_is_refused_before_the_model_is_loaded() -> None:
     for task in ("mmlu_leakage_seal", "mmlu_leakage_wording"):
         with pytest.raises(ValueError, match=f"{task} asks about what only the author .* --metadata seal="):
-            check_before_index(options([task]))
-    check_before_index(options(["mmlu_leakage_perm"]))
+            check_run_options(options([task]))
+    check_run_options(options(["mmlu_leakage_perm"]))

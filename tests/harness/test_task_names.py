@@ -1,4 +1,4 @@
-"""Misspelled task names are found before the index of tasks is built, and no name of the index is refused."""
+"""Misspelled task names are refused with the nearest ones, and no name of the index is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.harness.tasks.audit_names import check_task_names, names_in, task_texts
+from lm_eval_leakage.harness.task_shelf import TaskShelf
+from lm_eval_leakage.harness.tasks.audit_names import AuditIndex, check_task_names
+
+
+@pytest.fixture(scope="module")
+def index() -> AuditIndex:
+    return TaskShelf().index
 
 
 @pytest.mark.parametrize(
@@ -20,31 +26,21 @@ from lm_eval_leakage.harness.tasks.audit_names import check_task_names, names_in
         ("arc_easy_choice_confusoin", "arc_easy_choice_confusion"),
     ],
 )
-def test_a_misspelled_name_is_refused_in_a_sentence_that_begins_with_the_nearest(name, nearest) -> None:
+def test_a_misspelled_name_is_refused_in_a_sentence_that_begins_with_the_nearest(name, nearest, index) -> None:
     said = re.escape(f"{name!r} is not a task, group, tag or audit; did you mean {nearest}")
     with pytest.raises(ValueError, match=rf"{said}( \(|,| or )"):
-        check_task_names([name])
+        check_task_names([name], index)
 
 
-def test_every_misspelled_name_of_a_list_is_told() -> None:
+def test_every_misspelled_name_of_a_list_is_told(index: AuditIndex) -> None:
     with pytest.raises(ValueError, match=r"'mmul' is not .*; 'zzqqzz' is not a task, group, tag or audit \(`lm-eval"):
-        check_task_names(["mmul", "mmlu", "zzqqzz"])
+        check_task_names(["mmul", "mmlu", "zzqqzz"], index)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mmlu",
-        "arc_easy_leakage_perm",
-        "fresh_leakage_perm",
-        "fresh_leakage_tokens",
-        "leakage_perm",
-        "mmlu_*",
-        "a.yaml",
-    ],
-)
-def test_names_of_tasks_audits_patterns_and_files_pass(name) -> None:
-    check_task_names([name])
+def test_names_of_tasks_audits_our_data_sets_patterns_and_files_pass(index: AuditIndex) -> None:
+    check_task_names(index, index)
+    audits = ["arc_easy_leakage_perm", "fresh_leakage_perm", "fresh_leakage_tokens", "leakage_perm"]
+    check_task_names([*audits, "cmb", "mmlu_*", "a.yaml"], index)
 
 
 @pytest.mark.parametrize(
@@ -56,24 +52,13 @@ def test_names_of_tasks_audits_patterns_and_files_pass(name) -> None:
         "include: _shape\ntask: x\n",
     ],
 )
-def test_a_users_own_names_are_known_with_their_folder(tmp_path: Path, text: str) -> None:
+def test_a_users_own_names_are_known_with_their_folder(tmp_path: Path, text: str, index: AuditIndex) -> None:
     (tmp_path / "one.yaml").write_text(text)
     (tmp_path / "_shape").write_text('tag: ["farbtonx"]  # of the rainbow\n')
     names = ["farbtonx", "farbtonx_leakage_perm"]
     with pytest.raises(ValueError, match="'farbtonx' is not"):
-        check_task_names(names)
-    check_task_names(names, tmp_path)
+        check_task_names(names, index)
+    with_theirs = TaskShelf([str(tmp_path)]).index
+    check_task_names(names, with_theirs)
     with pytest.raises(ValueError, match="did you mean farbtonx"):
-        check_task_names(["fabrtonx"], tmp_path)
-
-
-@pytest.mark.model  # indexes all tasks of the harness
-def test_every_name_of_the_index_is_found_by_reading_texts() -> None:
-    from lm_eval.tasks import TaskManager
-
-    from lm_eval_leakage.harness import extend_harness
-
-    extend_harness(TaskManager)
-    index = TaskManager().task_index
-    assert len(index) > 14_000
-    assert set(index) <= names_in(task_texts())
+        check_task_names(["fabrtonx"], with_theirs)

@@ -18,7 +18,7 @@ PERM, TOKENS = "quiz_leakage_perm", "quiz_leakage_tokens"
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskShelf:
     monkeypatch.setattr(task_shelf, "TaskManager", GivenTasksOnly)
-    write_task(written(tmp_path, questions(12)), tmp_path)
+    write_task(written(tmp_path, questions(12)), tmp_path, "quiz")
     return TaskShelf([str(tmp_path)])
 
 
@@ -73,7 +73,8 @@ def test_the_index_is_built_once_and_only_when_a_task_is_asked_for(
 
 def test_keys_are_equal_for_copies(tmp_path: Path, shelf: TaskShelf) -> None:
     docs = questions(3)
-    write_task(written(tmp_path, [*docs, docs[0] | {"choices": docs[0]["choices"][::-1]}], "copies.jsonl"), tmp_path)
+    copy = docs[0] | {"choices": docs[0]["choices"][::-1]}
+    write_task(written(tmp_path, [*docs, copy], "copies.jsonl"), tmp_path, "copies")
     loaded = shelf.load("copies_leakage_perm", {})
     assert {row.key for row in loaded.rows} == {""}
     keys = [row.key for row in loaded.keyed(loaded.rows)]

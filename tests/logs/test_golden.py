@@ -17,7 +17,7 @@ from lm_eval_leakage.logs.audit_line import CORE, OF_FILLERS, OF_HARNESS, OF_ORD
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, OrderAnswers
 from lm_eval_leakage.registry import detector_id
-from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
+from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS
 from tests.logs.kinds import DOC, KINDS, Kind
 
 GOLDEN = Path(__file__).with_name("golden")

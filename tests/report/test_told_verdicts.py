@@ -11,6 +11,7 @@ from lm_eval_leakage.results.data_verdict import PATTERN_ALONE
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import (
+    OTHER_REFERENCE,
     UNSEEN_WOULD_FIND,
     ToldVerdict,
     changing_options,
@@ -33,7 +34,7 @@ from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.unseen_texts import TextTest
 from tests.report.made import LITTLE, UNDECIDED, row, verdict
 
-LAYOUTS_OF_SEEN = ", each in one of six layouts"
+LAYOUTS_OF_SEEN = ", in whatever layout"
 
 
 def short_sentence(found: DataVerdict) -> str:
@@ -88,22 +89,22 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
             UNDECIDED,
             "People wrote these orders, and the audit has neither a control nor a reference. The published order is "
             "the most likely one 1.5 times as often as by chance; natural preference may explain that.",
-            "",
+            "`check`, which asks control forms, may change that.",
         ),
         (
             DataVerdict(BY_RATIO, UNDECIDED_ORDERS, n_asked=5, ratio=OrderRatio(5)),
             "People may have written these orders, and the audit has neither a control nor a reference.",
-            "",
+            "`check`, which asks control forms, may change that.",
         ),
         (
             DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, 0.4, mean=0.1, mean_error=0.1), doubt="so few"),
             "So few.",
-            " --questions all",
+            "`check` with `--questions all` may change that.",
         ),
         (
             DataVerdict(BY_REFERENCE, WRITTEN_ORDERS, 30, 30, doubt="the reference is this model"),
             "The reference is this model.",
-            " --reference pretrained=OTHER_MODEL",
+            "Another model as reference (`--reference`) may change that.",
         ),
         (not_judged("the model gives no log-likelihoods"), "The model gives no log-likelihoods.", None),
     ],
@@ -112,8 +113,7 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
 def test_what_cannot_be_told_says_why_once_and_what_may_change_it(found, told, option) -> None:
     shown = told_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
     assert shown.word == "cannot be told"
-    usual = f"`lm-eval-leakage check --model_args pretrained=M --tasks mmlu{option}` may change that."
-    remedy = "No command would change that for this model and task." if option is None else usual
+    remedy = "No command would change that for this model and task." if option is None else option
     assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
 
 
@@ -127,7 +127,7 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
     assert options(few, has_more=False) is None
     guarded = DataVerdict(BY_CONTROL, n_asked=40, ratio=OrderRatio(0))
     assert options(guarded) is options(replace(few, doubt=PATTERN_ALONE)) is None
-    assert options(weak, has_more=False) == {"reference": "pretrained=OTHER_MODEL"}
+    assert options(weak, has_more=False) == OTHER_REFERENCE
     assert options(replace(weak, basis=BY_ORDERS), has_more=False) is None
 
 
@@ -135,7 +135,7 @@ def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
     power = SimpleNamespace(needed=lambda detect, level: 300)
     missed = verdict(0.2, at_most=LITTLE, power=(power,))
     assert options(missed) == options(missed, n_available=300) == {"questions": "300"}
-    assert options(missed, n_available=299) == {"reference": "pretrained=OTHER_MODEL"}
+    assert options(missed, n_available=299) == OTHER_REFERENCE
 
 
 def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() -> None:
@@ -144,7 +144,7 @@ def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() ->
     assert options(few, n_too_long=8, window_needed=300) == options(none, n_too_long=20, window_needed=300) == larger
     assert options(few, has_more=False, n_too_long=7, window_needed=300) is None
     shown = told_verdict(replace(row(verdict=none, accuracy=UNKNOWN), n_too_long=20, window_needed=300))
-    assert "`lm-eval-leakage check --model_args pretrained=M,max_length=300 --tasks mmlu` may" in shown.sentence
+    assert "`check` with `--model_args max_length=300` may" in shown.sentence
 
 
 def test_the_accuracy_says_how_many_questions_it_counts() -> None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +14,15 @@ from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
+from lm_eval_leakage.results.verdict_numbers import NUMBERS
 from lm_eval_leakage.results.verdict_words import NO_VERDICT
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from lm_eval_leakage.stats.pooling import Estimate
+from tests import column_tables
 from tests.report.made import verdict
 from tests.report.parsed import Parsed
 
 EVERY = registry.recorded()
-DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
 ENDINGS = ("", "_stderr", "_low", "_high")
 
 
@@ -77,14 +77,16 @@ def test_columns_for_the_harness_are_flat_numbers_with_an_error_where_there_is_o
     assert (f"{name}_stderr,leakage" in found) is has_error
 
 
-def test_the_docs_have_the_table_of_all_columns() -> None:
-    shown = registry.displayed()
-    hidden = [column for column in EVERY if column not in shown]
-    places = {column: "" if column.in_text else " (pages)" for column in shown}
-    lines = [f"| `{column.heading}`{place} | `{column.key}` | {column.meaning} |" for column, place in places.items()]
-    lines += [f"| | `{column.key}` | {column.meaning} |" for column in hidden]
-    table = "\n".join(["| heading | key | meaning |", "|---|---|---|", *lines])
-    assert table in DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
+@pytest.mark.parametrize(("page", "wanted"), column_tables.TABLES, ids=[page for page, _ in column_tables.TABLES])
+def test_the_docs_have_the_tables_that_the_registries_say(page: str, wanted: str) -> None:
+    assert wanted in (column_tables.DOCS / page).read_text(encoding="utf-8"), "run `python -m tests.column_tables`"
+
+
+def test_every_number_of_a_verdict_has_a_meaning_and_one_name_in_each_output() -> None:
+    for names in ([one.record for one in NUMBERS], [one.column for one in NUMBERS], [one.detail for one in NUMBERS]):
+        known = [name for name in names if name]
+        assert len(set(known)) == len(known)
+    assert all(one.meaning for one in NUMBERS)
 
 
 def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 
 from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.results.columns import ARM_COLUMNS, Entry, Measured, values_of
+from lm_eval_leakage.results.columns import ARM_COLUMNS, values_of
+from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.rows import strata_of
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal, share

@@ -26,6 +26,7 @@ from lm_eval_leakage.results.published_orders import (
     WEAKEST_FIRST,
     WRITTEN_ORDERS,
 )
+from lm_eval_leakage.results.verdict_numbers import details
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_ORDERS,
@@ -42,7 +43,6 @@ from lm_eval_leakage.results.verdict_words import (
     STRONG_LEVEL,
     WORDS,
     DataVerdict,
-    details,
     in_words,
 )
 from lm_eval_leakage.stats.looks import share_alone

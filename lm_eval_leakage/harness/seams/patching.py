@@ -119,6 +119,20 @@ SEAMS = (
         names=("_index", "_factory", "build"),
     ),
     Seam(
+        "lm_eval.tasks._index:TaskIndex.build",
+        "lm_eval indexes its tasks at every start, which takes seconds",
+        parameters=("paths",),
+    ),
+    Seam(
+        "lm_eval.tasks._index:Entry",
+        "lm_eval indexes its tasks at every start, which takes seconds",
+        parameters=("name", "kind", "yaml_path", "cfg", "tags"),
+    ),
+    Seam(
+        "lm_eval.tasks._index:Kind",
+        "lm_eval indexes its tasks at every start, which takes seconds",
+    ),
+    Seam(
         "lm_eval.tasks._factory:TaskFactory.build",
         "audits of any task by name are not available",
         parameters=("entry", "overrides", "registry"),

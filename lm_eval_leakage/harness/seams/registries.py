@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams.patching import logger, patched_once
+from lm_eval_leakage.harness.seams.task_index import installed_index, list_installed
 
 OUR_MODELS = {
     "hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM",
@@ -120,11 +122,16 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
             **further: Any,
         ) -> None:
             given = include_path if isinstance(include_path, (list, tuple)) else [include_path] if include_path else []
-            discovers = hasattr(sys.modules.get(task_manager_class.__module__), DISCOVERY)
-            ours = [task_configs_path()] if include_defaults and not discovers else []
-            told = {"verbosity": verbosity, "include_defaults": include_defaults, "metadata": metadata, **further}
-            original(self, include_path=[*ours, *given] or None, **told)
+            module = sys.modules[task_manager_class.__module__]
+            with_ours = include_defaults and not hasattr(module, DISCOVERY)
+            ours, kept = [task_configs_path()] if with_ours else [], None
+            if with_ours and "task_index" in vars(task_manager_class):  # that of lm_eval, none derived from it
+                kept = installed_index(Path(str(module.__file__)).parent)
+            options = {"verbosity": verbosity, "include_defaults": include_defaults and kept is None}
+            original(self, include_path=[*ours, *given] or None, metadata=metadata, **options, **further)
             self.include_path = include_path
+            if kept is not None:
+                list_installed(self, kept)
             know_once(self)
 
         return __init__
@@ -153,8 +160,8 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
 
 
 def check_options(check: Callable[[Any], None]) -> None:
-    """Registers a check of the run's options, which may raise Refusal. It gets lm_eval's EvaluatorConfig, before the
-    index of tasks is built, which takes seconds, and the model's arguments are mixed with the keys of `--metadata`."""
+    """Registers a check of the run's options, which may raise Refusal. It gets lm_eval's EvaluatorConfig before the
+    model's arguments are mixed with the keys of `--metadata`."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def process_tasks(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -41,16 +41,6 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
 
 
-def settings_of(entry: Entry) -> Mapping[str, Any]:
-    """Return the settings of a task in lm_eval's index, with its includes; none if they cannot be read."""
-    if not entry.yaml_path:
-        return dict(entry.cfg or {})
-    try:
-        return own_settings(entry.yaml_path, includes=True)
-    except Exception:  # anything may be in a YAML; loading the task says so
-        return {}
-
-
 @cache
 def compile_templates_once() -> None:
     """From now on, a template is compiled once; the harness compiles it per row, which takes longer than the rest of
@@ -113,7 +103,7 @@ def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]
 
 
 def with_metadata(manager: Any, metadata: Mapping[str, Any]) -> Any:
-    """A task manager with the same index, which takes 11 seconds to build, for tasks with other metadata."""
+    """A task manager with the same index, for tasks with other metadata."""
     other = copy.copy(manager)
     other.metadata, other._factory = dict(metadata), Factory(metadata, manager._factory.make)
     return other

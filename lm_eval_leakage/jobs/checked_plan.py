@@ -1,0 +1,121 @@
+"""A plan with the names of its tasks resolved: which tasks and units it has, and what their verdicts rest on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lm_eval_leakage.harness.own_benchmark import OwnTask, is_file_of_questions, names_from_files, write_task
+from lm_eval_leakage.harness.seams.rows import import_anew
+from lm_eval_leakage.harness.task_shelf import TaskShelf
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.jobs.manifest import files_of_tasks
+from lm_eval_leakage.jobs.plan import NO_CONTROL, TRAIN, Plan
+from lm_eval_leakage.jobs.units import Unit, units_of
+
+OWN_TASKS = "tasks"  # folder of the output, with a folder for the task of each file
+
+
+@dataclass(frozen=True)
+class CheckedPlan:
+    """A plan with tasks and groups instead of tags, patterns and files.
+
+    shelf: from which its tasks are loaded
+    audits: by tasks, suffixes of those that their verdicts rest on, as `Finding` has them
+    controlled: tasks that have a positive control
+    files: digests of the user's own files that each task is made of
+    unread: which rows of the files of questions are left out, and why, by the names of their tasks
+    unscored: why the tasks of files cannot be run themselves, likewise
+    """
+
+    plan: Plan
+    shelf: TaskShelf
+    audits: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    controlled: frozenset[str] = frozenset()
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unscored: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unread_in_words(self) -> list[str]:
+        """A sentence for each task of a file that has rows which are left out."""
+        return [f"{task}: {rows}" for task, rows in self.unread.items()]
+
+    def units(self) -> list[Unit]:
+        return units_of(self.plan, self.audits, self.controlled)
+
+
+def checked(plan: Plan) -> CheckedPlan:
+    """Return the plan with a task for each file of questions, written into the folder `tasks` of the output.
+
+    Raises ValueError or OSError for unknown names."""
+    own = _own_tasks(plan)
+    if own:  # after the others, since lm_eval takes the last task of a name
+        folders = dict.fromkeys(str(plan.output_path.absolute() / OWN_TASKS / one.name) for one in own.values())
+        plan = plan.changed(include_path=":".join([*plan.include_paths, *folders]))
+    shelf = TaskShelf(plan.include_paths)
+    names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
+    named = plan.changed(tasks=tuple(dict.fromkeys(names)))
+    files = files_of_tasks(named, shelf.index)
+    import_anew(Path(file) for digests in files.values() for file in digests)
+    audits = {task: _audits_of(task, named, shelf) for task in named.tasks}
+    _refuse_for_options(named, audits)
+    return CheckedPlan(
+        named,
+        shelf,
+        audits,
+        controlled=frozenset(task for task in named.tasks if _has_positive_control(named, task, shelf)),
+        files=files,
+        unread={one.name: one.unread for one in own.values() if one.unread},
+        unscored={one.name: one.unscored for one in own.values() if one.unscored},
+    )
+
+
+def _audits_of(task: str, plan: Plan, shelf: TaskShelf) -> Sequence[str]:
+    """Return suffixes of the audits that a task's verdict rests on, by the data of its first task that has any."""
+    from lm_eval_leakage.harness.auditable import COVERED, findings_of
+
+    if task not in shelf.index or plan.budget is not None or "data_files" in plan.metadata:
+        return (FIRST_AUDIT,)
+    covered = (one.audits for one in findings_of(task, shelf.index) if one.status == COVERED)
+    return next(covered, (FIRST_AUDIT,))
+
+
+def _refuse_for_options(plan: Plan, audits: Mapping[str, Sequence[str]]) -> None:
+    """Raise ValueError for settings that only tasks with options use, where one of the tasks has none."""
+    without = sorted(task for task, suffixes in audits.items() if FIRST_AUDIT not in suffixes)
+    if plan.orders is not None and without:
+        raise ValueError(
+            f"orders is {plan.orders!r}, but {without[0]} has no options: its rows exchange names; leave it out"
+        )
+
+
+def _has_positive_control(plan: Plan, task: str, shelf: TaskShelf) -> bool:
+    """Return whether a task is audited on a positive control, too: a file that the plan names, or its training split,
+    by default where nothing limits what is asked and no models are compared, for which it would double the cost."""
+    from lm_eval_leakage.harness.auditable import tasks_of
+
+    if plan.positive_control not in (None, TRAIN):
+        return plan.positive_control != NO_CONTROL
+    is_free = not (plan.runs or plan.budget is not None or plan.compares_models)
+    is_wanted = plan.positive_control == TRAIN or is_free
+    if not is_wanted or task not in shelf.index or "data_files" in plan.metadata:
+        return False
+    first = next(tasks_of(task, shelf.index), "")
+    return bool((shelf.index[first].cfg or {}).get("training_split")) if first in shelf.index else False
+
+
+def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
+    """Write the task of each file of questions into a folder of its own, where no task of an earlier plan is."""
+    files = {
+        task: Path(os.path.abspath(Path(task).expanduser()))  # noqa: PTH100 (a symbolic link keeps its name)
+        for task in plan.tasks
+        if is_file_of_questions(task)
+    }
+    if not files:
+        return {}
+    names = names_from_files({*files.values()}, TaskShelf(plan.include_paths).index)
+    place = plan.output_path.absolute() / OWN_TASKS
+    return {task: write_task(file, place / names[file], names[file], plan.fields) for task, file in files.items()}

@@ -1,0 +1,79 @@
+"""What the plans of all tasks and models share: loaded tasks, tokenizers, given runs and identities."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+
+from lm_eval_leakage.harness.costs import RunSize, size_of_chosen
+from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
+from lm_eval_leakage.harness.saved_run import NamedModel
+from lm_eval_leakage.harness.task_shelf import LoadedTask
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan
+from lm_eval_leakage.jobs.design import AuditDesign
+from lm_eval_leakage.jobs.drawing import ChosenIndices
+from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks, depends_on_model
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.present_runs import PresentRuns, models_in, name_among_runs, present_runs
+
+
+class PlanSources:
+    """Loads tasks, their data and tokenizers, and no model.
+
+    tasks: that are loaded already
+    early: keys of models with tasks of theirs of which only the questions of the first stage are asked
+    """
+
+    def __init__(self, prepared: CheckedPlan, tasks: LoadedTasks, early: Collection[tuple[str, str]]) -> None:
+        self.plan, self.unscored, self.early = prepared.plan, prepared.unscored, early
+        self._tasks = tasks
+        self._designs: dict[int, tuple[LoadedTask, AuditDesign]] = {}
+        # by the keys of models; a tokenizer is None if it is not on this machine
+        self.who = cache(lambda key: self.plan.model(key).who)
+        self.identity = cache(lambda key: self.who(key).identity)
+        self.tokenizer = cache(lambda key: tokenizer_on_disk(self.plan.model(key).model_args))
+        self.given = cache(lambda key: _given_runs(self.plan, self.who(key)))
+
+    def load(self, name: str, model: str, metadata: Mapping[str, object], num_fewshot: int | None) -> LoadedTask | str:
+        """Return a task as it is for a model, or why it cannot be used: the same for all models of the plan, unless it
+        depends on the model."""
+        first = self.plan.models[0].key
+        is_one_of_plan = any(one.key == model for one in self.plan.models)
+        shared = first if is_one_of_plan else model
+        loaded = self._tasks.load(name, self.metadata(shared, metadata), num_fewshot)
+        if shared == model or isinstance(loaded, str) or not depends_on_model(loaded):
+            return loaded
+        return self._tasks.load(name, self.metadata(model, metadata), num_fewshot)
+
+    def metadata(self, model: str, metadata: Mapping[str, object]) -> dict[str, object]:
+        """Return the metadata by which tasks are loaded for a model, whose arguments lm_eval adds to it."""
+        return {**self.plan.model(model).model_args, **self.plan.metadata, **metadata}
+
+    def design(self, orders: LoadedTask) -> AuditDesign:
+        """Return how much the audit of option orders of a task asks."""
+        if id(orders) not in self._designs:
+            self._designs[id(orders)] = orders, AuditDesign(orders, self.plan)
+        return self._designs[id(orders)][1]
+
+    def size(self, loaded: LoadedTask, samples: ChosenIndices, model: str) -> RunSize:
+        """Return how much a model is asked about rows of a task."""
+        chat = self.plan.model(model).apply_chat_template
+        return size_of_chosen(loaded.leaves, samples, self.tokenizer(model), chat)
+
+
+def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
+    """Raises ValueError if they hold no run of the only model: a name that is spelled otherwise would go unnoticed."""
+    given = present_runs(plan.runs, who, by_name=True, needs_control=plan.reference is None)
+    if plan.runs and not given.runs and len(plan.models) == 1:
+        if given.others:
+            raise ValueError(
+                f"runs has only runs of another model that is called {who.name!r}, too: {given.others[0]}; leave it "
+                "out to run this model"
+            )
+        names = ", ".join(map(repr, models_in(plan.runs)))
+        if not names:
+            raise ValueError("runs has no complete run of any model; name the --output_path of a run")
+        raise ValueError(
+            f"runs has no complete run of {name_among_runs(who)!r}, only of {names}; give model_args as in those runs"
+        )
+    return given

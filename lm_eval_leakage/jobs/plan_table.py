@@ -1,0 +1,159 @@
+"""The plan as a table, before a model is loaded: what is there, what is run and what it costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize
+from lm_eval_leakage.harness.models.request_tokens import SCORED
+from lm_eval_leakage.jobs.plan import Plan, PlanModel
+from lm_eval_leakage.jobs.steps import Step, StepStatus
+from lm_eval_leakage.jobs.units import Room, Unit
+from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
+from lm_eval_leakage.texts import visible, visible_lines
+
+HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
+MODELS_HEADING = "models"  # of one more column, for several models
+OF_A_MODEL = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read")
+MODELS_NAMED = 5
+Steps = Mapping[Unit, Step]
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """What a plan does.
+
+    head: which models are checked, and how
+    steps: in the order of tasks and rooms, one for each unit
+    several: whether it is of several models, so that steps that are the same for some of them are one line
+    counted: whether tokens are counted by tokenizers
+    remarks: sentences about tasks
+    """
+
+    head: str
+    steps: tuple[Step, ...]
+    several: bool = False
+    counted: bool = False
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def to_run(self) -> list[Step]:
+        return [step for step in self.steps if step.status is StepStatus.TO_RUN]
+
+    @property
+    def as_text(self) -> str:
+        heads = [*HEADINGS[:2], MODELS_HEADING, *HEADINGS[2:]] if self.several else [*HEADINGS]
+        lines = [heads, *(self._merged() if self.several else map(_cells, self.steps))]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(heads) - 1)]
+        table = "\n".join(_line(line, widths) for line in lines)
+        paragraphs = (visible(self.head), visible_lines(table), visible_lines("\n".join(self.remarks)), self._sum)
+        return "\n\n".join(filter(None, paragraphs))
+
+    def _merged(self) -> list[list[str]]:
+        """Return a line for all models of which a step is the same, with the tokens of all of them."""
+        alike: dict[Step, list[Step]] = defaultdict(list)
+        for step in self.steps:
+            note = "" if step.status is StepStatus.THERE else step.note  # folders of each model
+            alike[replace(step, n_tokens=0, n_requests=0, note=note, files=(), benchmarks={})].append(step)
+        lines = []
+        for step, steps in alike.items():
+            total = replace(
+                step,
+                n_tokens=sum(step.n_tokens for step in steps),
+                n_requests=sum(step.n_requests for step in steps),
+            )
+            cells = _cells(total)
+            lines.append([*cells[:2], count(len(steps)), *cells[2:]])
+        return lines
+
+    @property
+    def _sum(self) -> str:
+        if not self.to_run:
+            return "Nothing has to be run."
+        n_tokens = sum(step.n_tokens for step in self.to_run)
+        n_requests = sum(step.n_requests for step in self.to_run)
+        how = "counted in a part of the questions" if self.counted else "taking four bytes for a token"
+        return f"To run: {counted(n_requests, 'request')} with about {about(n_tokens)} tokens ({how})."
+
+
+def plan_table(plan: Plan, steps: Steps, remarks: Sequence[str], *, is_counted: bool) -> PlanTable:
+    """Return the table of a plan.
+
+    remarks: sentences about its tasks
+    is_counted: whether the tokenizers of all models are on this machine
+    """
+    rooms, place = [*Room], plan.tasks.index
+    ordered = sorted(steps, key=lambda unit: (place(unit.task), rooms.index(unit.room)))
+    rows = tuple(replace(steps[unit], work=None) for unit in ordered)
+    return PlanTable(_head(plan), rows, len(plan.models) > 1, is_counted, tuple(remarks))
+
+
+def _head(plan: Plan) -> str:
+    if len(plan.models) == 1:
+        (model,) = plan.models
+        who = f"{model.who.name} ({model.model})"
+    else:
+        names = ", ".join(model.key for model in plan.models[:MODELS_NAMED])
+        more = ", ..." if len(plan.models) > MODELS_NAMED else ""
+        who = f"{counted(len(plan.models), 'model')} ({names}{more})"
+    return f"Check of {who}; questions are drawn at random with seed {plan.seed}"
+
+
+def _cells(step: Step) -> list[str]:
+    status = f"{step.status}: {step.note}" if step.note else str(step.status)
+    status += f"; {step.remedy}" if step.remedy else ""
+    numbers = [step.n_questions, step.n_requests]
+    tokens = about(step.n_tokens) if step.n_tokens else DASH
+    return [step.task, step.what, *(count(number) if number else DASH for number in numbers), tokens, status]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = [
+        f"{cell:{'<' if place < 2 else '>'}{width}}"
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return "  ".join([*first, cells[-1]]).rstrip()
+
+
+# ---------------------------------------------------------------------- requests and tokens
+
+
+def refuse_above_limit(plan: Plan, steps: Steps) -> None:
+    """Raises ValueError if what is to be run has more tokens than may be asked."""
+    limit, n_tokens = plan.max_tokens_asked, sum(step.work.n_tokens for step in steps.values() if step.work)
+    if limit is not None and n_tokens > limit:
+        raise ValueError(
+            f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(n_tokens)} "
+            f"tokens; raise it, lower questions (now {plan.questions}), or leave out tasks or audits"
+        )
+
+
+def tokens_of_models(models: Sequence[PlanModel], steps: Steps, known: Sequence[str]) -> str:
+    """Return a row per model: tokens where each text has a row of its own, where every shared prefix is read once, and
+    as read; then sentences about what the numbers rest on.
+
+    known: keys of models whose tokenizers are on this machine
+    """
+    lines = [list(OF_A_MODEL)]
+    for model in models:
+        sizes = [step.work.size for unit, step in steps.items() if unit.model == model.key and step.work]
+        numbers = _numbers([size for size in sizes if size is not None], model.model)
+        cells = [about(number) for number in numbers] if model.key in known else [DASH] * 4
+        lines.append([model.key, count(len(sizes)), *cells])
+    remarks = [f"{ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them"]
+    for model in models:
+        if model.key not in known:
+            remarks.append(f"{model.key}: tokens are not known, since its tokenizer is not on this machine")
+    return "\n".join([markdown_of(lines), "", *(f"- {remark}" for remark in remarks)])
+
+
+def _numbers(sizes: Sequence[RunSize], backend: str) -> list[int]:
+    counts = [(size.tokens.counts, size.method == SCORED) for size in sizes]
+    return [
+        sum(one.n_texts for one, _ in counts),
+        sum(one.n_row_tokens for one, _ in counts),
+        sum(one.n_tree_tokens if shares else one.n_row_tokens for one, shares in counts),
+        sum(size.n_read(backend) for size in sizes),
+    ]
