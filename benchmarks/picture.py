@@ -29,8 +29,8 @@ LETTERS = "ABCD"
 MODELS = {"the model": "smollm2", "a copy that read it": "copy/epoch_3"}
 WIDTH, HEIGHT, MARGIN, LINE, CARD = 880, 300, 24, 24, 404
 LARGE = 4  # nats, a difference that is highlighted
-CHARACTERS = 50  # of a line of a card
-STYLE = """text { font: 15px system-ui, sans-serif; fill: #1f2328 } .title { font-weight: 600 }
+CHARACTERS = 42  # of a line of a card
+STYLE = """text { font: 14px system-ui, sans-serif; fill: #1f2328 } .title { font-weight: 600 }
 .quiet { fill: #59636e } .number { font-family: ui-monospace, monospace }
 .card { fill: #ffffff; stroke: #d1d9e0 } .high { fill: #9a3b00; font-weight: 600 }"""
 
