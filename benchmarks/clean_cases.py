@@ -2,14 +2,12 @@
 
     python benchmarks/clean_cases.py --folder FOLDER --model NAME=MODEL_ARGS --sets SET ... [--chat]
     python benchmarks/clean_cases.py --folder FOLDER [--mixed own:events mmlu ...] > docs/clean_cases.csv
-    python benchmarks/clean_cases.py --page docs/clean_cases.csv
 
 A SET is NAME=TASK with a task of the harness or a file of questions, or own:NAME with one of `clean_sets`. The model's
 answers to the compared orders of the questions without a guard, of the first `--n` of a random draw, are kept in
 FOLDER, a question a line, so that a run that was killed continues where it was. The table has a row per model, set and
 number of questions in `SIZES`: those that `check --questions N` would ask. `--mixed` adds, for every two neighbours of
-its list, the second one with `SHARES` of its questions replaced by questions of the first. `--page` shows the table of
-docs/validity.md, a row per case: a model and format on one set, at its largest number of questions.
+its list, the second one with `SHARES` of its questions replaced by questions of the first.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import OrderAnswers, Question, Request
 from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.formatting import number
 from lm_eval_leakage.results.published_orders import null_status, order_tests
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
@@ -161,24 +158,9 @@ def _verdict(rows: Sequence[Row], orders: str) -> list[object]:
     return [len(rows), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
 
 
-def page(file: Path) -> str:
-    with file.open(encoding="utf-8", newline="") as rows:
-        every = sorted(csv.DictReader(rows), key=lambda row: int(row["questions"]))
-    by_case = {(row["set"], row["model"], row["format"]): row for row in every}  # the last has most questions
-    cells = []
-    for (name, model, form), row in sorted(by_case.items()):
-        size = "–" if row["mean"] == "nan" else f"{number(float(row['mean']), 2)} ± {row['error']}"
-        told = "–" if row["p"] == "nan" else row["p"]
-        numbers = [row["questions"], row["judged"], size, told, row["verdict"]]
-        cells.append([f"`{name}`", model, form, row["orders"], *numbers])
-    headings = ["questions", "model", "format", "orders", "asked", "n", "mean ± error", "p", "verdict"]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [headings, ["---"] * len(headings), *cells])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where the answers are kept")
-    parser.add_argument("--page", type=Path, metavar="CSV", help="show the rows of this table for the page")
+    parser.add_argument("--folder", type=Path, required=True, help="where the answers are kept")
     parser.add_argument("--model", metavar="NAME=MODEL_ARGS", help="a model that is clean of all sets")
     parser.add_argument("--sets", nargs="+", default=[])
     parser.add_argument("--chat", action="store_true", help="ask in the model's chat format")
@@ -190,11 +172,6 @@ def main() -> None:
         "--mixed", nargs="+", default=[], metavar="SET", help="pairs of sets to mix: each with the next"
     )
     args = parser.parse_args()
-    if args.page:
-        print(page(args.page))
-        return
-    if args.folder is None:
-        parser.error("--folder is missing: where the answers are kept")
     if args.model:
         name, _, model_args = args.model.partition("=")
         lm = load_model("hf-prefix-tree", model_args)

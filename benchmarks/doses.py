@@ -10,7 +10,7 @@ with control forms, that of finding half of 200; and the mean log-likelihood per
 standard deviations of that of questions never inserted. Then, over all layouts, in how many questions the published
 order is the first, second, ... by score: `SEEN_IN_LAYOUTS` of the package. At last, how well scores of the 24 orders
 in one layout rank single questions, those inserted once or three times against those never inserted: AUROC, and the
-true positive rate at a false positive rate of 5 % (docs/validity_ranking.md). And with which probability at half of
+true positive rate at a false positive rate of 5 % (docs/validity/ranking.md). And with which probability at half of
 .01 texts are found beside those of 60 questions never inserted, where half of 200 were inserted (and none), the
 reference being the model before: by the text as the benchmark shows it, and by that and the row of
 JSON; a table for each training.

@@ -1,4 +1,4 @@
-"""What near copies do to families and to the test of option orders (docs/validity.md#families-of-questions).
+"""What near copies do to families and to the test of option orders (docs/validity/copies.md#families-of-questions).
 
 `sizes FILE ...` counts the families of the questions in local files (`.parquet`, `.csv`, `.jsonl`, ...), without and
 with near copies. `alarms` simulates clean benchmarks of which near copies share one drawn order, and counts p-values

@@ -2,7 +2,7 @@
 
     python benchmarks/unseen_texts.py --folder FOLDER --model MODEL --ordinary FILE [--reference OTHER]
 
-Prints the tables of docs/validity.md#texts-beside-those-of-unseen-questions. A copy of MODEL is trained on 240
+Prints the tables of docs/validity/unseen_texts.md. A copy of MODEL is trained on 240
 questions of 21 subjects of MMLU, 40 in each of six layouts, once, among as many ordinary lines; the reference is MODEL
 before that, nothing, or OTHER. Power: of 200 asked questions half were seen in one layout. Clean: of questions that
 the copy has not read (of these subjects, ARC easy and challenge, OpenBookQA, PIQA) 60 stand for unseen ones and up to

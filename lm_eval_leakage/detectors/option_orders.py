@@ -6,7 +6,7 @@ likely one with probability 1 / n_orders. Limits: a natural order of the options
 above", True before False) is preferred without any leakage, so that 15-20 % of unseen MMLU questions are flagged
 instead of 4.2 %; `guards` names such questions. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a;
 corrected: only orders that read differently are compared, and a tie counts against leakage. Drawing orders is the
-permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). By what questions are ranked: docs/validity_ranking.md.
+permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). By what questions are ranked: docs/validity/ranking.md.
 """
 
 from __future__ import annotations

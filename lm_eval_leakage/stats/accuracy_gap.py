@@ -6,7 +6,7 @@ answers correctly), pooled by the weights of Mantel and Haenszel, which are thos
 per stratum. Null hypothesis of the gap's p-value: within each stratum, being flagged and being answered correctly are
 independent. Limits: a difference in difficulty within strata remains: where an easier question of the same stratum is
 also flagged more often, there is a gap without leakage, which more questions make more certain. Strata by the answers
-of reference models shrink it and do not remove it (docs/validity_sets.md). A stratum without flagged or without
+of reference models shrink it and do not remove it (docs/validity/sets.md). A stratum without flagged or without
 unflagged questions is left out. Source: Mantel and Haenszel (1959); Sato, Greenland and Robins, Biometrics 45 (1989)
 for the standard error; Fisher's exact test, stratified (Gart, 1970).
 """

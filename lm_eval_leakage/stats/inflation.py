@@ -9,7 +9,7 @@ model answers as if it had none, it is R itself; the interval holds both. Letter
 since R is taken by the place of the right option, with the weights that places have as published. Limits: what a
 model remembers of the right option's text, whatever its letter, stays, so that more may be due to memory than is
 told; and the accuracy is that of the benchmark's own prompt without examples. `TRANSFER` is the error of the model
-itself, from copies that were trained on purpose (docs/validity.md#inflation). Source: ours.
+itself, from copies that were trained on purpose (docs/validity/inflation.md#inflation). Source: ours.
 
 By unseen questions: the difference to the accuracy on questions of the same kind that the model cannot have seen, with
 Newcombe's interval; it holds all kinds of memory. Limits: questions of the same kind may still be more difficult.
