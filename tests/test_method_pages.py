@@ -58,7 +58,7 @@ def test_the_summary_has_the_measured_aurocs() -> None:
 
 # ---------------------------------------------------------------------- published orders
 
-ORDERS = (made.DOCS / "published_orders.md").read_text(encoding="utf-8")
+ORDERS = (made.DOCS / "published_orders" / "results.md").read_text(encoding="utf-8")
 STANDARDISED = ("neighbours_z", "length_z", "alphabet_z", "frequency_z", "mention_z")
 
 
