@@ -54,7 +54,7 @@ dist: install
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
 
-# A quarter of an hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
+# A quarter of an hour of kills, full disks, damaged files and misbehaving models: docs/reliability/fault_injection.md has its table.
 faults: install
 	$(BIN)/python -m tests.faults
 

@@ -1,4 +1,5 @@
-"""Which names a model prefers in texts without options, set by set: the table of docs/methods/leakage_fillers.md.
+"""Which names a model prefers in texts without options, set by set: the table of
+docs/methods/details/leakage_fillers.md.
 
     python benchmarks/exchanged_names.py MODEL FILE [FILE ...] [--rows N] [--start TEXT] [--numbers] [--dtype D]
 

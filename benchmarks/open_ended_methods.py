@@ -1,5 +1,5 @@
 """Five methods on the same models and rows of a benchmark without options: the table of
-docs/methods/leakage_fillers.md#beside-other-methods.
+docs/methods/details/open_ended_methods.md.
 
     python -m benchmarks.open_ended_methods MODEL TRAIN TEST NEW [--rows N] [--dtype D]
 

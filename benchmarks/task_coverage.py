@@ -1,4 +1,5 @@
-"""Writes the tables of docs/any_task.md: which multiple-choice tasks of lm_eval can be audited, and why others cannot.
+"""Writes the tables of docs/any_task/coverage.md: which multiple-choice tasks of lm_eval can be audited,
+and why others cannot.
 
     python -m benchmarks.task_coverage
 
@@ -23,7 +24,7 @@ from lm_eval_leakage.harness.auditable import COVERED, NOT_AUDITED, UNKNOWN, Fin
 from lm_eval_leakage.harness.seams.tasks import own_settings
 from tests.installed_tasks import ROOT, InstalledTask, all_tasks, found_of
 
-PAGE = Path(__file__).parents[1] / "docs" / "any_task.md"
+PAGE = Path(__file__).parents[1] / "docs" / "any_task" / "coverage.md"
 LEADERBOARD = {  # of version 1, then of version 2: files of the tasks that the harness has for them
     "ARC": ("arc/arc_challenge.yaml",),
     "HellaSwag": ("hellaswag/hellaswag.yaml",),

@@ -23,7 +23,7 @@ NUMBER_HEAD = ("`verdicts.json`", "`annotate`", "`leakage_details`", "type", "un
 
 
 def columns_of_annotate() -> str:
-    """Return the table of docs/annotate.md."""
+    """Return the table of docs/annotate/columns.md."""
     shown = registry.displayed()
     rows = []
     for column in shown:
@@ -58,7 +58,10 @@ def _type_of(number: VerdictNumber) -> str:
     return "number" + "".join(f", `{ending}`" for ending in number.kind.endings[1:])
 
 
-TABLES: Sequence[tuple[str, str]] = (("annotate.md", columns_of_annotate()), ("verdicts.md", numbers_of_verdicts()))
+TABLES: Sequence[tuple[str, str]] = (
+    ("annotate/columns.md", columns_of_annotate()),
+    ("verdicts.md", numbers_of_verdicts()),
+)
 
 
 def rewritten(text: str, wanted: str) -> str:

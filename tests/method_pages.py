@@ -135,7 +135,7 @@ def rows_and_keys(suffix: str) -> str:
     return (
         f"{listed}\n\n“Printed” rows are in `lm_eval`'s table; the others are in the section `leakage_details` of the "
         f"results file. In the samples log, each question has, next to the keys of every line, {names} "
-        "([meanings](../log_format.md#values-of-statistics))."
+        "([meanings](../log_format/values.md))."
     )
 
 
@@ -144,8 +144,8 @@ def place(row: DeclaredRow) -> str:
 
 
 def keys(of: Sequence[str]) -> Iterator[str]:
-    """Keys of the samples log that lines of these statistics have, from the table in docs/log_format.md."""
-    text = (DOCS / "log_format.md").read_text(encoding="utf-8")
+    """Keys of the samples log that lines of these statistics have, from the table in docs/log_format/values.md."""
+    text = (DOCS / "log_format" / "values.md").read_text(encoding="utf-8")
     for line in section(text, "Values of statistics").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and set(of) & set(cells[1].split(", ")):

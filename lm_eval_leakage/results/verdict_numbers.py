@@ -1,7 +1,8 @@
 """The registry of the numbers of a verdict: each is declared here once, with its names in the outputs that have it.
 
 Made from this list: the columns of `annotate` and of the pages, `verdicts.json`, the section `leakage_details` of
-lm_eval's results, the exports, the rows of lm_eval's table, and the tables in docs/annotate.md and docs/verdicts.md.
+lm_eval's results, the exports, the rows of lm_eval's table, and the tables in
+docs/annotate/columns.md and docs/verdicts.md.
 To add a number, add a function here: its name is the key, its docstring the meaning.
 """
 

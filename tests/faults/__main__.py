@@ -1,5 +1,5 @@
 """The whole campaign: `python -m tests.faults [--small] [--seed N] [NAME ...]`. Prints the table of
-docs/reliability.md.
+docs/reliability/fault_injection.md.
 
 Everything runs on this machine's CPUs with models that are made for it; nothing is fetched. Exits with 1 where
 anything was lost, doubled or silently wrong.

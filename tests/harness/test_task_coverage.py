@@ -1,4 +1,4 @@
-"""The table of docs/any_task.md says what the package finds."""
+"""The table of docs/any_task/coverage.md says what the package finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/log_format.md lists the keys that there are."""
+"""docs/log_format.md and the pages below it list every key of a log line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from lm_eval_leakage.logs.audit_line import CORE, OF_FILLERS, OF_HARNESS, OF_ORD
 from tests.logs.kinds import KINDS
 from tests.method_pages import DOCS, section
 
-PAGE = (DOCS / "log_format.md").read_text(encoding="utf-8")
+PAGES = ("log_format.md", "log_format/verdicts.md", "log_format/values.md")
+PAGE = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 
 
 def table(heading: str) -> list[list[str]]:

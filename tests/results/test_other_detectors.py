@@ -21,7 +21,7 @@ N = 12
 DOCS = [row(number) for number in range(N)]
 MIN_K = [-3.0 - number / 4 for number in range(N)]
 SEEN = 5  # questions that the rotation test flags
-ANNOTATE_DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
+COLUMN_DOCS = Path(__file__).parents[2] / "docs" / "annotate" / "columns.md"
 
 
 def measured(number: int) -> dict:
@@ -82,7 +82,7 @@ def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> 
 def test_the_docs_have_the_table_of_a_questions_columns() -> None:
     lines = [f"| `{column.key}` | {column.meaning} |" for column in (*RUN_COLUMNS, IS_AUDITED, *AUDIT_COLUMNS)]
     table = "\n".join(["| key | meaning |", "|---|---|", *lines])
-    assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
+    assert table in COLUMN_DOCS.read_text(encoding="utf-8"), f"docs/annotate/columns.md must have this table:\n{table}"
 
 
 def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_printed_seal_does_not_show_its_key() -> None:
 def documented() -> dict[str, object]:
     """What the programs on the page for authors define."""
     found: dict[str, object] = {"__name__": "documented"}
-    for block in blocks(ROOT / "docs" / "howto" / "seal.md"):
+    for block in blocks(ROOT / "docs" / "howto" / "seal" / "verify.md"):
         if block.language == "python":
             exec(block.text, found)
     return found
