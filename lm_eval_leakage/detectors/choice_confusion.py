@@ -26,7 +26,7 @@ from typing import ClassVar, NamedTuple
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, probes, refuse_few_options, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
-from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, row_of, row_with_error
@@ -119,7 +119,7 @@ class ChoiceConfusion(Probe):
     def _asked(self, question: Question, options: Sequence[str]) -> tuple[Request, ...]:
         shows_none = question.prompt is not None
         if self.score == "letters" or (self.score == "own" and not shows_none):
-            return asked_for_letter(question, options)
+            return letter_requests(question, options)
         prompt = question.prompt or f"Question: {question.stem.strip()}\nAnswer:"
         return tuple(Request(prompt, " " + option.strip()) for option in options)
 

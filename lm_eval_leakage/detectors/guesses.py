@@ -35,7 +35,7 @@ from lm_eval_leakage.detectors import (
     refuse_few_options,
     statistics,
 )
-from lm_eval_leakage.questions.rendering import frame_of, named, plain, up_to_label, whole_text
+from lm_eval_leakage.questions.rendering import candidate_in_reply, frame_of, plain, up_to_label, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, row_of
 from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
@@ -221,7 +221,7 @@ class PublishedGuessed(Statistic):
 
     def verdict(self, question: Answered) -> GuessEvidence:
         (reply,) = question.texts
-        place = named(reply, question.candidates)
+        place = candidate_in_reply(reply, question.candidates)
         n = len(question.candidates)
         rate = 0.0 if place is None else 1 / n
         return GuessEvidence(place == 0, rate if place == 0 else 1.0, rate, place is not None, n)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_counts, probes, refuse_few_options, statistics
-from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, row_of
 
@@ -37,8 +37,8 @@ class QuestionTail(Probe):
         if question.answer is None:
             raise UntestableQuestion("its right answer is not known, or it has several")
         refuse_few_options(question)
-        whole = asked_for_letter(question, question.options)
-        return whole + asked_for_letter(question, question.options, stem=self.tail(question))
+        whole = letter_requests(question, question.options)
+        return whole + letter_requests(question, question.options, stem=self.tail(question))
 
     def tail(self, question: Question) -> str:
         """The question's last words; a question of one word is kept whole."""

@@ -1,7 +1,7 @@
 """The words of a task that are the same before and after every question, such as an instruction or "Question:".
 
 They are part of the prompt and not of the question, so that guards and families are made from stems without them.
-What varies between the rows of the data is the question's own, even if all questions of a file begin alike.
+A text that varies between the rows of the data belongs to the question, even if all questions of a file begin alike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PUNCTUATION = "?？!！.。…:："
 
 
 class ConstantWords(NamedTuple):
-    """What all stems of a task begin and end with."""
+    """The words that all stems of a task share: each begins with `before` and ends with `after`."""
 
     before: str = ""
     after: str = ""
@@ -80,6 +80,9 @@ def _span_of_fields(stem: str, doc: Doc, names: Collection[str]) -> tuple[int, i
     spans = []
     for name, whole in named_texts(doc):
         text = whole.strip()
-        if name in names and len(text) >= SHORTEST and (start := stem.find(text)) >= 0:
+        if name not in names or len(text) < SHORTEST:
+            continue
+        start = stem.find(text)
+        if start >= 0:
             spans.append((start, stem.rfind(text) + len(text)))
     return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None

@@ -1,4 +1,4 @@
-"""Finds options in a rendered prompt by their values in the data row, whatever stands before, between and after them.
+"""Finds options in a rendered prompt by their values in the data row, whatever text is around and between them.
 
 A run is a list of options in a prompt: places that hold all values, with a marker of one shape before each
 (`questions.list_markers`). What is the same before every option belongs to the marker, white space too, so that any
@@ -41,7 +41,7 @@ Span = tuple[int, int]
 
 
 class Run(NamedTuple):
-    """Options as a prompt shows them, with their labels, which are empty if they have none."""
+    """A list of options as a prompt shows them; `labels` is empty if they have none."""
 
     shown: ShownOptions
     labels: tuple[str, ...]
@@ -58,7 +58,7 @@ def runs_of(prompt: str, values: Sequence[str]) -> Iterator[Run]:
             if run is not None and _ends_alike(run):
                 yield run
     for spans in _chains(prompt, texts):
-        run = _without_space(prompt, _with_own_space(prompt, spans, values))
+        run = _without_space(prompt, _with_space_of_values(prompt, spans, values))
         if run is not None:
             yield run
 
@@ -100,8 +100,11 @@ def is_listed(prompt: str, values: Sequence[str]) -> bool:
 
 
 def lists_in(row: object) -> Iterator[list[str]]:
-    """Yield the lists of at least two texts or numbers in a data row that may be options: of a mapping its values, of
-    a list of mappings each field, and lists that are written as text; those of labels (A, B, C) are left out."""
+    """Yield the lists of at least two texts or numbers in a data row that may be options.
+
+    They are lists, values of a mapping, each field of a list of mappings, and lists that are written as text. Lists
+    of labels (A, B, C) are left out.
+    """
     for n_lists, values in enumerate(_all_lists(row)):
         if n_lists == MOST_LISTS:
             return
@@ -184,7 +187,7 @@ def _places(prompt: str, value: str, *, are_whole: bool = True) -> list[Span]:
 
 
 def _places_of_words(prompt: str, value: str) -> list[Span]:
-    """Return where a value stands of which the prompt changes the white space."""
+    """Return where a value stands in a prompt that changes its white space."""
     words = value.split()
     if len(words) < 2 or not all(word in prompt for word in words):
         return []
@@ -199,14 +202,14 @@ def has_words(text: str, words: str) -> bool:
 def _near(prompt: str, value: str, end: int) -> Iterator[Span]:
     """Yield where `value` stands within the length of a marker after `end`."""
     limit = end + LONGEST_MARKER + len(value)
-    start, n_found = prompt.find(value, end + 1, limit), 0
-    while start >= 0 and n_found < MOST_SECOND:
+    start, n_places = prompt.find(value, end + 1, limit), 0
+    while start >= 0 and n_places < MOST_SECOND:
         if _is_whole(prompt, start, start + len(value)):
-            n_found += 1
+            n_places += 1
             yield start, start + len(value)
         start = prompt.find(value, start + 1, limit)
     words = value.split()
-    if not n_found and len(words) > 1:
+    if not n_places and len(words) > 1:
         pattern = re.compile(r"\s+".join(map(re.escape, words)))
         match = pattern.search(prompt, end + 1, limit + len(value))
         if match and match.start() <= end + LONGEST_MARKER:
@@ -234,7 +237,7 @@ def _is_inside(left: str, right: str) -> bool:
 
 
 def _ends_alike(run: Run) -> bool:
-    """Return whether the same blanks follow the last option as the others, so that it has not taken them."""
+    """Return whether the same blanks follow the last option as the others, so that they are no part of it."""
     marker = run.shown.frame.markers[1]
     return run.shown.frame.after.startswith(marker[: len(marker) - len(marker.lstrip(" \t"))])
 
@@ -263,7 +266,7 @@ def _as_run(prompt: str, spans: Sequence[Span], *, has_space: bool = True) -> Ru
     return None
 
 
-def _with_own_space(prompt: str, spans: Sequence[Span], values: Sequence[str]) -> Sequence[Span]:
+def _with_space_of_values(prompt: str, spans: Sequence[Span], values: Sequence[str]) -> Sequence[Span]:
     """Return the places with the white space before an option that its value has and not all options have."""
     if is_separator(prompt[spans[0][1] : spans[1][0]]):  # the first option has no marker to compare with
         return spans
@@ -271,9 +274,9 @@ def _with_own_space(prompt: str, spans: Sequence[Span], values: Sequence[str]) -
     shared = min(map(len, leads))
     widened = []
     for (start, end), lead, value in zip(spans, leads, values, strict=True):
-        own = len(value) - len(value.lstrip())
+        n_leading = len(value) - len(value.lstrip())
         extra = lead[: len(lead) - shared] if shared else lead
-        widened.append((start - len(extra) if extra and value[:own].endswith(extra) else start, end))
+        widened.append((start - len(extra) if extra and value[:n_leading].endswith(extra) else start, end))
     return widened
 
 
@@ -286,7 +289,7 @@ def _space_before(prompt: str, start: int) -> str:
 
 
 def _shapes(prompt: str, spans: Sequence[Span]) -> Iterator[MarkerShape]:
-    """Return the shapes that the markers between these places may have."""
+    """Yield the shapes that the markers between these places may have."""
     return shapes_of(_between(prompt, spans), prompt[spans[-1][1] :])
 
 

@@ -1,7 +1,7 @@
 """Reads a data row whose text a benchmark asks about, whether it has options or not, as a question without options.
 
-Which field holds the text is decided for all rows together: the one that the task's prompt shows, else the one whose
-name says so. The prompt up to that text is the benchmark's own layout.
+The field that holds the text is the same for all rows: the one that the task's prompt shows, else one of FIELDS. The
+prompt up to that text is the benchmark's own layout.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Prompt = Callable[[Doc], object]
 Path = tuple[str, ...]
 FIELDS = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
 NO_DETAIL = "its rows have no detail that could be exchanged for another"
-DETAILS = {NAMES: "given name of which that is known", NUMBERS: "such number"}
+DETAILS = {NAMES: "given name that could be exchanged", NUMBERS: "number that could be exchanged"}
 FEWEST_WORDS = 4
 FEWEST_WITH_SLOT = 0.1  # share of rows
 
 
 @dataclass(frozen=True)
 class StatementReader:
-    """Reads rows of one benchmark.
+    """A function that reads the rows of one benchmark.
 
     path: names of the field that holds the text, the outermost first
     prompt: the task's `doc_to_text`; None if there is no task
@@ -35,7 +35,7 @@ class StatementReader:
     prompt: Prompt | None = None
 
     def __call__(self, doc: Doc) -> Question:
-        """Raises UntestableQuestion, with the reason, for a row without a text."""
+        """Return the question of a row; raise UntestableQuestion, with the reason, for a row without a text."""
         text = dict(texts_of(doc)).get(self.path, "").strip()
         if not text:
             raise UntestableQuestion(f"its field {'.'.join(self.path)} has no text")
@@ -52,22 +52,25 @@ class StatementReader:
 def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: str | None = None) -> StatementReader:
     """Return the reader of a benchmark's rows.
 
-    docs: some of its rows; prompt: the task's `doc_to_text`; field: the name of the field, if the user gives it
+    docs: some of its rows
+    prompt: the task's `doc_to_text`
+    field: the name of the field, if the user gives it
 
     Raises UntestableQuestion, with the reason, if no field holds a text.
     """
     if field is not None:
         return StatementReader((field,), prompt)
-    shown, known = Counter[Path](), Counter[Path]()
+    shown, lengths = Counter[Path](), Counter[Path]()
     for doc in docs:
         rendered = _rendered(prompt, doc)
         for path, text in texts_of(doc):
             if len(text.split()) >= FEWEST_WORDS:
-                known[path] += len(text)
+                lengths[path] += len(text)
                 shown[path] += len(text) if text.strip() in rendered else 0
-    if most := [path for path, n in shown.most_common(1) if n]:
-        return StatementReader(most[0], prompt)
-    named = {path[-1].casefold(): path for path in known}
+    for path, n_characters in shown.most_common(1):
+        if n_characters:
+            return StatementReader(path, prompt)
+    named = {path[-1].casefold(): path for path in lengths}
     paths = [named[name] for name in FIELDS if name in named]
     if not paths:
         raise UntestableQuestion("no field of its rows holds a text that the task asks about")
@@ -135,11 +138,11 @@ def texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 def with_slot(questions: Collection[Question], fillers: str = NAMES) -> list[Question]:
     """Return the questions that have a slot."""
-    found = []
+    questions_with_slot = []
     for question in questions:
         try:
             find_slot(question.stem, fillers)
         except UntestableQuestion:
             continue
-        found.append(question)
-    return found
+        questions_with_slot.append(question)
+    return questions_with_slot

@@ -18,7 +18,7 @@ from lm_eval_leakage.detectors.choice_confusion import (
     difference,
 )
 from lm_eval_leakage.detectors.tail_answered import QuestionTail, TailAnswered
-from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import ARMS, Answered, Frame, Question, UntestableQuestion
 
 COLOUR = Question("q", "Which colour?", ("red", "blue", "lime", "grey"), answer=1, subject="art")
@@ -93,7 +93,7 @@ def test_texts_are_scored_where_the_task_shows_no_options() -> None:
 
 def test_a_prompt_that_ends_in_white_space_gets_no_additional_space() -> None:
     frame = Frame("Which?", ("\n(A) ", "\n(B) "), "\nAnswer: ")
-    requests = asked_for_letter(Question("q", "Which?", ("x", "y"), frame=frame), ("x", "y"))
+    requests = letter_requests(Question("q", "Which?", ("x", "y"), frame=frame), ("x", "y"))
     assert [request.continuation for request in requests] == ["A", "B"]
 
 

@@ -16,9 +16,9 @@ from lm_eval_leakage.questions.rendering import (
     INLINE,
     JSON_ROW,
     LAYOUTS,
+    candidate_in_reply,
     in_orders,
     laid_out,
-    named,
     whole_text,
 )
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -90,7 +90,7 @@ ANIMALS = ("a cat", "a cat on a mat", "two dogs", "10", "100")
     ],
 )
 def test_a_reply_names_the_one_candidate_that_it_is_or_begins_or_ends_with(reply: str, expected: str | None) -> None:
-    place = named(reply, ANIMALS)
+    place = candidate_in_reply(reply, ANIMALS)
     assert (None if place is None else ANIMALS[place]) == expected
 
 
@@ -103,7 +103,7 @@ def test_a_reply_names_the_one_candidate_that_it_is_or_begins_or_ends_with(reply
     ],
 )
 def test_a_listing_is_named_by_its_number_alone(expected: int | None, replies: list[str]) -> None:
-    assert {named(reply, ("1", "2")) for reply in replies} == {expected}
+    assert {candidate_in_reply(reply, ("1", "2")) for reply in replies} == {expected}
 
 
 texts = st.text("ab1 .A\n(", max_size=12)
@@ -113,6 +113,6 @@ texts = st.text("ab1 .A\n(", max_size=12)
 def test_which_candidate_a_reply_names_does_not_depend_on_their_order(reply: str, candidates: set[str]) -> None:
     found = set()
     for order in permutations(candidates):
-        place = named(reply, order)
+        place = candidate_in_reply(reply, order)
         found.add(None if place is None else order[place])
     assert len(found) == 1
