@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.scoring.engine import Returned, SharedScores
+from lm_eval_leakage.scoring.engine import EngineAnswer, SharedScores
 from lm_eval_leakage.scoring.prefix_tree import Text, lexicographic
 from tests.scoring.trees import texts
 
@@ -61,16 +61,16 @@ class ToyEngine:
         self.whole, self.rng = whole, random.Random(seed)
         self.cache = BlockCache(block, forgets, seed)
 
-    def ask(self, text: Text) -> Returned:
+    def ask(self, text: Text) -> EngineAnswer:
         whole = tuple(text.tokens.tolist())
         n_cached = self.cache.read(whole)
         logprobs = np.array([logprob(whole[: end + 1]) for end in range(1, len(whole))])
         greedy = np.array([is_greedy(whole[: end + 1]) for end in range(1, len(whole))])
         if not self.whole:
-            return Returned(n_cached, logprobs[n_cached:], greedy[n_cached:])
+            return EngineAnswer(n_cached, logprobs[n_cached:], greedy[n_cached:])
         logprobs[:n_cached] = [self.rng.choice([math.nan, 0.0, -1e30, math.inf]) for _ in range(n_cached)]
         greedy[:n_cached] = True
-        return Returned(n_cached, logprobs, greedy)
+        return EngineAnswer(n_cached, logprobs, greedy)
 
 
 def in_order(some: list[Text]) -> list[Text]:
@@ -122,7 +122,7 @@ def test_the_holes_are_the_scored_tokens_that_no_answer_holds_each_once(some: li
 
 def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
     scores = SharedScores([Text([1, 2, 3, 4], 3)])
-    scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
+    scores.receive(0, EngineAnswer(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
     assert scores.holes() == [(0, 1), (0, 2)]
     scores.fill((0, 1), -2.0, True)
     assert math.isnan(scores.answer(0).loglikelihood)
@@ -133,5 +133,5 @@ def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -
 
 def test_an_answer_longer_than_its_text_is_read_from_the_end() -> None:
     scores = SharedScores([Text([1, 2, 3], 1)])
-    scores.receive(0, Returned(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
+    scores.receive(0, EngineAnswer(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
     assert scores.answer(0).loglikelihood == -2.0

@@ -11,7 +11,7 @@ from lm_eval_leakage.scoring.prefix_tree import (
     Lengths,
     Text,
     Texts,
-    estimated,
+    estimate_tokens,
     lexicographic,
     prefix_tree,
     token_counts,
@@ -150,9 +150,9 @@ def questions(n: int, rng: np.random.Generator, header: int) -> list[list[np.nda
 def test_a_sample_estimates_the_counts_of_all(header: int) -> None:
     rng = np.random.default_rng(0)
     every = questions(400, rng, header)
-    exact = estimated(every, 400)
+    exact = estimate_tokens(every, 400)
     assert exact.counts == token_counts([text for question in every for text in question])
-    samples = [estimated([every[i] for i in rng.choice(400, 40, replace=False)], 400) for _ in range(40)]
+    samples = [estimate_tokens([every[i] for i in rng.choice(400, 40, replace=False)], 400) for _ in range(40)]
     assert {(one.n_measured, one.n_questions) for one in samples} == {(40, 400)}
     for name, n in vars(exact.counts).items():
         # one sample is off by a few per cent, their mean by a sixth of that
@@ -163,12 +163,12 @@ def test_known_lengths_of_all_questions_reduce_the_error() -> None:
     rng = np.random.default_rng(3)
     every = questions(300, rng, 10)
     lengths = [[len(question[0]), len(question)] for question in every]
-    exact = estimated(every, 300).counts.n_tree_tokens
+    exact = estimate_tokens(every, 300).counts.n_tree_tokens
     errors = []
     for _ in range(20):
         drawn = rng.choice(300, 20, replace=False)
         known = Lengths([lengths[i] for i in drawn], np.mean(lengths, axis=0).tolist())
-        plain, found = (estimated([every[i] for i in drawn], 300, given) for given in (None, known))
+        plain, found = (estimate_tokens([every[i] for i in drawn], 300, given) for given in (None, known))
         errors.append((plain.counts.n_tree_tokens - exact, found.counts.n_tree_tokens - exact))
         assert found.counts.n_texts == 1800
     of_plain, of_found = np.sqrt((np.array(errors) ** 2).mean(axis=0))
@@ -177,5 +177,5 @@ def test_known_lengths_of_all_questions_reduce_the_error() -> None:
 
 def test_questions_that_cannot_be_asked_are_part_of_the_sample() -> None:
     asked = [[np.arange(11)], []]
-    assert estimated(asked, 20).counts.n_row_tokens == 100
-    assert estimated([], 5).counts.n_texts == 0
+    assert estimate_tokens(asked, 20).counts.n_row_tokens == 100
+    assert estimate_tokens([], 5).counts.n_texts == 0

@@ -21,10 +21,10 @@ from lm_eval_leakage.scoring.pieces import (
     Carried,
     Costs,
     Piece,
-    Shared,
-    blocks_of,
-    cheapest_layout,
-    layout_of,
+    SharedPath,
+    cheapest_division,
+    division_of,
+    trunks_and_blocks,
 )
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
 from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
@@ -46,7 +46,7 @@ def trunks_wherever_possible(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (pieces, tree_model):
             patch.setattr(module, "KEYS_MULTIPLE", 1)
-        patch.setattr(pieces, "cheapest_layout", lambda depths, _: layout_of(depths, size, FREE_TRUNKS))
+        patch.setattr(pieces, "cheapest_division", lambda depths, _: division_of(depths, size, FREE_TRUNKS))
         yield
 
 
@@ -69,7 +69,7 @@ def test_trunk_and_block_together_are_each_nodes_ancestors_once(some, size: int,
     depths, carried = tree.node_depths[first:], path_to(tree, first)[:-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "KEYS_MULTIPLE", 1)
-        trunks, groups = blocks_of(depths, len(carried), layout_of(depths, size, FREE_TRUNKS))
+        trunks, groups = trunks_and_blocks(depths, len(carried), division_of(depths, size, FREE_TRUNKS))
     nodes = np.array([*carried, *range(first, len(tree.node_tokens))])
     of_trunk: dict[int, list[int]] = {}
     for trunk in trunks:
@@ -147,9 +147,9 @@ def test_questions_after_a_long_shared_prompt_are_exact_for(name: str) -> None:
 
 def test_questions_after_a_long_prompt_share_a_trunk_and_separate_texts_do_not() -> None:
     questions = np.array([*range(600), *([*range(600, 660)] * 20)], np.int32)
-    (shared,) = cheapest_layout(questions[600:]).shared
-    assert shared == Shared(0, 1200, 592)  # a multiple of 16
-    assert not cheapest_layout(np.array([*range(60)] * 30, np.int32)).shared
+    (shared,) = cheapest_division(questions[600:]).shared
+    assert shared == SharedPath(0, 1200, 592)  # a multiple of 16
+    assert not cheapest_division(np.array([*range(60)] * 30, np.int32)).shared
 
 
 SMALL = Costs(masked=1.15, gathered=2, joined=1, call=200)
@@ -182,7 +182,7 @@ def test_no_division_into_trunks_costs_less_than_the_chosen_one(depths: np.ndarr
         for n_cuts in range(len(blocks))
         for cuts in combinations(range(1, len(blocks)), n_cuts)
     ]
-    found = layout_of(depths, size, SMALL)
+    found = division_of(depths, size, SMALL)
     assert np.isclose(found.cost, min(divisions))
     for trunk in found.shared:
         assert depths[trunk.first : trunk.stop].min() >= trunk.length > 0
