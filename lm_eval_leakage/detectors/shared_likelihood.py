@@ -8,7 +8,7 @@ is equally likely to be the published one, which gives an exact permutation test
 sum over shards of exp(standardised score), as for option orders (`stats.order_sum`). Limits: neighbours that refer to
 each other (several questions on one passage) break it without leakage, and so do questions sorted by topic, so no
 shard spans two subjects; a preference that all shards share, as in a file sorted by length or topic, looks like
-leakage (the audit warns of files whose texts tell their order); a model that was trained on the questions in another
+leakage (the audit warns of files whose texts reveal their order); a model that was trained on the questions in another
 order shows nothing; the verdict is on the data set, since one shard in 26 is flagged by chance. Source: Oren et al.
 (arXiv 2310.17623), sharded likelihood comparison with a t-test, a baseline of Yao et al., EMNLP 2024 (arXiv
 2406.13236); the permutation test and the verdict on each shard are ours.

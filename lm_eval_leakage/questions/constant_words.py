@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.prompt_parser import named_texts, shared_beginning
 
-ENOUGH = 20  # stems; the same words around so many are the task's, even if no field of the rows is in the stems
+_ENOUGH = 20  # stems; the same words around so many are the task's, even if no field of the rows is in the stems
 SHORTEST = 4  # characters of a field that is looked for in a stem
 PUNCTUATION = "?？!！.。…:："
 
@@ -42,7 +42,7 @@ def constant_words(rows: Sequence[tuple[Doc, str]]) -> ConstantWords:
         return ConstantWords()
     names = _varying([doc for doc, _ in rows])
     spans = [_span_of_fields(stem, doc, names) for doc, stem in rows]
-    if None in spans and len(set(stems)) < ENOUGH:
+    if None in spans and len(set(stems)) < _ENOUGH:
         return ConstantWords()
     starts = [len(stem) if span is None else span[0] for stem, span in zip(stems, spans, strict=True)]
     ends = [0 if span is None else span[1] for span in spans]

@@ -1,6 +1,6 @@
 """Reads a data row (lm_eval's doc) as a `Question`, and decides how the rows of a file name the right option.
 
-There is one `Layout` for each way in which data sets name their fields. The value that names the right option of a
+There is one `RowLayout` for each way in which data sets name their fields. The value that names the right option of a
 row is its key: a letter, an index from 0 or from 1, the text of an option, a list of these, or a mark of 0 or 1 for
 every option. A row alone often fits several of these readings, so all rows of a file decide together. A row may
 withhold its key with null, an empty text or -1, as test splits on the Hub do.
@@ -25,12 +25,12 @@ ROWS_NAMED = 3
 WITHHELD = (None, "", -1)
 EQUALLY_RIGHT = "answers"  # a field with several keys
 BY_CHANCE = 0.01  # rows that leave two readings open with less than this probability are not left to the documentation
-REMEDY = "write each as its letter, or as the text of the option"
+_REMEDY = "write each as its letter, or as the text of the option"
 
-LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
+_LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
 SEVERAL_LETTERS = re.compile(r"[A-Z](?:\s*(?:[,;/&+]\s*)?[A-Z])+")  # several right options, as in CMB
 
-Places = tuple[int, ...]
+_Places = tuple[int, ...]
 Doc = Mapping[str, Any]
 
 BY_LABEL, FROM_0, FROM_1, BY_TEXT = "letters", "indices from 0", "indices from 1", "texts of options"
@@ -67,7 +67,7 @@ class _Key:
     def values(self) -> Sequence[object]:
         return self.value if isinstance(self.value, (list, tuple)) else [self.value]
 
-    def read_as(self, reading: str) -> Places | None:
+    def read_as(self, reading: str) -> _Places | None:
         """Return the places of the right options; None if the reading does not fit."""
         marked = _marked(self.value, self.labels, self.options)
         if marked is not None or reading == BY_MARK:
@@ -175,30 +175,30 @@ def _reading_of(keys: Sequence[_Key]) -> tuple[str, str]:
         named = f"{' and '.join([first, *differing])}, which mean different options"
         other, rows = next(iter(differing.items()))
         shown = "; ".join(f"{key}: {key.meant_by(first)}, {key.meant_by(other)}" for key in rows[:ROWS_NAMED])
-        raise ValueError(f"right answers can be read as {named} ({shown}); {REMEDY}")
-    return first, f"right answers are read as {first}, as documented, but could be {', '.join(differing)}; {REMEDY}"
+        raise ValueError(f"right answers can be read as {named} ({shown}); {_REMEDY}")
+    return first, f"right answers are read as {first}, as documented, but could be {', '.join(differing)}; {_REMEDY}"
 
 
-def _unread(keys: Sequence[_Key], places_by_reading: Mapping[str, Sequence[Places | None]]) -> str:
+def _unread(keys: Sequence[_Key], places_by_reading: Mapping[str, Sequence[_Places | None]]) -> str:
     """Return the clause that names the rows that do not fit the reading that fits most rows."""
     best = min(places_by_reading, key=lambda reading: places_by_reading[reading].count(None))
     rows = [key for key, places in zip(keys, places_by_reading[best], strict=True) if places is None]
     shown = ", ".join(f"{key} (of {len(key.options)} options)" for key in rows[:ROWS_NAMED])
     more = f" and {len(rows) - ROWS_NAMED} more" if len(rows) > ROWS_NAMED else ""
     fit = f"those of {len(keys) - len(rows)} of {len(keys)} rows are {best}, but " if len(rows) < len(keys) else ""
-    return f"right answers cannot be read in one way: {fit}{shown}{more}; {REMEDY}"
+    return f"right answers cannot be read in one way: {fit}{shown}{more}; {_REMEDY}"
 
 
 # ---------------------------------------------------------------------- readings
 
 
-def _by_label(value: object, key: _Key) -> Places | None:
+def _by_label(value: object, key: _Key) -> _Places | None:
     if not isinstance(value, str):
         return None
     if key.labels is not None:
         return (list(key.labels).index(value.strip()),) if value.strip() in key.labels else None
     letters = ascii_uppercase[: len(key.options)]
-    match = LETTER.fullmatch(value.strip())
+    match = _LETTER.fullmatch(value.strip())
     if match:
         return (letters.index(match[1].upper()),) if match[1].upper() in letters else None
     several = _letters_in(value)
@@ -210,8 +210,8 @@ def _letters_in(value: str) -> list[str]:
     return re.findall("[A-Z]", value) if SEVERAL_LETTERS.fullmatch(value.strip()) else []
 
 
-def _counted_from(first: int) -> Callable[[object, _Key], Places | None]:
-    def read(value: object, key: _Key) -> Places | None:
+def _counted_from(first: int) -> Callable[[object, _Key], _Places | None]:
+    def read(value: object, key: _Key) -> _Places | None:
         if isinstance(value, str) and value.strip().isdecimal() and len(value) < 5:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
@@ -221,7 +221,7 @@ def _counted_from(first: int) -> Callable[[object, _Key], Places | None]:
     return read
 
 
-def _by_text(value: object, key: _Key) -> Places | None:
+def _by_text(value: object, key: _Key) -> _Places | None:
     """Return the place of the option with this text, the first of equal ones; None if there is none."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         return None
@@ -229,7 +229,7 @@ def _by_text(value: object, key: _Key) -> Places | None:
     return (texts.index(text),) if (text := canonical(str(value))) in texts else None
 
 
-def _marked(value: object, labels: Sequence[str] | None, options: Sequence[object]) -> Places | None:
+def _marked(value: object, labels: Sequence[str] | None, options: Sequence[object]) -> _Places | None:
     """Return the places of the options with a mark of 1; None for anything but marks.
 
     Marks are 0 or 1, one for each option, in a list as long as the options or by their texts or labels.
@@ -252,7 +252,7 @@ def _are_marks(values: Iterable[object]) -> bool:
     return all(isinstance(value, (int, float)) and value in (0, 1) for value in values)
 
 
-READINGS: Mapping[str, Callable[[Any, _Key], Places | None]] = {
+READINGS: Mapping[str, Callable[[Any, _Key], _Places | None]] = {
     BY_LABEL: _by_label,
     FROM_0: _counted_from(0),
     FROM_1: _counted_from(1),
@@ -279,7 +279,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """The way in which some data sets name the fields of their rows.
 
     fields: the fields that identify the layout, the question's text first, those with its options next
@@ -421,28 +421,28 @@ def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
     return Raw(doc[stem], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
 
 
-LAYOUTS = (
-    Layout(("query", "choices", "gold"), _listed, ("gold",)),
-    Layout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
-    Layout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
-    Layout(("Problem", "options", "correct"), _math_qa, ("correct",)),
-    Layout(("question", "option"), _listed, ("answer",)),
-    Layout(("question", "options"), _listed, ANSWERS),
-    Layout(("Question", *GPQA), _columns, right=0),
-    Layout(("question", *SCIQ), _columns, right=3),
-    Layout(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
-    Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
-    Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
-    Layout(("question", "mc1_targets"), _listed),
-    Layout(("question", "choices"), _listed, ANSWERS),
-    Layout(("question", "mc2_targets"), _listed),
-    Layout(("question", "target_scores"), _listed),
-    Layout(("input", "target_scores"), _listed),
-    Layout(("input", "choices"), _listed, (*ANSWERS, "ideal")),
-    Layout(("input", "ideal"), _chat, ("ideal",)),
-    Layout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
+ROW_LAYOUTS = (
+    RowLayout(("query", "choices", "gold"), _listed, ("gold",)),
+    RowLayout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
+    RowLayout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
+    RowLayout(("Problem", "options", "correct"), _math_qa, ("correct",)),
+    RowLayout(("question", "option"), _listed, ("answer",)),
+    RowLayout(("question", "options"), _listed, ANSWERS),
+    RowLayout(("Question", *GPQA), _columns, right=0),
+    RowLayout(("question", *SCIQ), _columns, right=3),
+    RowLayout(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
+    RowLayout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
+    RowLayout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
+    RowLayout(("question", "mc1_targets"), _listed),
+    RowLayout(("question", "choices"), _listed, ANSWERS),
+    RowLayout(("question", "mc2_targets"), _listed),
+    RowLayout(("question", "target_scores"), _listed),
+    RowLayout(("input", "target_scores"), _listed),
+    RowLayout(("input", "choices"), _listed, (*ANSWERS, "ideal")),
+    RowLayout(("input", "ideal"), _chat, ("ideal",)),
+    RowLayout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
 )
-LISTS_OF_OPTIONS = frozenset(layout.fields[1] for layout in LAYOUTS if layout.read is _listed)
+LISTS_OF_OPTIONS = frozenset(layout.fields[1] for layout in ROW_LAYOUTS if layout.read is _listed)
 
 
 def question_from_doc(doc: Doc) -> Question:
@@ -530,7 +530,7 @@ def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"question" if name == "stem" else name: question[name] for name in ("stem", "choices") if name in question}
 
 
-def _layout_of(doc: Doc) -> Layout | None:
+def _layout_of(doc: Doc) -> RowLayout | None:
     """Return the first layout whose fields a row has, preferably not null; None if there is none."""
     layouts = _layouts_with(tuple(doc))
     # a table gives each row the fields of all others, too, as null
@@ -539,12 +539,12 @@ def _layout_of(doc: Doc) -> Layout | None:
 
 
 @lru_cache
-def _layouts_with(names: tuple[object, ...]) -> tuple[Layout, ...]:
-    return tuple(layout for layout in LAYOUTS if set(layout.fields) <= set(names))
+def _layouts_with(names: tuple[object, ...]) -> tuple[RowLayout, ...]:
+    return tuple(layout for layout in ROW_LAYOUTS if set(layout.fields) <= set(names))
 
 
 @lru_cache
-def _of_columns(names: tuple[object, ...]) -> Layout | None:
+def _of_columns(names: tuple[object, ...]) -> RowLayout | None:
     """Return the layout of rows with a column for each option (`A`, `B`, ... or `option1`, `option2`, ...), if these
     are the names of such columns."""
     stem = next((name for name in STEMS if name in names), None)
@@ -556,7 +556,7 @@ def _of_columns(names: tuple[object, ...]) -> Layout | None:
     if stem is None or columns is None:
         return None
     ordered = [columns[label] for label in _as_labels(columns)]
-    return Layout((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
+    return RowLayout((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
 
 
 def _text(value: object, name: str) -> str:
@@ -585,7 +585,7 @@ def right_options(doc: Doc, field: str | None = None) -> tuple[int, ...] | None:
     return _places(raw.answer if field is None else doc[field], raw.labels, raw.options)
 
 
-def _places(answer: object, labels: Sequence[str] | None, options: Sequence[object]) -> Places | None:
+def _places(answer: object, labels: Sequence[str] | None, options: Sequence[object]) -> _Places | None:
     """Return the options that a row names without regard to other rows; None if it names no option.
 
     It may name them by a label, an index from 0 or the text of one option, by a list of these, or by marks.

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lm_eval_leakage.questions.fields import ANSWERS, LAYOUTS, Doc, raw_parts, without_missing_end
+from lm_eval_leakage.questions.fields import ANSWERS, ROW_LAYOUTS, Doc, raw_parts, without_missing_end
 from lm_eval_leakage.questions.prompt_parser import listed_texts
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.texts import brief
 
-PARTS = QUESTION, OPTIONS, ANSWER = "question", "options", "answer"
-OF_LAYOUTS = frozenset(name for layout in LAYOUTS for name in (*layout.fields, *layout.keys))
+_PARTS = QUESTION, OPTIONS, ANSWER = "question", "options", "answer"
+OF_LAYOUTS = frozenset(name for layout in ROW_LAYOUTS for name in (*layout.fields, *layout.keys))
 Fields = Mapping[str, str]  # by part, the name of its field; for options also several names, joined by +
 NO_FIELDS: Fields = MappingProxyType({})
 OF_ROWS = (  # the remedy for a file without questions
@@ -37,9 +37,10 @@ def fields_named(value: object) -> dict[str, str]:
         pairs = [(part.strip(), field.strip()) for part, _, field in split]
     fields: dict[str, str] = {}
     for part, field in pairs:
-        if part not in PARTS:
+        if part not in _PARTS:
             raise ValueError(
-                f"fields is {brief(value)}; write PART=FIELD with commas between; a part is one of: {', '.join(PARTS)}"
+                f"fields is {brief(value)}; write PART=FIELD with commas between; a part is one of: "
+                f"{', '.join(_PARTS)}"
             )
         name = "+".join(map(str, field)) if part == OPTIONS and isinstance(field, (list, tuple)) else field
         if not isinstance(name, str) or not name:

@@ -35,8 +35,8 @@ NO_PAIRS = 2**40  # stands for the pairs of options that have none, only numbers
 NO_OPTIONS = frozenset([""])  # instead of their pairs: questions without options have these alike
 ARTICLES = frozenset(("a", "an", "the"))
 APOSTROPHES = re.compile("['\u2019]")
-WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
-WITHOUT_SPACES = re.compile(  # Thai to Burmese, Khmer, kana and ideographs
+_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
+_WITHOUT_SPACES = re.compile(  # Thai to Burmese, Khmer, kana and ideographs
     "[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
@@ -61,10 +61,10 @@ def is_word_pairs(digest: str) -> bool:
 def _words_and_numbers(text: str) -> tuple[list[str], list[str]]:
     """Return the words and the numbers of a text, without articles if it has other words."""
     words, numbers = list[str](), list[str]()
-    for word in WORD.findall(APOSTROPHES.sub("", _plain(text))):
+    for word in _WORD.findall(APOSTROPHES.sub("", _plain(text))):
         if word[0].isdecimal():
             numbers.append(word.replace(",", ""))
-        elif WITHOUT_SPACES.search(word):
+        elif _WITHOUT_SPACES.search(word):
             words += word
         else:
             words.append(word)

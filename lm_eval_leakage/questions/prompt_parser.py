@@ -71,7 +71,7 @@ _WORD = r"[^\W\d_]{2,12}"  # "Option A:"
 # Limits of the search, far beyond any prompt that asks a question; a text may contain a hundred thousand "A.".
 LONGEST_LABEL = 16  # characters, with brackets and a word, such as " (Option 12)."
 MOST_STYLES = 40  # ways to write the labels of one alphabet
-MOST_STARTS = 100  # places, the last ones of a style, where a list of options may begin
+_MOST_STARTS = 100  # places, the last ones of a style, where a list of options may begin
 Chain = tuple[tuple[int, int], ...]  # start and end of each label with the punctuation around it
 
 
@@ -213,7 +213,7 @@ def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
             places = [*takewhile(bool, spans)]
             if len(places) < 2:
                 continue
-            for start in places[0][-MOST_STARTS:]:
+            for start in places[0][-_MOST_STARTS:]:
                 chain = _follow(start, places[1:])
                 if len(chain) > 1:
                     yield chain

@@ -33,12 +33,12 @@ from lm_eval_leakage.questions.prompt_parser import (
     without_labels,
 )
 from lm_eval_leakage.questions.shown_values import (
-    Run,
+    Listing,
     has_words,
     is_listed,
+    listings_among,
+    listings_of,
     lists_in,
-    runs_among,
-    runs_of,
 )
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
@@ -46,7 +46,7 @@ from lm_eval_leakage.texts import brief
 IN_CONTEXTS = "each option is inside a context of its own; there is no list of options"
 IN_ANOTHER_WAY = "the options ({}) stand in the prompt, but not as a list that can be put into another order"
 NO_CHANCE = 12  # characters that two rows do not share by chance
-MOST_RUNS = 8  # of one list of values in a prompt
+MOST_LISTINGS = 8  # of one list of values in a prompt
 DECORATION = r"(?:\s[^\w\s]{1,4}|\s*<[^<>\s]{1,10}>)?$"  # may belong to the next option's line: "x\n-", "x<b>"
 
 
@@ -68,7 +68,7 @@ def read_question(
     in_row = question_if_any(doc)
     question = _shown_by_values(prompt, choices, doc, in_row) or _by_layout(prompt, choices, doc, in_row)
     refuse_beyond_limits(question.options)
-    if question.frame is not None and any(runs_of(question.frame.before, question.options)):
+    if question.frame is not None and any(listings_of(question.frame.before, question.options)):
         raise UntestableQuestion(
             f"the options ({brief(list(question.options))}) stand in the prompt twice, and another order would change "
             "only one of the lists"
@@ -126,16 +126,18 @@ def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, in_ro
     labels = _labels_of(choices, doc)
     for values in _values_of_options(choices, labels, doc, in_row):
         unlabelled = None
-        for run in islice(runs_of(prompt, values), MOST_RUNS):
-            if choices is None or _belongs(run, choices, labels):
-                if run.labels:
-                    return _as_shown(run.shown)
-                unlabelled = unlabelled or run
+        for listing in islice(listings_of(prompt, values), MOST_LISTINGS):
+            if choices is None or _belongs(listing, choices, labels):
+                if listing.labels:
+                    return _as_shown(listing.shown)
+                unlabelled = unlabelled or listing
         if unlabelled is not None:
             return _as_shown(unlabelled.shown)
     if choices is not None and (labels or max(len(choice.strip()) for choice in choices) <= LONGEST_UNKNOWN_LABEL):
-        runs = runs_among(prompt, texts_in(doc), len(choices))
-        return next((_as_shown(run.shown) for run in runs if _has_labels(run, labels or choices)), None)
+        listings = listings_among(prompt, texts_in(doc), len(choices))
+        return next(
+            (_as_shown(listing.shown) for listing in listings if _has_labels(listing, labels or choices)), None
+        )
     return None
 
 
@@ -165,21 +167,21 @@ def _values_of_options(
         yield choices
 
 
-def _belongs(run: Run, choices: Sequence[str], labels: Sequence[str] | None) -> bool:
-    """Return whether a run shows the options of a task: its choices, or at most as many options as it has labels, or
-    options after labels that are the choices."""
-    options = run.shown.options
+def _belongs(listing: Listing, choices: Sequence[str], labels: Sequence[str] | None) -> bool:
+    """Return whether a listing shows the options of a task: its choices, or at most as many options as it has labels,
+    or options after labels that are the choices."""
+    options = listing.shown.options
     if labels is not None:
-        wanted, shown = [*map(bare_label, labels)], [*map(bare_label, run.labels)]
+        wanted, shown = [*map(bare_label, labels)], [*map(bare_label, listing.labels)]
         if {*wanted}.isdisjoint(shown):  # no labels, or others than the task's
             return len(options) == len(labels)
         return shown == wanted[: len(shown)]
-    return _words_of(options) == _words_of(without_labels(choices)) or _has_labels(run, choices)
+    return _words_of(options) == _words_of(without_labels(choices)) or _has_labels(listing, choices)
 
 
-def _has_labels(run: Run, labels: Sequence[str]) -> bool:
-    """Return whether the labels of a run are these, whatever their case."""
-    shown = [bare_label(label.strip()).lower() for label in run.labels]
+def _has_labels(listing: Listing, labels: Sequence[str]) -> bool:
+    """Return whether the labels of a listing are these, whatever their case."""
+    shown = [bare_label(label.strip()).lower() for label in listing.labels]
     return shown == [bare_label(label.strip()).lower() for label in labels]
 
 

@@ -25,7 +25,7 @@ FORMATS = {  # the text after the stem, and the text after an option's letter
 AUDITED, JSON_ROW, CSV_ROW, INLINE = "audited", "json", "csv", "inline"
 LAYOUTS = (AUDITED, JSON_ROW, CSV_ROW, INLINE)  # the forms in which a crawl may hold a benchmark
 AROUND = " \t*_`\"'“”‘’«»"  # emphasis and quotation marks
-LABEL = re.compile(r"\(?\w{1,2}[.):]\s+")
+_LABEL = re.compile(r"\(?\w{1,2}[.):]\s+")
 
 
 def option_format(name: str | None) -> tuple[str, str]:
@@ -116,7 +116,7 @@ def candidate_in_reply(reply: str, candidates: Sequence[str]) -> int | None:
     candidates: texts that differ after `plain`
     """
     line = plain(first_line(reply))
-    bare = plain(LABEL.sub("", line, count=1)) if LABEL.match(line) else line
+    bare = plain(_LABEL.sub("", line, count=1)) if _LABEL.match(line) else line
     texts = [plain(candidate) for candidate in candidates]
     for read in (line, bare):
         if read in texts:

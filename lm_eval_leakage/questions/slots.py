@@ -22,9 +22,9 @@ from lm_eval_leakage.texts import from_yaml
 
 NAMES, NUMBERS = "names", "numbers"  # what is exchanged
 # not a part of a decimal number, a fraction, a power, a range, an index or a macro of LaTeX
-NUMBER = re.compile(r"(?<![\w.,:/^_{\\-])[1-9]\d{1,2}(?![\w/^_}:°%-]|[.,]\d)")
-CODE = re.compile(r"^\s*(?:def |class |import |from \w+ import |>>> |```|#include|\[asy\])", re.MULTILINE)
-WORD = re.compile(r"[^\W\d_]+")
+_NUMBER = re.compile(r"(?<![\w.,:/^_{\\-])[1-9]\d{1,2}(?![\w/^_}:°%-]|[.,]\d)")
+_CODE = re.compile(r"^\s*(?:def |class |import |from \w+ import |>>> |```|#include|\[asy\])", re.MULTILINE)
+_WORD = re.compile(r"[^\W\d_]+")
 TITLE = re.compile(
     r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Miss|Madam|Sir|Lord|Lady|Professor|Doctor|Aunt|Uncle|Grandma|Grandpa|Grandmother"
     r"|Grandfather|King|Queen|Prince|Princess|President|Saint|Coach|Captain|Sister|Brother|Father|Mother|Farmer|Judge"
@@ -94,7 +94,7 @@ def find_slot(text: str, fillers: str = NAMES) -> Slot:
 def _find_name(text: str) -> Slot:
     reason = "it has no given name that could be exchanged for another"
     tried = set()
-    for word in WORD.finditer(text):
+    for word in _WORD.finditer(text):
         name = word[0]
         if name in tried or name not in gender_of():
             continue
@@ -109,12 +109,12 @@ def _find_name(text: str) -> Slot:
 
 
 def _find_number(text: str) -> Slot:
-    if CODE.search(text):
+    if _CODE.search(text):
         raise UntestableQuestion("it is code, in which numbers depend on each other")
-    number = NUMBER.search(text)
+    number = _NUMBER.search(text)
     if number is None:
         raise UntestableQuestion("it has no number of two or three digits that could be exchanged for another")
-    begins = tuple(match.start() for match in NUMBER.finditer(text) if match[0] == number[0])
+    begins = tuple(match.start() for match in _NUMBER.finditer(text) if match[0] == number[0])
     return Slot(number[0], f"{len(number[0])} digits", begins)
 
 
@@ -196,5 +196,5 @@ def _fits(row: str, block: Sequence[str], slots: Mapping[str, Slot], texts: Mapp
 
 def content_words(text: str, slot: Slot) -> list[str]:
     """Return the words of a text in lower case and alphabetical order, without the name."""
-    words = {word[0].casefold() for word in WORD.finditer(slot.filled(text, " "))}
+    words = {word[0].casefold() for word in _WORD.finditer(slot.filled(text, " "))}
     return sorted(word for word in words if len(word) >= SHORTEST_WORD)

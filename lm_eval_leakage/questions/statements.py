@@ -1,6 +1,6 @@
 """Reads a data row whose text a benchmark asks about, whether it has options or not, as a question without options.
 
-The field that holds the text is the same for all rows: the one that the task's prompt shows, else one of FIELDS. The
+The field that holds the text is the same for all rows: the one that the task's prompt shows, else one of _FIELDS. The
 prompt up to that text is the benchmark's own layout.
 """
 
@@ -16,11 +16,11 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 
 Prompt = Callable[[Doc], object]
 Path = tuple[str, ...]
-FIELDS = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
+_FIELDS = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
 NO_DETAIL = "its rows have no detail that could be exchanged for another"
-DETAILS = {NAMES: "given name that could be exchanged", NUMBERS: "number that could be exchanged"}
+_DETAILS = {NAMES: "given name that could be exchanged", NUMBERS: "number that could be exchanged"}
 FEWEST_WORDS = 4
-FEWEST_WITH_SLOT = 0.1  # share of rows
+_FEWEST_WITH_SLOT = 0.1  # share of rows
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StatementReader:
 
     def __call__(self, doc: Doc) -> Question:
         """Return the question of a row; raise UntestableQuestion, with the reason, for a row without a text."""
-        text = dict(texts_of(doc)).get(self.path, "").strip()
+        text = dict(texts_by_path(doc)).get(self.path, "").strip()
         if not text:
             raise UntestableQuestion(f"its field {'.'.join(self.path)} has no text")
         prompt = _rendered(self.prompt, doc)
@@ -63,7 +63,7 @@ def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: s
     shown, lengths = Counter[Path](), Counter[Path]()
     for doc in docs:
         rendered = _rendered(prompt, doc)
-        for path, text in texts_of(doc):
+        for path, text in texts_by_path(doc):
             if len(text.split()) >= FEWEST_WORDS:
                 lengths[path] += len(text)
                 shown[path] += len(text) if text.strip() in rendered else 0
@@ -71,7 +71,7 @@ def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: s
         if n_characters:
             return StatementReader(path, prompt)
     named = {path[-1].casefold(): path for path in lengths}
-    paths = [named[name] for name in FIELDS if name in named]
+    paths = [named[name] for name in _FIELDS if name in named]
     if not paths:
         raise UntestableQuestion("no field of its rows holds a text that the task asks about")
     return StatementReader(paths[0], prompt)
@@ -88,10 +88,10 @@ def refusal_of_statements(readings: Sequence[Question | UntestableQuestion], fil
         except UntestableQuestion as error:
             reasons[str(error)] += 1
     n, n_without = len(readings), reasons.total()
-    if n and n - n_without >= FEWEST_WITH_SLOT * n:
+    if n and n - n_without >= _FEWEST_WITH_SLOT * n:
         return None
     (reason, _), *_ = reasons.most_common(1) or [("there is none", 0)]
-    return f"{NO_DETAIL}: {n_without} of the first {n} have no {DETAILS[fillers]} (most often: {reason})"
+    return f"{NO_DETAIL}: {n_without} of the first {n} have no {_DETAILS[fillers]} (most often: {reason})"
 
 
 def fillers_of(readings: Sequence[Question | UntestableQuestion]) -> str:
@@ -127,13 +127,13 @@ def _rendered(prompt: Prompt | None, doc: Doc) -> str:
     return well_formed(text) if isinstance(text, str) else ""
 
 
-def texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def texts_by_path(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield the texts of a row that stand under names, with these names."""
     for name, value in doc.items():
         if isinstance(value, str):
             yield (*path, str(name)), well_formed(value)
         elif isinstance(value, Mapping):
-            yield from texts_of(value, (*path, str(name)))
+            yield from texts_by_path(value, (*path, str(name)))
 
 
 def with_slot(questions: Collection[Question], fillers: str = NAMES) -> list[Question]:
