@@ -45,14 +45,14 @@ def test_a_row_of_any_texts_in_any_order_is_read_back(stem: str, options: list[s
     order = rng.sample(range(len(options)), len(options))
     texts = {}
     for layout in LAYOUTS:
-        frame, own = laid_out(question, layout)
-        (block,) = in_orders(frame.markers, own, [order])
+        frame, written = laid_out(question, layout)
+        (block,) = in_orders(frame.markers, written, [order])
         texts[layout] = frame.before + block
-        assert texts[layout] + frame.after == frame.text([own[place] for place in order])
+        assert texts[layout] + frame.after == frame.text([written[place] for place in order])
     shown = [options[place] for place in order]
     assert json.loads(texts[JSON_ROW] + '"]}') == {"question": stem.strip(), "choices": shown}
     assert next(csv.reader([texts[CSV_ROW]])) == [stem.strip(), *shown]
-    listed = [f" ({letter}) {one}" for letter, one in zip("ABCD", shown, strict=False)]
+    listed = [f" ({letter}) {option}" for letter, option in zip("ABCD", shown, strict=False)]
     assert texts[INLINE] == stem.strip() + "".join(listed)
     assert texts[AUDITED] == whole_text(Question("1", stem, tuple(shown)))
 
@@ -111,8 +111,8 @@ texts = st.text("ab1 .A\n(", max_size=12)
 
 @given(texts, st.sets(st.sampled_from(["a", "b", "ab", "a b", "1", "a. b", "ab1"]), min_size=2, max_size=4))
 def test_which_candidate_a_reply_names_does_not_depend_on_their_order(reply: str, candidates: set[str]) -> None:
-    found = set()
+    chosen = set()
     for order in permutations(candidates):
         place = candidate_in_reply(reply, order)
-        found.add(None if place is None else order[place])
-    assert len(found) == 1
+        chosen.add(None if place is None else order[place])
+    assert len(chosen) == 1

@@ -71,7 +71,8 @@ LIST = {"q": STEM, "opts": FOUR, "key": 1}
 
 
 def is_cut_right(question: Question, prompt: str) -> None:
-    """The options are the row's, and any order of them is the published text with the options exchanged."""
+    """Return whether the options are the row's, and any order of them is the published text with the options
+    exchanged."""
     assert question.frame is not None
     assert list(question.options) == FOUR
     assert question.frame.text(question.options) == prompt

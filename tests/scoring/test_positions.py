@@ -81,7 +81,7 @@ def test_texts_are_exact_up_to_that_window_and_only_up_to_it(case: str) -> None:
     model = tiny_model(name, config)
 
     def error_beside(n_tokens: int) -> float:
-        """Of short texts and one that has so many tokens before its last."""
+        """Return the error of short texts beside one that has so many tokens before its last."""
         some = [Text([3 + (7 * place) % 50 for place in range(n_tokens + 1)], 1), *orders_of_options(1)]
         scorer = TreeScorer(model, CPU, TokenBudget(most_rows(model, 1000)))
         return disagreement(scorer.answers(some), [reference(model, CPU, text)[0] for text in some], some)

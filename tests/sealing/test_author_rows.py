@@ -28,8 +28,8 @@ def read(*rows: dict[str, Any], rule: OrderRule = "keep") -> Examined:
 
 
 def test_a_row_becomes_a_question_with_its_wordings() -> None:
-    found = read(row(wordings=["Name the even one."], subject="maths"))
-    assert found == Examined((original(wordings=("Name the even one.",), subject="maths"),), (), ())
+    examined_rows = read(row(wordings=["Name the even one."], subject="maths"))
+    assert examined_rows == Examined((original(wordings=("Name the even one.",), subject="maths"),), (), ())
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_answers_are_indices_letters_or_lists_of_them(fields, answers) -> None:
     ],
 )
 def test_an_unusable_row_is_left_out_with_its_number_and_the_reason(fields, why) -> None:
-    found = read(row(question="Another?"), row(**fields))
-    assert [number for number, _ in found.unusable] == [2]
-    assert why in found.unusable[0][1]
-    assert len(found.originals) == 1
+    result = read(row(question="Another?"), row(**fields))
+    assert [number for number, _ in result.unusable] == [2]
+    assert why in result.unusable[0][1]
+    assert len(result.originals) == 1
 
 
 def test_options_that_differ_in_case_or_by_a_superscript_are_different_options() -> None:
-    found = read(row(choices=["Aa", "aa", "AA"]), row(question="Which is larger?", choices=["x²", "x2", "½", "1⁄2"]))
-    assert len(found.originals) == 2
+    result = read(row(choices=["Aa", "aa", "AA"]), row(question="Which is larger?", choices=["x²", "x2", "½", "1⁄2"]))
+    assert len(result.originals) == 2
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_options_that_differ_in_case_or_by_a_superscript_are_different_options()
     ],
 )
 def test_the_same_question_twice_is_left_out_the_second_time(fields) -> None:
-    found = read(row(), row(**fields))
-    assert [(number, why.split(";")[0]) for number, why in found.unusable] == [(2, "it asks the same as row 1")]
+    result = read(row(), row(**fields))
+    assert [(number, why.split(";")[0]) for number, why in result.unusable] == [(2, "it asks the same as row 1")]
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ DEPENDENT = row(choices=["2", "3", "Both A and B"])
 
 @pytest.mark.parametrize(("rule", "order"), [("keep", "kept"), ("hold_out", "held out")])
 def test_options_that_depend_on_their_order_are_never_drawn_and_named(rule: OrderRule, order: str) -> None:
-    asked = (row(question="Another?"), DEPENDENT)
-    found = read(*asked, rule=rule)
-    assert [one.order for one in found.originals] == ["drawn", order]
-    assert [(number, "by letter" in reason) for number, reason in found.dependent] == [(2, True)]
+    rows = (row(question="Another?"), DEPENDENT)
+    result = read(*rows, rule=rule)
+    assert [question.order for question in result.originals] == ["drawn", order]
+    assert [(number, "by letter" in reason) for number, reason in result.dependent] == [(2, True)]
     with pytest.raises(ValueError, match="row 2: option 'Both A and B' names options by letter; reword"):
-        read(*asked, rule="refuse")
+        read(*rows, rule="refuse")
 
 
 @pytest.mark.parametrize(("word", "order"), [("permute", "drawn"), ("keep", "kept"), ("hold_out", "held out")])
 @pytest.mark.parametrize("fields", [DEPENDENT, row()])
 def test_the_authors_word_decides(word: str, order: str, fields) -> None:
-    found = read(row(question="Another?"), fields | {"seal": word}, rule="refuse")
-    assert (found.originals[1].order, found.dependent) == (order, ())
+    result = read(row(question="Another?"), fields | {"seal": word}, rule="refuse")
+    assert (result.originals[1].order, result.dependent) == (order, ())
 
 
 @pytest.mark.parametrize("fields", [{"answer": "X"}, {"seal": "hold_out"}])

@@ -152,7 +152,7 @@ def test_a_number_is_an_answer() -> None:
 
 
 def test_a_text_that_another_one_may_be_published_as_is_left_out() -> None:
-    """Else the published file could have one question twice."""
+    """Otherwise the published file could have one question twice."""
     same = {"question": "Betty has 3 pears. How many does Betty have?", "answer": "3", "seal": "keep"}
     sealing = read(same, *rows_of("Alice", "Betty"))
     assert sealing.unusable == (
@@ -313,7 +313,7 @@ def test_a_seal_is_of_one_kind() -> None:
 
 
 def test_commitments_and_files_of_questions_with_options_are_those_of_earlier_versions() -> None:
-    """Else a benchmark that was published once could not be verified any more."""
+    """Otherwise a benchmark that was published once could not be verified any more."""
     rows = [
         original(wordings=("Name the even one.",), answers=(0, 2), subject="maths"),
         original("Kept?", ("2", "Both A and B"), order="kept"),
