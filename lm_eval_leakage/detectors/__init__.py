@@ -75,8 +75,7 @@ class Probe(ABC):
         return self
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
-        """Return the probe with access to all questions of the benchmark, for probes that need other questions,
-        too."""
+        """Return the probe with access to all questions of the benchmark, for probes that need others, too."""
         return self
 
     def with_wordings(self, of: Callable[[Question], Sequence[str]]) -> Probe:
@@ -115,8 +114,7 @@ class Probe(ABC):
         return ()
 
     def compared(self, question: Question) -> tuple[int, ...]:
-        """Return the places of the requests that the control forms repeat, the first request among them, for probes of
-        orders."""
+        """Return the places of the requests that the control forms repeat, the first one among them."""
         return ()
 
     def right_places(self, question: Question) -> tuple[int, ...]:

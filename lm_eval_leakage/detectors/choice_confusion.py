@@ -6,8 +6,8 @@ memorised the published options does not. The published method replaces and shuf
 effects, so each has its own arm here.
 
 Null hypothesis (McNemar's test): between the original and the generalized question, as many answers become wrong as
-become right. Limits: the test says that accuracy changed, not why; a clean model gains from replacing, how much is not
-known, so a verdict on leakage needs the difference of a clean reference model; a model at chance has no gain to lose;
+become right. Limits: the test shows that accuracy changed, not why; a clean model gains from replacing, by an unknown
+amount, so a verdict on leakage needs the difference of a clean reference model; a model at chance has no gain to lose;
 replacements may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236), accuracy(generalized) -
 accuracy(original), who did not publish the scope, the seed or the treatment of duplicates; the two intermediate arms,
 the errors and the test are ours.
@@ -96,8 +96,7 @@ class ChoiceConfusion(Probe):
         return tuple(place for _, place in self.arms(question))
 
     def _replacements(self, question: Question, count: int, rng: random.Random) -> list[str]:
-        """Return right answers to other questions, whose words differ from those of the right answer and each
-        other."""
+        """Return right answers to other questions, which differ in their words from each other and from its own."""
         assert question.answer is not None
         right = _words(question.options[question.answer])
         by_words = self._right_answers.get(self._drawer(question), {})
@@ -111,8 +110,7 @@ class ChoiceConfusion(Probe):
 
     @cached_property
     def _right_answers(self) -> dict[str, dict[str, str]]:
-        """Return the distinct right answers of the pool by their normalised words, per subject or all together (key
-        "")."""
+        """Return the distinct right answers of the pool by their normalised words, for each `_drawer`."""
         drawers: dict[str, dict[str, str]] = {}
         for question in self.pool:
             if question.answer is not None:

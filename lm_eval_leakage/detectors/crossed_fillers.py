@@ -49,7 +49,7 @@ from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.crossed_blocks import block_scores, crossed_blocks, places_asked, preference
 from lm_eval_leakage.stats.pooling import row_with_error
 
-PROMPT, BOTH = "prompt", "both"  # JSON_ROW is the third
+PROMPT, BOTH = "prompt", "both"
 FILLER_LAYOUTS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
 FIELD = "question"  # of the row of JSON
 IN_NO_BLOCK = "no block of rows has room for its name or number, which stands in too many other rows"
@@ -94,7 +94,7 @@ class CrossedFillers(Probe):
         return replace(self, pool=tuple(questions()))
 
     def with_exchanges(self, of: Callable[[Question], Exchange | None]) -> CrossedFillers:
-        """Return the same probe with the slots and blocks in which a key drew the fillers, instead of those of the
+        """Return the same probe with slots and blocks for which a key drew the fillers, instead of those of the
         run."""
         return replace(self, drawn=of)
 
@@ -157,8 +157,7 @@ class CrossedFillers(Probe):
 
     @cached_property
     def _slots(self) -> Mapping[str, Slot]:
-        """Return slots by the ids of rows; of rows that differ in nothing, or little, but the name, only one has a
-        slot."""
+        """Return slots by the ids of rows; of rows that are the same or nearly so but for the name, one has a slot."""
         slots: dict[str, Slot] = {}
         texts = []
         for question in sorted(self.pool, key=lambda question: question.id):

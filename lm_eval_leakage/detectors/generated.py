@@ -347,8 +347,7 @@ class MaskedOptionWritten(Statistic):
 
 
 def opinion(reply: str | None) -> bool | None:
-    """Return whether the last yes or no in a reply is a yes; None if there is neither. Reasoning may come before
-    it."""
+    """Return whether the last yes or no in a reply, after any reasoning, is a yes; None if there is neither."""
     words = re.findall(r"\b(yes|no)\b", (reply or "").casefold())
     return words[-1] == "yes" if words else None
 

@@ -15,9 +15,9 @@ which of them was published. Given all replies, those that name one of k candida
 1/k each, independently; the others (refusals, empty and malformed ones) can be no hits. The number of hits follows a
 Poisson-binomial distribution, exactly, whatever the model knows or prefers. Counting replies that name nothing as
 wrong guesses instead stays valid and loses power; both are reported. Limits: needs orders that were drawn (sealed or
-random), else all questions are skipped; a model may have seen the questions and not recite them, so no hits say
-little. Source: ours; the next option as in the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263), the published
-version among others after Golchin and Surdeanu (arXiv 2311.06233).
+random), else all questions are skipped; a model may have seen the questions and not recite them, so few hits prove
+nothing. Source: ours; the next option as in the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263), the
+published version among others after Golchin and Surdeanu (arXiv 2311.06233).
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class PublishedGuess(Probe):
 
     chat_form: "next", the next option after the question and `shown` options; or "pair", which of two listings of the
         options is the published one
-    shown: number of options that `next` shows; fewer if less than two would be left. The fewer, the more a hit says
+    shown: number of options that `next` shows; fewer if less than two would be left. The fewer, the more unlikely is a
+        hit by chance
     instruction: Jinja template of the prompt: of `question`, for `pair` also of `first` and `second`, the listings;
         empty for that of the form
     """
@@ -219,7 +220,7 @@ class PublishedGuessed(Statistic):
         ),
         DeclaredRow(
             "guess_seen_low",
-            "Lower 95 % confidence bound on the share of the asked questions that were seen.",
+            "Lower 95 % confidence bound on the share of the tested questions that were seen.",
             _seen_share,
         ),
     )

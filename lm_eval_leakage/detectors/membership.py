@@ -7,7 +7,7 @@ log-likelihood as a row of JSON serves the comparison of a benchmark with questi
 
 Null hypothesis: none, and so no p-value and no flag; the values rank questions. A higher value means more leakage.
 Limits: any text that is easy to predict has high values, seen or not, so domain, style and length affect them. No
-model was trained on the altered forms, so how likely they are says what the model knows without memorisation; scripts
+model was trained on the altered forms, so their likelihood shows what the model knows without memorisation; scripts
 without capitals have no upper-case form, and upper case changes names and formulas less than prose. Scores of tokens
 need a backend that gives the full next-token distribution. Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++
 of Zhang et al. (arXiv 2404.02936), whose z-score of a token is (log p(token) - mean) / standard deviation of log p(v),
@@ -128,8 +128,7 @@ class TokenEvidence(Statistic):
 
 
 def z_scores(tokens: TokenScores) -> Floats:
-    """Return the Min-K%++ z-score of each token; 0 where the model is certain of the next token (standard deviation
-    0)."""
+    """Return the Min-K%++ z-score of each token; 0 where the model is certain of it (standard deviation 0)."""
     loglikelihoods, means, deviations = map(np.array, (tokens.loglikelihoods, tokens.means, tokens.deviations))
     zeros = np.zeros_like(loglikelihoods)
     scores: Floats = np.divide(loglikelihoods - means, deviations, out=zeros, where=deviations > 1e-6)
@@ -213,8 +212,7 @@ class ReferencedMeasurement(RelativeMeasurement):
 @statistics.register("relative_likelihood")
 @dataclass(frozen=True)
 class RelativeLikelihood(Statistic):
-    """Relates the log-likelihood of the published text to its size, to altered forms of it and to a reference
-    model."""
+    """Relates the published text's log-likelihood to its size, to altered forms of it and to a reference model."""
 
     probe: ClassVar[str] = "altered_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (

@@ -38,7 +38,7 @@ PAPER, MIXED, EVERY = "paper", "mixed", "every"
 LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, CSV_ROW), EVERY: LAYOUTS}
 IN_EVERY_LAYOUT = 15  # orders in each of four layouts: 2.5 times as many requests as 24 orders in one layout
 CONTROL_CONTEXT = "Question:"
-MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
+MOST_COMPARED = 12  # orders in each control form; twice as many detected no more (docs/validity.md)
 USUAL_ORDERS = {AUDITED: 1.0, MIXED: MOST_COMPARED, EVERY: IN_EVERY_LAYOUT}  # a share or a count
 FOUR_OPTIONS_ORDERS = 24
 PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
@@ -77,7 +77,7 @@ class OptionOrders(Probe):
         check_choice("layouts", self.layouts, LAYOUT_SETS)
         if self.orders == PAPER and self.layouts != AUDITED:
             raise ValueError(
-                f"layouts is {self.layouts!r} and orders is {PAPER!r}, which are asked as in the paper; leave one out"
+                f"layouts is {self.layouts!r} and orders is {PAPER!r}, which are scored as in the paper; leave one out"
             )
         check_counts(2, max_orders=self.max_orders)
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
@@ -89,7 +89,7 @@ class OptionOrders(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         orders = self.chosen_orders(question)
-        requests = []
+        requests = list[Request]()
         for layout in self.asked_layouts:
             frame, options = laid_out(question, layout, self.format)
             requests += [Request(frame.before, block) for block in in_orders(frame.markers, options, orders)]
@@ -137,7 +137,7 @@ class OptionOrders(Probe):
             return ()
         in_words = [" first ", *[", then "] * (len(options) - 1)]
         alone = [Request(CONTROL_CONTEXT, line) for line in in_orders(in_words, options, compared)]
-        with_question = []
+        with_question = list[Request]()
         for frame, shown in texts:
             blocks = in_orders([*map(in_capitals, frame.markers)], [*map(in_capitals, shown)], compared)
             with_question += [Request(in_capitals(frame.before), block) for block in blocks]

@@ -125,8 +125,7 @@ def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float6
 
 
 def _orders(n_options: int, *, rng: random.Random) -> list[tuple[int, ...]]:
-    """Return orders of the options, the published one first: all, or up to N_DRAWN random others if they are too
-    many."""
+    """Return the published order and all others, or up to N_DRAWN random ones if there are too many."""
     if n_options <= EXACT_UP_TO:
         return list(permutations(range(n_options)))
     drawn = [tuple(rng.sample(range(n_options), n_options)) for _ in range(N_DRAWN)]

@@ -90,8 +90,8 @@ class ExampleOrder(Probe):
 
         Subjects are ignored, since the key ordered all questions together.
 
-        placed: the questions by their places in the file; a shard with a missing question is left out, which says
-            nothing about the order of the others
+        placed: the questions by their places in the file; a shard with a missing question is left out, which does not
+            depend on the order of the others
         """
         shards = []
         for start in range(0, max(placed, default=-1) + 1, self.examples):
@@ -107,8 +107,7 @@ def _shard(name: str, examples: Sequence[Question], members: Iterable[str], subj
 
 
 def published_text(question: Question) -> str:
-    """Return the question with its options as published, or the question alone if there are more options than
-    labels."""
+    """Return the question with its options as published, or alone if there are more options than labels."""
     try:
         return whole_text(question).strip()
     except UntestableQuestion:
@@ -193,8 +192,7 @@ class SharedLikelihood(Statistic):
 
 
 def ttest_pvalue(gains: Sequence[float]) -> float:
-    """Return the one-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN if
-    undefined."""
+    """Return the one-sided p-value of a t-test that the mean gain of the shards is above 0; NaN if undefined."""
     if len(gains) < 2 or len(set(gains)) == 1:
         return math.nan
     from scipy.stats import ttest_1samp

@@ -89,8 +89,7 @@ class TailAnswered(Statistic):
 
 
 def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:
-    """Return the nats by which choice `gold` beats the best other one, and its rank (1 = most likely; ties rank it
-    lower)."""
+    """Return the nats by which choice `gold` beats the best other, and its rank (1 is best; ties rank it lower)."""
     others = [score for place, score in enumerate(loglikelihoods) if place != gold]
     right = loglikelihoods[gold]
     return right - max(others), 1 + sum(score >= right for score in others)

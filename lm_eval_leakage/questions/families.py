@@ -58,8 +58,8 @@ def _joined(stem: str, options: Sequence[str], read: Callable[[str], str]) -> by
 
 
 def comparable(text: str) -> str:
-    """Return a form that is equal for texts that differ only in case, white space, Unicode form or invisible
-    characters."""
+    """Return a form that is equal for texts that differ only in case, white space, Unicode form and invisible
+    signs."""
     return canonical(canonical(text).casefold())
 
 
@@ -159,8 +159,7 @@ def described(questions: Iterable[tuple[Question, bool]]) -> Described:
 
 
 def text_digest(question: Question) -> str:
-    """Return a digest that is equal for questions that differ only in case, punctuation, white space or the order of
-    their options."""
+    """Return a digest that does not depend on case, punctuation, white space and the order of the options."""
     return hashlib.blake2b(_joined(question.stem, question.options, _normalised), digest_size=12).hexdigest()
 
 

@@ -24,7 +24,7 @@ from lm_eval_leakage.texts import brief, canonical
 ROWS_NAMED = 3
 WITHHELD = (None, "", -1)
 EQUALLY_RIGHT = "answers"  # a field with several keys
-BY_CHANCE = 0.01  # rows that leave two readings open with less than this probability are not left to the documentation
+BY_CHANCE = 0.01  # rows that fit a second reading with less than this probability are not read as documented
 _REMEDY = "write each as its letter, or as the text of the option"
 
 _LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
@@ -115,7 +115,7 @@ def read_keys(docs: Iterable[Doc]) -> ReadKeys:
 def _keys(row: int, doc: Doc) -> Iterator[_Key]:
     """Yield the keys of a row that no audit skips and that does not withhold them."""
     question = question_if_any(doc)
-    if question is None or len(question.options) < 2:  # no audit asks it
+    if question is None or len(question.options) < 2:  # no audit tests it
         return
     raw = raw_parts(doc)
     values = {} if raw.key is None else {raw.key: raw.answer}
@@ -136,7 +136,7 @@ def _changed(keys: Sequence[_Key], reading: str) -> dict[int, dict[str, int | li
     for key in keys:
         places = list(key.read_as(reading) or ())
         if isinstance(key.value, str) and len(places) > 1:
-            continue  # they are right only together, which no field says
+            continue  # they are right only together, which no single index can name
         index = places[0] if len(places) == 1 and key.field != EQUALLY_RIGHT else places
         labels, n_options = key.labels or ascii_uppercase, len(key.options)
         documented = [_by_index_or_label(value, labels, n_options) for value in key.values]
@@ -225,8 +225,8 @@ def _by_text(value: object, key: _Key) -> _Places | None:
     """Return the place of the option with this text, the first of equal ones; None if there is none."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         return None
-    texts = [canonical(str(option)) for option in key.options]
-    return (texts.index(text),) if (text := canonical(str(value))) in texts else None
+    texts, text = [canonical(str(option)) for option in key.options], canonical(str(value))
+    return (texts.index(text),) if text in texts else None
 
 
 def _marked(value: object, labels: Sequence[str] | None, options: Sequence[object]) -> _Places | None:
@@ -390,14 +390,14 @@ def _chat(doc: Doc, stem: str) -> Raw:
         )
     ends = [*(line.start() for line in shown[1:]), len(text)]
     options = [text[line.end() : end].strip() for line, end in zip(shown, ends, strict=True)]
-    # what follows the last option asks for the answer
+    # the text after the last option requests the answer
     of_one_line = not any("\n" in option for option in options[:-1])
     options[-1] = options[-1].partition("\n" if of_one_line else "\n\n")[0].strip()
     return Raw(text[: shown[0].start()].rstrip(), options)
 
 
 def _last_message(given: Any) -> Any:
-    """Return what the user says last in a list of chat messages; anything else as it is."""
+    """Return the user's last message in a list of chat messages; anything else as it is."""
     if not (isinstance(given, (list, tuple)) and given and all(isinstance(part, Mapping) for part in given)):
         return given
     messages = [(message.get("role"), _text_of_message(message.get("content"))) for message in given]
@@ -494,8 +494,7 @@ def subject_of(doc: Doc) -> str:
 
 
 def raw_parts(doc: Doc) -> Raw:
-    """Return the parts of a row, by the first layout whose fields it has; raise UntestableQuestion if there is
-    none."""
+    """Return the parts of a row, by the first layout whose fields it has; raise UntestableQuestion without one."""
     if isinstance(doc.get("question"), Mapping):
         doc = {**doc, **_renamed_stem(doc["question"])}
     layout = _layout_of(doc)

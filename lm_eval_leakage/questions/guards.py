@@ -63,8 +63,7 @@ _PARTS = re.compile("|".join([_SENTENCE_END, r"[,;:](?=\s)|[，、；：،؛]", 
 
 @lru_cache(maxsize=OPTIONS_AT_ONCE)
 def speaks_of_others(option: str) -> bool:
-    """Return whether an option refers to others by their place, such as "all of the above"; its truth depends on its
-    place."""
+    """Return whether an option refers to others by their place, such as "all of the above"."""
     return bool((len(option) <= LONGEST_SAYING and _OTHERS.match(_plain(option))) or _WITHIN.search(option))
 
 
@@ -108,15 +107,13 @@ def gives_up(option: str) -> bool:
 
 
 def _plain(option: str) -> str:
-    """Return an option in small letters, one Unicode form, and one kind of apostrophe and of space, as the patterns
-    have them."""
+    """Return an option in small letters, one Unicode form, and one kind of apostrophe and of space."""
     text = option if option.isascii() else unicodedata.normalize("NFC", option).replace("’", "'")
     return " ".join(text.lower().split())
 
 
 def true_or_false(options: Options) -> bool:
-    """Return whether every option is a verdict, or a sequence of verdicts, on statements of the question: True,
-    False."""
+    """Return whether every option calls statements of the question true or false: "True", "False, True"."""
     return len(options) > 1 and all(_VERDICT.fullmatch(option.strip(" .。")) for option in options)
 
 

@@ -106,8 +106,8 @@ def _options_in(values: Sequence[Any]) -> Any:
 
 
 def list_in(value: Any) -> Any:
-    """Return the list or mapping that a text holds as JSON or Python writes it, as in a cell of a table; anything else
-    as it is."""
+    """Return the list or mapping that a text, such as a cell of a table, holds as JSON or Python; else the value as it
+    is."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:

@@ -186,8 +186,7 @@ def _places(text: str, wanted: str) -> list[int]:
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Return whether no letter of the same word stands beside this part of the text; scripts without spaces have no
-    such words."""
+    """Return whether no letter of the same word stands beside this part of the text."""
     return not (_continues(text[start - 1 : start], text[start]) or _continues(text[end : end + 1], text[end - 1]))
 
 
@@ -211,8 +210,7 @@ def in_order_of_mention(stem: str, options: tuple[str, ...]) -> bool:
 
 
 def _first_distinctive_words(stem: str, options: tuple[str, ...]) -> list[int]:
-    """Return, for each option, where the text first has a word that no other option has; options without such a word
-    are left out."""
+    """Return, for each option that has any, where the text first has a word that no other option has."""
     first: dict[str, int] = {}
     for place, word in enumerate(_WORDS_OF_TEXT.findall(canonical(stem).casefold())):
         first.setdefault(word, place)

@@ -126,8 +126,8 @@ def _are_alike(pairs: Collection[int], others: Collection[int]) -> bool:
 
 
 def _rarest_first(texts: Sequence[str]) -> list[list[int]]:
-    """Return the pairs of each text as ranks: a lower one for a pair that fewer texts have, below 0 if no other has
-    it."""
+    """Return the pairs of each text as ranks, which rise with the number of texts that have a pair; below 0 for one
+    text."""
     digests = np.frombuffer("".join(texts).encode("ascii"), dtype=f"S{DIGEST}")
     _, pairs, counts = np.unique(digests, return_inverse=True, return_counts=True)
     ranks = np.empty(len(counts), dtype=int)
@@ -144,8 +144,7 @@ def _shortest_prefix(ranks: Sequence[int]) -> Sequence[int]:
 
 
 class _Postings:
-    """An index of questions that finds those with one of the rarest pairs, and all the numbers, of another
-    question."""
+    """An index that finds questions with one of the rarest pairs, and all the numbers, of another question."""
 
     def __init__(self, pairs: Sequence[Sequence[int]], numbers: Sequence[str]) -> None:
         self._rarest = [_shortest_prefix(ranks) or [NO_PAIRS] for ranks in pairs]

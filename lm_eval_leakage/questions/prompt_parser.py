@@ -147,8 +147,7 @@ class ShownOptions:
 
 
 def labels_among(choices: Sequence[str]) -> list[str] | None:
-    """Return the bare labels if `choices` are labels ("(A)", " B.", "Option C" are A, B, C); None if they are
-    texts."""
+    """Return the bare labels if `choices` are labels ("(A)", " B.", "Option C" are A, B, C), else None."""
     shared = len(shared_beginning([choice.rpartition(" ")[0] + " " for choice in choices]))
     if any(len(choice) > shared + LONGEST_LABEL for choice in choices):
         return None
@@ -294,8 +293,7 @@ def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> list[
 
 
 def _as_fields(segment: str, lead: int, fields: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield where fields with a segment's words are in it; none begins after the white space that all segments
-    share."""
+    """Yield where a segment has fields with its words, not before the white space that all segments share."""
     start = len(_leading_space(segment))
     for field in fields:
         first = start - len(_leading_space(field))

@@ -79,7 +79,7 @@ def read_question(
 
 
 def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, in_row: Question | None) -> Question:
-    """Return the question in a prompt whose options are not found by their values."""
+    """Return the question in a prompt that shows no list of the row's values."""
     fields = frozenset(texts_in(doc))
     labels = _labels_of(choices, doc)
     if labels and in_row is not None and in_row.options == tuple(choices or ()):
@@ -118,7 +118,7 @@ def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
     return [well_formed(str(choice)) for choice in choices]
 
 
-# ---------------------------------------------------------------------- options found by their values
+# ---------------------------------------------------------------------- options by their values
 
 
 def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, in_row: Question | None) -> Question | None:
@@ -262,8 +262,7 @@ def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], in_
 
 
 def _without_ending(prompt: str, fields: Collection[str]) -> str:
-    """Return a prompt without the fixed line that asks for the answer, which follows the last field of the data
-    row."""
+    """Return a prompt without the fixed line that requests the answer, after the last field of the data row."""
     places = ((prompt.rfind(field), len(field)) for field in fields if len(field.strip()) > 3)
     end = max((place + length for place, length in places if place >= 0), default=0)
     return prompt[:end] if end and prompt.startswith("\n", end) else prompt

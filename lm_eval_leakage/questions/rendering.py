@@ -151,7 +151,7 @@ def letter_requests(question: Question, options: Sequence[str], stem: str | None
     space = "" if prompt[-1:].isspace() else " "
     labels = [re.findall(r"\w+", marker) for marker in frame.markers]
     if not all(labels):
-        raise UntestableQuestion("the task shows its options without labels, so none can be asked for")
+        raise UntestableQuestion("the task shows its options without labels, so no letter can be scored")
     return tuple(Request(prompt, space + words[-1]) for words in labels)
 
 

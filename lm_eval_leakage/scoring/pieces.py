@@ -91,8 +91,7 @@ def explicit_attention(
 
 
 def bias_where(seen: Tensor, unseen: float, like: Tensor) -> Tensor:
-    """Return a bias that is 0 where `seen` and `unseen` elsewhere, in rows aligned as the kernels of GPUs need
-    them."""
+    """Return a bias, 0 where `seen` and `unseen` elsewhere, in rows aligned as the kernels of GPUs need them."""
     n_keys = seen.shape[-1]
     bias = like.new_zeros((*seen.shape[:-1], -(-n_keys // KEYS_MULTIPLE) * KEYS_MULTIPLE))[..., :n_keys]
     return bias.masked_fill_(~seen, unseen)
@@ -127,8 +126,7 @@ COSTS = {
 
 @dataclass(frozen=True)
 class SharedPath:
-    """A path from the root that the nodes `first .. stop - 1` of a piece share: their ancestors at depths below
-    `length`."""
+    """A path that the nodes `first .. stop - 1` of a piece share: their ancestors at depths below `length`."""
 
     first: int
     stop: int
@@ -378,8 +376,7 @@ class Piece:
         self._on_device: dict[tuple[int, torch.device], Tensor] = {}
 
     def on_device(self, indices: IntArray, device: torch.device) -> Tensor:
-        """Return indices of this piece on the device of a layer, where they are kept; a model may be split over
-        several devices."""
+        """Return indices of this piece on the device of a layer; a model may be split over several devices."""
         key = id(indices), device
         if key not in self._on_device:
             self._on_device[key] = index_tensor(indices, device)

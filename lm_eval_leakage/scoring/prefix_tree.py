@@ -25,8 +25,7 @@ ENGINE_BLOCK = 16  # tokens of a block in vLLM's prefix cache, unless `block_siz
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A tokenised text: token ids `(n_tokens,)`, of which the last `n_scored` are scored; the first token is never
-    scored."""
+    """A tokenised text: the last `n_scored` of its token ids `(n_tokens,)` are scored, and never the first one."""
 
     tokens: IntArray
     n_scored: int
@@ -118,8 +117,8 @@ class PrefixTree:
 
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
-    """Return the tree of `texts`, which may be equal or prefixes of each other. Apart from sorting, the time is linear
-    in their tokens."""
+    """Return the tree of `texts`, which may be equal or prefixes of each other; linear in their tokens but for
+    sorting."""
     joined = Texts.of(texts)
     order = np.array(lexicographic(joined), np.int32)
     flat, lengths, begins = joined.flat, joined.lengths[order], joined.begins[order]
@@ -188,8 +187,7 @@ def _joined(rows: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
 
 
 def _ranges(owners: npt.NDArray[Any], firsts: IntArray, stops: IntArray) -> tuple[npt.NDArray[np.int64], IntArray]:
-    """Return the owner of each integer of the ranges `firsts[i] .. stops[i] - 1`, one after another, and the
-    integers."""
+    """Return owners and integers of the ranges `firsts[i] .. stops[i] - 1`, one range after another."""
     sizes = stops - firsts
     begins = np.cumsum(sizes) - sizes
     numbers = np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat((begins - firsts).astype(np.int32), sizes)
@@ -197,8 +195,7 @@ def _ranges(owners: npt.NDArray[Any], firsts: IntArray, stops: IntArray) -> tupl
 
 
 def _parents_of_first(fresh: IntArray, lengths: IntArray, nodes_until: IntArray) -> IntArray:
-    """Return, for each text, the parent of the first node that it does not share with the text before it; -1 for a
-    root."""
+    """Return, for each text, the parent of the first node that the text before it does not have; -1 for a root."""
     # depth of the first node of a text on the current path, and its index minus depth
     path: list[tuple[int, int]] = []
     parents = []

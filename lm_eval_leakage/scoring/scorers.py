@@ -196,7 +196,7 @@ class TreeScorer:
         return piece.passed_on, piece.stop
 
 
-def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
+def plain_score(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
     """Return a text's summed log-likelihood (nats) by the model's usual forward pass, and whether all tokens are the
     most likely ones: the ground truth that tree attention must agree with."""
     parameters = forward_parameters(model)

@@ -58,8 +58,8 @@ class TwoParts:
             raise UnsuitedModelError("its output head cannot be distinguished from its layers")
 
     def layers_of(self, call: Callable[[], object]) -> Any:
-        """Return the backbone's output during `call`, a forward pass of the model whose head gets the first token
-        only."""
+        """Return the backbone's output during `call`, a forward pass of the model, whose head gets only the first
+        token."""
         outputs: list[Any] = []
         forward = self.backbone.forward
 
@@ -127,8 +127,7 @@ class TreeMask:
         self._biases: dict[tuple[object, ...], Tensor] = {}
 
     def bias(self, group: int, n_repeats: int, like: Tensor) -> Tensor:
-        """Return a bias that is 0 where a node sees a key and -inf elsewhere, `(n_blocks, 1, n_repeats * size,
-        n_keys)`."""
+        """Return a bias, 0 where a node sees a key and -inf elsewhere, `(n_blocks, 1, n_repeats * size, n_keys)`."""
         key = (group, n_repeats, like.dtype, like.device)
         if key not in self._biases:
             seen = self.of_blocks[group][1].to(like.device).repeat(1, n_repeats, 1)[:, None]
@@ -256,8 +255,7 @@ def _to_trunk(
     number: int,
     kernel: Callable[..., tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, Tensor]:
-    """Return the attention to a trunk of the nodes that share it, as `_within_blocks` does. The trunk is not copied
-    for each node."""
+    """Return the attention of nodes to the trunk that they share, without copying it, as `_within_blocks` does."""
     trunk, seen = mask.piece.on_device(mask.piece.trunks[number].keys, query.device), mask.of_trunks[number]
     # (n_repeats, n_key_heads, n_keys, head size)
     near = (
@@ -363,8 +361,7 @@ def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[T
 
 
 def _is_first_maximum(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Return `logits.argmax(1)[rows] == tokens`, several times faster on a CPU, where argmax is slow and max is
-    not."""
+    """Return `logits.argmax(1)[rows] == tokens`, several times faster on CPUs, where argmax is slow and max is not."""
     greedy = logits[rows, tokens] == logits.amax(dim=1)[rows]
     (candidates,) = torch.where(greedy)
     greedy[candidates] = logits[rows[candidates]].float().argmax(dim=1) == tokens[candidates]

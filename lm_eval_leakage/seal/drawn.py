@@ -2,7 +2,7 @@
 
 The commitment fixes both before they are shown.
 
-Claim: to whoever does not know the key, draws for different purposes or contents are independent and uniform, as far
+Claim: without the key, draws for different purposes or contents are independent and uniform, as far
 as HMAC-SHA256 is a pseudorandom function. The stream of a draw is
 
     HMAC-SHA256(key, purpose + 0x00 + SHA-256(content) + counter), counter = 0, 1, ... as 8 bytes, big-endian

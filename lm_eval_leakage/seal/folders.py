@@ -212,8 +212,7 @@ def _published(originals: Sequence[AuthorRow], key: bytes) -> tuple[SealedQuesti
 
 
 def _author_row(row: JsonRow) -> Original | OriginalText:
-    """Return the question or text that `as_row` gave as JSON values. Raises AttributeError or TypeError for any other
-    value."""
+    """Return the question or text that `as_row` gave; raise AttributeError or TypeError for other values."""
     return original_of(row) if "choices" in row else OriginalText(**row)
 
 

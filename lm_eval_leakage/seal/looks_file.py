@@ -3,7 +3,7 @@
 Looks get their numbers under a lock, when they are written, so that two authors who look at the same time never get
 the same number. The file is replaced as a whole: a kill loses no look that was reported.
 
-Claim: whoever does not have the key can neither change, add, remove nor move a line unnoticed. The lines are a chain:
+Claim: without the key, no line can be changed, added, removed or moved unnoticed. The lines are a chain:
 each ends with the HMAC-SHA256, by the seal's key, of its own content and of the code before (of the commitment, in
 the first line). The last code is the *head*. A second file holds the number of looks and the head, with a code, too.
 
@@ -120,7 +120,7 @@ def _write(folder: Path, seal: Seal, looks: Sequence[Look]) -> None:
 
 
 def _code(seal: Seal, before: str, content: object) -> str:
-    """Return the code of some content. No code is a draw, since messages of draws begin with their purpose and a zero
+    """Return the code of some content, which is no draw: messages of draws begin with their purpose and a zero
     byte."""
     return hmac.new(seal.key, canonical_json(["looks", before, content]), "sha256").hexdigest()
 

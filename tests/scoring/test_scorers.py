@@ -18,7 +18,7 @@ from lm_eval_leakage.scoring.scorers import (
     TreeScorer,
     bytes_per_token,
     default_max_tokens,
-    reference,
+    plain_score,
 )
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
@@ -41,7 +41,7 @@ def assert_agrees(model: Any, scorer: Any, some: list[Text], tolerance: float = 
     answers = {answer.text: answer for answer in scorer.answers(some)}
     assert sorted(answers) == list(range(len(some)))
     for index, text in enumerate(some):
-        loglikelihood, greedy = reference(model, CPU, text)
+        loglikelihood, greedy = plain_score(model, CPU, text)
         assert answers[index].loglikelihood == pytest.approx(loglikelihood, abs=tolerance)
         assert answers[index].greedy == greedy
 
@@ -84,18 +84,18 @@ def test_long_texts_are_exact_where_blocks_are_larger_than_the_smallest(llama) -
 def test_the_models_own_attention_is_restored(llama) -> None:
     before = llama.config._attn_implementation
     (text, *_) = orders_of_options(1)
-    usual = reference(llama, CPU, text)
+    usual = plain_score(llama, CPU, text)
     list(TreeScorer(llama, CPU, TokenBudget(32)).answers([text]))
     assert llama.config._attn_implementation == before != "lm_eval_leakage_prefix_tree"
     assert "forward" not in llama.model.__dict__
-    assert reference(llama, CPU, text) == usual
+    assert plain_score(llama, CPU, text) == usual
 
 
 def test_bfloat16_differs_from_float32_no_more_than_for_single_rows() -> None:
     exact, rounded = (tiny_model("llama", TINY, dtype) for dtype in (torch.float32, torch.bfloat16))
     some = orders_of_options(12)
-    truth = [reference(exact, CPU, text)[0] for text in some]
-    rows = [reference(rounded, CPU, text)[0] for text in some]
+    truth = [plain_score(exact, CPU, text)[0] for text in some]
+    rows = [plain_score(rounded, CPU, text)[0] for text in some]
     in_tree = {
         answer.text: answer.loglikelihood for answer in TreeScorer(rounded, CPU, TokenBudget(256)).answers(some)
     }
@@ -119,7 +119,7 @@ OUT_OF_MEMORY = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 def test_a_scorer_continues_with_fewer_tokens_when_memory_runs_out(caplog) -> None:
     model, budget, some = tiny_model("llama", TINY), TokenBudget(200), orders_of_options()
-    plain, usual = [reference(model, CPU, text)[0] for text in some], model.model.forward
+    plain, usual = [plain_score(model, CPU, text)[0] for text in some], model.model.forward
 
     def forward(*args: Any, input_ids: torch.Tensor, **kwargs: Any) -> Any:
         if input_ids.numel() > 30:

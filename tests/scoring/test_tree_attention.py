@@ -27,7 +27,7 @@ from lm_eval_leakage.scoring.pieces import (
     trunks_and_blocks,
 )
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
-from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
+from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, plain_score
 from lm_eval_leakage.scoring.tree_model import TreeMask, tree_attention
 from tests.scoring.test_scorers import assert_agrees
 from tests.scoring.trees import EXCHANGEABLE, TINY, path_to, texts, tiny_model
@@ -213,16 +213,16 @@ def large_vocabulary() -> Any:
     return tiny_model("llama", LARGE_VOCABULARY)
 
 
-@pytest.mark.parametrize("way", ["TreeScorer", "reference"])
+@pytest.mark.parametrize("way", ["TreeScorer", "plain_score"])
 def test_memory_for_logits_is_bounded_whatever_the_vocabulary_and_length(way, large_vocabulary, monkeypatch) -> None:
     """500 scored tokens of a vocabulary of 3,000 would be 1.5 million logits at once."""
     text = Text(np.random.default_rng(0).integers(3, 3000, 501), 500)
-    expected = reference(large_vocabulary, CPU, text)
+    expected = plain_score(large_vocabulary, CPU, text)
     monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": N_LOGITS})
     monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", N_LOGITS)
     with trunks_wherever_possible(16), Largest() as memory:
-        if way == "reference":
-            result = reference(large_vocabulary, CPU, text)
+        if way == "plain_score":
+            result = plain_score(large_vocabulary, CPU, text)
         else:
             (answer,) = TreeScorer(large_vocabulary, CPU, TokenBudget(128)).answers([text])
             result = answer.loglikelihood, answer.greedy
