@@ -23,11 +23,12 @@ WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "h
 WRONG_ROWS_NAMED = 5
 OF_TEXTS_TOO = ("seal", "subject", "category", "Subject", "Category")
 OTHER_FIELDS_READ = ("wordings", *OF_TEXTS_TOO, *ANSWERS)
+RowReading = tuple[Mapping[str, Any], Question | UntestableQuestion]  # fields of a row, and the question in them
 Notes = tuple[tuple[int, str], ...]  # numbers of rows, from 1, each with a sentence for the author
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedRows:
     """Holds the author's rows as they were read, and notes on the rows that are not used or not drawn.
 
     originals: the questions, in the author's order, those to be held out among them
@@ -60,7 +61,7 @@ def unpublished_fields(rows: Iterable[Mapping[str, Any]], of_texts: Collection[s
     return tuple(names)
 
 
-def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuestion]], rule: OrderRule) -> Examined:
+def examine_rows(rows: Iterable[RowReading], rule: OrderRule) -> ExaminedRows:
     """Return the author's rows as questions.
 
     rows: the fields of each, and the question in it, or the reason why there is none
@@ -99,7 +100,7 @@ def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuesti
         )
     if all(original.order == "held out" for original in originals):
         raise ValueError(f"no question is left to be published: {rows_in_words(unusable) or 'all are held out'}")
-    return Examined(tuple(originals), tuple(unusable), tuple(dependent))
+    return ExaminedRows(tuple(originals), tuple(unusable), tuple(dependent))
 
 
 def rows_in_words(notes: Sequence[tuple[int, str]]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from lm_eval_leakage.questions.fields import well_formed
 from lm_eval_leakage.questions.slots import Slot, blocks_of, find_slot, gender_of
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.seal.author_rows import Examined, WrongField, rows_in_words
+from lm_eval_leakage.seal.author_rows import ExaminedRows, RowReading, WrongField, rows_in_words
 from lm_eval_leakage.seal.drawn_texts import OriginalText, content_digests, marked
 from lm_eval_leakage.stats.crossed_blocks import ALL_PLACEMENTS_UP_TO
 from lm_eval_leakage.texts import brief, canonical
@@ -66,7 +66,7 @@ class _Text:
         return OriginalText(question, answer, "", "", self.subject, "held out" if self.is_held_out else "kept")
 
 
-def examined_texts(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuestion]], answer: str) -> Examined:
+def examine_texts(rows: Iterable[RowReading], answer: str) -> ExaminedRows:
     """Return the author's rows as texts to be sealed.
 
     rows: the fields of each, and the text in it, or the reason why there is none
@@ -104,7 +104,7 @@ def examined_texts(rows: Iterable[tuple[Mapping[str, Any], Question | Untestable
             "what can be exchanged, as in [[Anna]]"
         )
     n_marked = sum(texts[number].is_marked for number in blocks)
-    return Examined(tuple(originals.values()), tuple(sorted(unusable)), (), tuple(kept), n_marked)
+    return ExaminedRows(tuple(originals.values()), tuple(sorted(unusable)), (), tuple(kept), n_marked)
 
 
 def _read(fields: Mapping[str, Any], reading: Question | UntestableQuestion, answer: str) -> _Text:

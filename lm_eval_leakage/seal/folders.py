@@ -198,7 +198,7 @@ def private_files(seal: Seal, originals: Sequence[AuthorRow]) -> dict[str, bytes
     }
 
 
-def sealed(name: str, tool: str, key: bytes, originals: Sequence[AuthorRow]) -> Seal:
+def make_seal(name: str, tool: str, key: bytes, originals: Sequence[AuthorRow]) -> Seal:
     """Return the seal that `key` puts on the author's questions, or on texts without options."""
     return Seal(name, tool, _published(originals, key), key, commitment_of(name, tool, key, originals))
 
@@ -229,7 +229,7 @@ def read_seal(folder: Path) -> Seal:
         if kept.get("format") == FORMAT:
             texts = [(folder / name).read_text(encoding="utf-8") for name in (QUESTIONS_FILE, HELD_OUT_FILE)]
             originals = [_author_row(json.loads(line)) for text in texts for line in text.splitlines()]
-            seal = sealed(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
+            seal = make_seal(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
             if seal.commitment != kept.get("commitment"):
                 raise ValueError(f"its commitment is now {seal.commitment}, and was {kept.get('commitment')}")
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:

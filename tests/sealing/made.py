@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from lm_eval_leakage.seal.drawn import Original, Seal
-from lm_eval_leakage.seal.folders import private_files, sealed
+from lm_eval_leakage.seal.folders import make_seal, private_files
 
 TOOL = "lm-eval-leakage 0.0"
 KEY = bytes(range(32))
@@ -33,7 +33,7 @@ def numbered(count: int, **others) -> list[Original]:
 
 
 def seal_of(originals: Sequence[Original], its_key: bytes = KEY) -> Seal:
-    return sealed("mine", TOOL, its_key, originals)
+    return make_seal("mine", TOOL, its_key, originals)
 
 
 def written(folder: Path, originals: Sequence[Original]) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import UntestableQuestion
-from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined
+from lm_eval_leakage.seal.author_rows import ExaminedRows, OrderRule, examine_rows
 from tests.sealing.made import original
 
 
@@ -17,19 +17,19 @@ def row(**fields: Any) -> dict[str, Any]:
     return {"question": "Which is even?", "choices": ["2", "3", "5", "7"], "answer": 0} | fields
 
 
-def read(*rows: dict[str, Any], rule: OrderRule = "keep") -> Examined:
+def read(*rows: dict[str, Any], rule: OrderRule = "keep") -> ExaminedRows:
     def reading(doc):
         try:
             return question_from_doc(doc)
         except UntestableQuestion as error:
             return error
 
-    return examined([(doc, reading(doc)) for doc in rows], rule)
+    return examine_rows([(doc, reading(doc)) for doc in rows], rule)
 
 
 def test_a_row_becomes_a_question_with_its_wordings() -> None:
     examined_rows = read(row(wordings=["Name the even one."], subject="maths"))
-    assert examined_rows == Examined((original(wordings=("Name the even one.",), subject="maths"),), (), ())
+    assert examined_rows == ExaminedRows((original(wordings=("Name the even one.",), subject="maths"),), (), ())
 
 
 @pytest.mark.parametrize(
