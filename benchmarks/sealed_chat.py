@@ -29,7 +29,7 @@ from lm_eval_leakage.harness.tasks.task import arguments_of, framed_texts, frami
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train
-from lm_eval_leakage.questions.rendering import named
+from lm_eval_leakage.questions.rendering import candidate_in_reply
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import markdown_of
 from lm_eval_leakage.seal.drawn import KeyedDraws, new_key
@@ -65,7 +65,7 @@ def guesses(form: PublishedGuess, questions: Sequence[Question], replies: Sequen
     hits, rates = [], []
     for question, reply in zip(questions, replies, strict=True):
         candidates = form.candidates(question)
-        place = named(reply, candidates)
+        place = candidate_in_reply(reply, candidates)
         if place is not None:
             hits.append(place == 0)
             rates.append(1 / len(candidates))

@@ -6,8 +6,8 @@ memorised the published options does not. The published method replaces and shuf
 effects, so each has its own arm here.
 
 Null hypothesis (McNemar's test): between the original and the generalized question, as many answers become wrong as
-become right. Limits: the test says that accuracy changed, not why; a clean model gains from replacing, how much is not
-known, so a verdict on leakage needs the difference of a clean reference model; a model at chance has no gain to lose;
+become right. Limits: the test shows that accuracy changed, not why; a clean model gains from replacing, by an unknown
+amount, so a verdict on leakage needs the difference of a clean reference model; a model at chance has no gain to lose;
 replacements may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236), accuracy(generalized) -
 accuracy(original), who did not publish the scope, the seed or the treatment of duplicates; the two intermediate arms,
 the errors and the test are ours.
@@ -26,22 +26,22 @@ from typing import ClassVar, NamedTuple
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, probes, refuse_few_options, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
-from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, row_of, row_with_error
 
 SCOPES = ("subject", "all")
-SCORES = ("own", "letters", "texts")
+SCORINGS = ("own", "letters", "texts")
 DELTA, DELTA_STDERR = "delta,paired_accuracy", "delta_stderr,paired_accuracy"
 
-Arm = tuple[tuple[str, ...], int]  # options as shown, and the index of the right one
+Arm = tuple[tuple[str, ...], int]  # options as shown, and the index of the right option
 
 
 @probes.register("choice_confusion")
 @dataclass(frozen=True)
 class ChoiceConfusion(Probe):
-    """Requests: one per arm (ARMS) and option.
+    """Sends one request per arm and option.
 
     scope: replacements are right answers to questions of the same "subject", or to "all" questions of the task
     score: "letters" after a prompt that shows the options; "texts" of the options after a prompt that does not; "own"
@@ -54,22 +54,26 @@ class ChoiceConfusion(Probe):
 
     def __post_init__(self) -> None:
         check_choice("scope", self.scope, SCOPES)
-        check_choice("score", self.score, SCORES)
+        check_choice("score", self.score, SCORINGS)
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> ChoiceConfusion:
-        """The same probe with the questions whose right answers may replace wrong options."""
+        """Return the same probe with the questions whose right answers may replace wrong options."""
         return replace(self, pool=tuple(questions()))
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        return tuple(request for options, _ in self.arms(question) for request in self._asked(question, options))
+        arms = self.arms(question)
+        return tuple(request for options, _ in arms for request in self._requests_for(question, options))
 
     def original(self, question: Question) -> tuple[Request, ...]:
-        """The requests of the first arm."""
-        return self._asked(question, question.options)
+        """Return the requests of the first arm."""
+        return self._requests_for(question, question.options)
 
     def arms(self, question: Question) -> tuple[Arm, ...]:
-        """Options and index of the right one for each arm; the two shuffled arms have the same order, the two replaced
-        arms the same replacements."""
+        """Return the options and the index of the right one for each arm.
+
+        The arms are: as published, shuffled, replaced, and replaced and shuffled. The two shuffled arms have the same
+        order, the two replaced arms the same replacements.
+        """
         gold = question.answer
         if gold is None:
             raise UntestableQuestion("its right answer is not known, or it has several")
@@ -92,20 +96,21 @@ class ChoiceConfusion(Probe):
         return tuple(place for _, place in self.arms(question))
 
     def _replacements(self, question: Question, count: int, rng: random.Random) -> list[str]:
-        """Right answers to other questions, whose words differ from those of the right answer and from each other."""
+        """Return right answers to other questions, which differ in their words from each other and from its own."""
         assert question.answer is not None
-        own = _words(question.options[question.answer])
-        found = [text for words, text in self._right_answers.get(self._drawer(question), {}).items() if words != own]
-        if len(found) < count:
+        right = _words(question.options[question.answer])
+        by_words = self._right_answers.get(self._drawer(question), {})
+        others = [text for words, text in by_words.items() if words != right]
+        if len(others) < count:
             raise UntestableQuestion(
-                f"{count} replacements are needed, and other questions have {len(found)} different right answers with "
-                f"scope={self.scope}; take them from all questions with scope=all"
+                f"{count} replacements are needed, and other questions have {len(others)} different right answers "
+                f"with scope={self.scope}; take them from all questions with scope=all"
             )
-        return rng.sample(found, count)
+        return rng.sample(others, count)
 
     @cached_property
     def _right_answers(self) -> dict[str, dict[str, str]]:
-        """The distinct right answers of the pool by their normalised words, per subject or all together (key "")."""
+        """Return the distinct right answers of the pool by their normalised words, for each `_drawer`."""
         drawers: dict[str, dict[str, str]] = {}
         for question in self.pool:
             if question.answer is not None:
@@ -114,12 +119,13 @@ class ChoiceConfusion(Probe):
         return drawers
 
     def _drawer(self, question: Question) -> str:
+        """Return the key of the right answers that may replace the wrong options of a question."""
         return question.subject if self.scope == "subject" else ""
 
-    def _asked(self, question: Question, options: Sequence[str]) -> tuple[Request, ...]:
+    def _requests_for(self, question: Question, options: Sequence[str]) -> tuple[Request, ...]:
         shows_none = question.prompt is not None
         if self.score == "letters" or (self.score == "own" and not shows_none):
-            return asked_for_letter(question, options)
+            return letter_requests(question, options)
         prompt = question.prompt or f"Question: {question.stem.strip()}\nAnswer:"
         return tuple(Request(prompt, " " + option.strip()) for option in options)
 
@@ -130,12 +136,12 @@ def _words(option: str) -> str:
 
 @dataclass(frozen=True)
 class ArmsMeasurement(Measurement):
-    """Whether the right option was chosen, in each arm; a tie counts as wrong.
+    """Records whether the right option was chosen, in each arm; a tie counts as wrong.
 
     confusion: margin of the right option over the best other among the published options, minus its margin among the
         replaced and shuffled ones, nats
     reference, reference_stderr: a clean model's delta and its standard error; None and 0 if not given
-    shuffled_place: of the right option, when shuffled; None where the model is not shown their order
+    shuffled_place: place of the right option when shuffled; None where the model is not shown their order
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)
@@ -158,10 +164,10 @@ def _change(verdicts: Verdicts, arm: str) -> Difference:
 
 
 def _against_reference(verdicts: Verdicts) -> float:
-    given = [measured for measured in verdicts if isinstance(measured, ArmsMeasurement)]
-    if not given or given[0].reference is None:
+    first = next((measured for measured in verdicts if isinstance(measured, ArmsMeasurement)), None)
+    if first is None or first.reference is None:
         return math.nan
-    return below_reference(_change(verdicts, "generalized"), given[0].reference, given[0].reference_stderr or 0.0)
+    return below_reference(_change(verdicts, "generalized"), first.reference, first.reference_stderr or 0.0)
 
 
 def _accuracy(arm: str, options: str) -> DeclaredRow:
@@ -180,7 +186,9 @@ def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
 @statistics.register("paired_accuracy")
 @dataclass(frozen=True)
 class PairedAccuracy(Statistic):
-    """reference: a clean model's `delta` on the same task, with which this model's is compared: a number, or the
+    """Compares the accuracies of the arms, on the same questions.
+
+    reference: a clean model's `delta` on the same task, with which this model's is compared: a number, or the
         results file of its run, as FILE or, if it has several tasks, FILE#TASK
     reference_stderr: its standard error, if `reference` is a number
     """
@@ -230,7 +238,7 @@ class PairedAccuracy(Statistic):
 
 
 def delta_of_run(reference: str) -> tuple[float, float]:
-    """`delta` and its standard error from the results file of lm_eval that FILE or FILE#TASK names."""
+    """Return `delta` and its standard error from the results file of lm_eval that FILE or FILE#TASK names."""
     name, _, task = reference.partition("#")
     file = Path(name).expanduser()
     try:
@@ -250,10 +258,10 @@ def delta_of_run(reference: str) -> tuple[float, float]:
 
 
 class Difference(NamedTuple):
-    """Accuracy after minus accuracy before, on the same questions; NaN if undefined.
+    """Holds accuracy after minus accuracy before, on the same questions; NaN if undefined.
 
     stderr: standard error of the paired difference
-    pvalue: of McNemar's test, two-sided and exact
+    pvalue: p-value of McNemar's test, two-sided and exact
     """
 
     value: float
@@ -262,7 +270,10 @@ class Difference(NamedTuple):
 
 
 def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
-    """The change between two arms; the p-value is of a binomial test on the questions whose correctness changed."""
+    """Return the change between two arms.
+
+    The p-value is that of a binomial test on the questions whose correctness changed.
+    """
     from scipy.stats import binomtest
 
     changes = [int(now) - int(then) for then, now in zip(before, after, strict=True)]
@@ -272,9 +283,9 @@ def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
     return Difference(*mean_and_stderr(changes), pvalue)
 
 
-def below_reference(found: Difference, reference: float, reference_stderr: float) -> float:
-    """One-sided p-value of a difference at least as far below a clean model's (normal approximation)."""
+def below_reference(change: Difference, reference: float, reference_stderr: float) -> float:
+    """Return the one-sided p-value of a difference at least as far below a clean model's (normal approximation)."""
     from scipy.stats import norm
 
-    error = math.hypot(found.stderr, reference_stderr)
-    return float(norm.cdf((found.value - reference) / error)) if error > 0 else math.nan
+    error = math.hypot(change.stderr, reference_stderr)
+    return float(norm.cdf((change.value - reference) / error)) if error > 0 else math.nan

@@ -1,8 +1,8 @@
 """Crossed fillers: does a model prefer, in each row, the name with which the row was published?
 
-For benchmarks without options. A slot is a given name that could as well be another one (`questions.slots`). Rows are
-put into blocks, and each row is scored with every name of its block, from the name to some words after it, since what
-a model remembers is mostly the text that follows. The log-likelihoods of a block are a matrix that
+This tests benchmarks without options. A slot is a given name that could as well be another one (`questions.slots`).
+Rows are put into blocks, and each row is scored with every name of its block, from the name to some words after it,
+since a model remembers mostly the text that follows. The log-likelihoods of a block are a matrix that
 `stats.crossed_blocks` tests: how likely a row is and how common a name is cancel exactly.
 
 Null hypothesis: which of a block's names stands in which row was as good as drawn at random by the author, so that a
@@ -25,6 +25,7 @@ from typing import ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, probes, statistics
 from lm_eval_leakage.questions.families import families, shared_texts
+from lm_eval_leakage.questions.rendering import JSON_ROW
 from lm_eval_leakage.questions.slots import (
     FINDERS,
     NAMES,
@@ -48,8 +49,8 @@ from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.crossed_blocks import block_scores, crossed_blocks, places_asked, preference
 from lm_eval_leakage.stats.pooling import row_with_error
 
-PROMPT, JSON_ROW, BOTH = "prompt", "json", "both"
-LAYOUT_SETS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
+PROMPT, BOTH = "prompt", "both"
+FILLER_LAYOUTS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
 FIELD = "question"  # of the row of JSON
 IN_NO_BLOCK = "no block of rows has room for its name or number, which stands in too many other rows"
 NEARLY_ANOTHER = "it is the same as another row, or nearly the same, but for what is exchanged, and both count as one"
@@ -60,11 +61,13 @@ ALONE = "no other row of the sample has a name of the same gender, or a number o
 @probes.register("crossed_fillers")
 @dataclass(frozen=True)
 class CrossedFillers(Probe):
-    """Context = a row up to its name, continuation = a name and the words after it; request 0 has the published name.
+    """Sends requests for a row with each name of its block, the published name first.
+
+    The context is the row up to its name, the continuation a name and the words after it.
 
     size: about so many rows exchange their names
     words: how many words after the name are scored
-    layouts: in which rows are asked: "prompt", the benchmark's own; "json", a row of JSON; or "both"
+    layouts: layouts of the rows: "prompt", the benchmark's own; "json", a row of JSON; or "both"
     start: the text at the start of each document; None for the one after which the model finds the rows most likely
     fillers: what is exchanged, "names" or "numbers"
     """
@@ -81,7 +84,7 @@ class CrossedFillers(Probe):
     def __post_init__(self) -> None:
         check_counts(2, size=self.size)
         check_counts(0, words=self.words)
-        check_choice("layouts", self.layouts, LAYOUT_SETS)
+        check_choice("layouts", self.layouts, FILLER_LAYOUTS)
         check_choice("fillers", self.fillers, FINDERS)
         if not (self.start is None or isinstance(self.start, str)):
             raise ValueError(f"start is {self.start!r}; give a text, or leave it out")
@@ -91,13 +94,13 @@ class CrossedFillers(Probe):
         return replace(self, pool=tuple(questions()))
 
     def with_exchanges(self, of: Callable[[Question], Exchange | None]) -> CrossedFillers:
-        """Return the same probe with the slots and blocks in which a key drew the fillers, instead of those of the
+        """Return the same probe with slots and blocks for which a key drew the fillers, instead of those of the
         run."""
         return replace(self, drawn=of)
 
     @property
     def asked_layouts(self) -> tuple[str, ...]:
-        return LAYOUT_SETS[self.layouts]
+        return FILLER_LAYOUTS[self.layouts]
 
     def exchanging(self, fillers: str) -> CrossedFillers:
         """Return the same probe with another kind of details that are exchanged."""
@@ -112,8 +115,11 @@ class CrossedFillers(Probe):
         return tuple(self._request(question, layout, name) for layout in self.asked_layouts for name in names)
 
     def to_choose_start(self, question: Question) -> tuple[Request, ...]:
-        """Return the requests by whose likelihood the start is chosen: for the row as it was published. A sealed row
-        has one of its block's fillers in alphabetical order instead, so that the choice does not depend on the key."""
+        """Return the requests for the row as published; the start of documents is chosen by their likelihood.
+
+        A sealed row has one of its block's fillers in alphabetical order instead, so that the choice does not depend
+        on the key.
+        """
         filler = self._slot(question).filler
         if self.drawn is not None:
             block = self.block(question)
@@ -135,7 +141,7 @@ class CrossedFillers(Probe):
         slot = find_slot(question.stem, self.fillers)
         if question.id not in self._slots:
             raise UntestableQuestion(NEARLY_ANOTHER)
-        alone = sum(one.kind == slot.kind for one in self._slots.values()) < 2
+        alone = sum(other.kind == slot.kind for other in self._slots.values()) < 2
         raise UntestableQuestion(ALONE if alone else IN_NO_BLOCK)
 
     def _slot(self, question: Question) -> Slot:
@@ -151,7 +157,7 @@ class CrossedFillers(Probe):
 
     @cached_property
     def _slots(self) -> Mapping[str, Slot]:
-        """Return slots by the ids of rows: of rows that are the same or nearly the same but for the name, of one."""
+        """Return slots by the ids of rows; of rows that are the same or nearly so but for the name, one has a slot."""
         slots: dict[str, Slot] = {}
         texts = []
         for question in sorted(self.pool, key=lambda question: question.id):
@@ -196,8 +202,8 @@ def _published_first(block: Block) -> list[str]:
 class FillerMeasurement(Measurement):
     """A row's log-likelihoods with the fillers of its block, which only all rows together can judge.
 
-    answers: what the verdict on the data set is computed from
-    own_loglikelihood: of the row with its own name, nats, mean over layouts
+    answers: the answers from which the verdict on the data set is computed
+    own_loglikelihood: log-likelihood of the row with its own name, nats, mean over layouts
     """
 
     answers: FillerAnswers
@@ -205,7 +211,7 @@ class FillerMeasurement(Measurement):
 
 
 def _preference(verdicts: Sequence[object]) -> tuple[float, float]:
-    blocks = crossed_blocks(one.answers for one in verdicts if isinstance(one, FillerMeasurement))
+    blocks = crossed_blocks(verdict.answers for verdict in verdicts if isinstance(verdict, FillerMeasurement))
     result = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
     return result.effect, result.error
 
@@ -213,6 +219,8 @@ def _preference(verdicts: Sequence[object]) -> tuple[float, float]:
 @statistics.register("crossed_blocks")
 @dataclass(frozen=True)
 class CrossedBlocks(Statistic):
+    """Collects the log-likelihoods of each row; the verdict is on all rows together."""
+
     probe: ClassVar[str] = "crossed_fillers"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         row_with_error(
@@ -226,6 +234,6 @@ class CrossedBlocks(Statistic):
 
     def verdict(self, question: Answered) -> FillerMeasurement:
         answers = question.fillers
-        assert answers is not None, "a probe that exchanges fillers was asked"
-        own = [layout[answers.place] for layout in answers.loglikelihoods]
-        return FillerMeasurement(answers, sum(own) / len(own))
+        assert answers is not None, "a probe that exchanges fillers makes the requests"
+        published = [layout[answers.place] for layout in answers.loglikelihoods]
+        return FillerMeasurement(answers, sum(published) / len(published))

@@ -1,20 +1,20 @@
 """Does the model, when it generates, write the published options or text?
 
-Reproduction: it is given the question with its options up to a label, to write the next option; or the published text
-cut off at several places, to continue it. Null hypothesis: none that gives a rate. For options, the rate at which
+Reproduction: the model gets the question with its options up to a label, to write the next option; or the published
+text cut off at several places, to continue it. Null hypothesis: none that gives a rate. For options, the rate at which
 completions match the next option of the question instead of their own is the control: the rate due to templates and
 shared words. Limits: paraphrases are not recognised; common phrases and options that follow a template are reproduced
 without leakage. Source: "n-gram" of Hidayat et al., 2025 (arXiv 2505.24263): an option is reproduced if its ROUGE-L is
 above 0.75, and a question is flagged if a share of at least T = 0.25 of its options is; n-gram accuracy of Xu et al.
 (arXiv 2404.18824).
 
-Guided prompting: it is shown the question with one option masked, and the benchmark's name; its reply is compared by
-exact match, ROUGE-L and, optionally, the opinion of a judge model. Null hypothesis: none that gives a rate; an option
-that the others imply can be guessed without leakage, and a wrong option is hidden, since a right one can be worked
-out. Limits: needs a model that follows instructions; a judge can be wrong, so read some of its replies in the samples
-log. Source: Golchin and Surdeanu (arXiv 2308.08493), whose judge is a chat model, in the form that Yao et al., EMNLP
-2024 (arXiv 2406.13236) use for options; the wording is ours, and exact match and ROUGE-L are our default, since they
-need no second model and are reproducible.
+Guided prompting: the model gets the question with one option masked, and the benchmark's name. Its reply is compared
+by exact match, ROUGE-L and, optionally, the opinion of a judge model. Null hypothesis: none that gives a rate; an
+option that the others imply can be guessed without leakage, and a wrong option is hidden, since a right one can be
+worked out. Limits: needs a model that follows instructions; a judge can be wrong, so read some of its replies in the
+samples log. Source: Golchin and Surdeanu (arXiv 2308.08493), whose judge is a chat model, in the form that Yao et al.,
+EMNLP 2024 (arXiv 2406.13236) use for options; the wording is ours, and exact match and ROUGE-L are our default, since
+they need no second model and are reproducible.
 """
 
 from __future__ import annotations
@@ -43,12 +43,34 @@ from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import mean_row
 
+ROUGE_L = 0.75  # Hidayat et al. (2025)
+LEAST_SHARE = 0.25  # Hidayat et al. (2025), T: one of four options
+INSTRUCTION = """\
+Below is a question of the test set of {{ benchmark }}, with one of its options hidden as {{ mask }}.
+Write the hidden option exactly as the data set has it, and nothing else.
+
+{{ question }}
+
+Hidden option:"""
+MASK = "[MASK]"
+HIDES = ("wrong", "right", "any")
+JudgeModel = Callable[[Sequence[str]], Sequence[str | None]]  # from prompts to replies
+JUDGE_PROMPT = """\
+Two texts stand for the same answer option of a multiple-choice question. Do they mean the same?
+
+Question: {{ question }}
+Published option: {{ option }}
+Text to judge: {{ written }}
+
+Reply with one word, Yes or No."""
+
 
 @probes.register("option_completions")
 @dataclass(frozen=True)
 class OptionCompletions(Probe):
-    """Request k: everything up to the label of option k, with the published options before it; its continuation
-    is option k, which a model that memorised the benchmark writes.
+    """Sends a request for each option: everything up to its label, with the published options before it.
+
+    The continuation is the option, which a model that memorised the benchmark writes.
 
     format: as in `option_orders`
     """
@@ -70,7 +92,7 @@ class OptionCompletions(Probe):
 @probes.register("prefix_completions")
 @dataclass(frozen=True)
 class PrefixCompletions(Probe):
-    """Requests: question and options up to each of `starts` equally spaced words; the continuation is the rest.
+    """Sends the question and its options up to each of `starts` equally spaced words; the continuation is the rest.
 
     starts: number of places where the text is cut off
     n: number of tokens that the model writes at each
@@ -95,13 +117,11 @@ class PrefixCompletions(Probe):
         return self.n
 
 
-ROUGE_L = 0.75  # Hidayat et al. (2025)
-T = 0.25  # Hidayat et al. (2025): one of four options
-
-
 @dataclass(frozen=True)
 class ReproductionMeasurement(Measurement):
-    """reproduced: whether the hit rate is at least T
+    """Records how many of a question's options the model reproduced.
+
+    reproduced: whether the hit rate is at least LEAST_SHARE
     control: the same if each completion is compared with the option after its own
     hit_rate: share of the options that are reproduced
     mean_rouge, best_rouge: mean and highest ROUGE-L F-measure of a completion and its option
@@ -123,7 +143,9 @@ class ReproductionMeasurement(Measurement):
 @statistics.register("reproduction")
 @dataclass(frozen=True)
 class Reproduction(Statistic):
-    """rouge: a completion with a ROUGE-L F-measure above this is a hit
+    """Compares each completion with its option, by ROUGE-L.
+
+    rouge: a completion with a ROUGE-L F-measure above this is a hit
     share: share of the options that must be hit for a question to count as reproduced; the paper's T
     """
 
@@ -143,18 +165,19 @@ class Reproduction(Statistic):
     )
 
     rouge: float = ROUGE_L
-    share: float = T
+    share: float = LEAST_SHARE
 
     def __post_init__(self) -> None:
         check_shares(rouge=self.rouge, share=self.share)
 
     def verdict(self, question: Answered) -> ReproductionMeasurement:
         options, texts = question.question.options, question.texts
-        own = list(map(rouge_l, options, texts))
+        scores = list(map(rouge_l, options, texts))
         shifted = list(map(rouge_l, (*options[1:], options[0]), texts))
-        hits, controls = (sum(score > self.rouge for score in scores) / len(options) for scores in (own, shifted))
-        mean = sum(own) / len(options)
-        return ReproductionMeasurement(hits >= self.share, controls >= self.share, hits, mean, max(own))
+        hits = sum(score > self.rouge for score in scores) / len(options)
+        controls = sum(score > self.rouge for score in shifted) / len(options)
+        mean = sum(scores) / len(options)
+        return ReproductionMeasurement(hits >= self.share, controls >= self.share, hits, mean, max(scores))
 
 
 @cache
@@ -165,8 +188,11 @@ def _scorer() -> Any:
 
 
 def rouge_l(option: str, completion: str) -> float:
-    """ROUGE-L F-measure of an option and the completion written for it, with stemming. The scorer ignores everything
-    but Latin letters and digits; for an option without any, 1 if the completion begins with the option, else 0."""
+    """Return the ROUGE-L F-measure of an option and the completion written for it, with stemming.
+
+    The scorer ignores everything but Latin letters and digits. For an option without any, the result is 1 if the
+    completion begins with the option, else 0.
+    """
     if not _scorer()._tokenizer.tokenize(option):
         return float(bool(option.strip()) and completion.strip().startswith(option.strip()))
     return float(_scorer().score(option, completion)["rougeL"].fmeasure)
@@ -174,7 +200,10 @@ def rouge_l(option: str, completion: str) -> float:
 
 @dataclass(frozen=True)
 class NgramMeasurement(Measurement):
-    """ngram_accuracy: share of the places where the model writes exactly the continuation of the text"""
+    """Records how often the model continued the published text.
+
+    ngram_accuracy: share of the places where the model writes exactly the continuation of the text
+    """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("ngram_accuracy",)
     ngram_accuracy: float
@@ -183,6 +212,8 @@ class NgramMeasurement(Measurement):
 @statistics.register("ngram_accuracy")
 @dataclass(frozen=True)
 class NgramAccuracy(Statistic):
+    """Counts the places where the model writes exactly the continuation of the published text."""
+
     probe: ClassVar[str] = "prefix_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
@@ -202,21 +233,11 @@ class NgramAccuracy(Statistic):
 
 # ---------------------------------------------------------------------- guided prompting
 
-INSTRUCTION = """\
-Below is a question of the test set of {{ benchmark }}, with one of its options hidden as {{ mask }}.
-Write the hidden option exactly as the data set has it, and nothing else.
-
-{{ question }}
-
-Hidden option:"""
-MASK = "[MASK]"
-HIDES = ("wrong", "right", "any")
-
 
 @probes.register("masked_option")
 @dataclass(frozen=True)
 class MaskedOption(Probe):
-    """One request; its continuation is the hidden option.
+    """Sends one request, the question with an option hidden; the continuation is the hidden option.
 
     benchmark: the benchmark's name in the prompt
     hides: which option is hidden: a "wrong" one (any if the answer is not known), the "right" one, or "any"; drawn
@@ -239,11 +260,11 @@ class MaskedOption(Probe):
         frame = frame_of(question)
         shown = [MASK if place == hidden else option for place, option in enumerate(question.options)]
         text = frame.before + frame.block(shown)
-        asked = filled(self.instruction, benchmark=self.benchmark, mask=MASK, question=text)
-        return (Request(asked, f" {question.options[hidden].strip()}"),)
+        prompt = filled(self.instruction, benchmark=self.benchmark, mask=MASK, question=text)
+        return (Request(prompt, f" {question.options[hidden].strip()}"),)
 
     def hidden(self, question: Question) -> int:
-        """Index of the option that is hidden; deterministic for a given question."""
+        """Return the index of the option that is hidden; deterministic for a given question."""
         places = range(len(question.options))
         if self.hides == "right":
             if question.answer is None:
@@ -255,20 +276,11 @@ class MaskedOption(Probe):
         return random.Random(question.id).choice(wrong)
 
 
-Ask = Callable[[Sequence[str]], Sequence[str | None]]
-JUDGE_PROMPT = """\
-Two texts stand for the same answer option of a multiple-choice question. Do they mean the same?
-
-Question: {{ question }}
-Published option: {{ option }}
-Text to judge: {{ written }}
-
-Reply with one word, Yes or No."""
-
-
 @dataclass(frozen=True)
 class MaskedMeasurement(Measurement):
-    """exact: the text written is the hidden option, ignoring white space, case and a final full stop
+    """Records whether the model wrote the hidden option.
+
+    exact: the text written is the hidden option, ignoring white space, case and a final full stop
     rouge: ROUGE-L F-measure of the two
     judged: whether the judge says that they mean the same; None without a judge, or if its reply has no yes or no
     judge_reply: the judge's reply
@@ -313,7 +325,7 @@ class MaskedOptionWritten(Statistic):
     judge_model: str | None = None
     judge_args: str = ""
     judge_prompt: str = JUDGE_PROMPT
-    ask: Ask | None = field(default=None, compare=False, repr=False, metadata=OUTSIDE_ID)
+    ask: JudgeModel | None = field(default=None, compare=False, repr=False, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
         check_template("judge_prompt", self.judge_prompt, "question", "option", "written")
@@ -326,7 +338,7 @@ class MaskedOptionWritten(Statistic):
             stems = [question.question.stem for question in answered]
             texts = zip(stems, options, written, strict=True)
             replies = self.ask(
-                [filled(self.judge_prompt, question=stem, option=own, written=text) for stem, own, text in texts]
+                [filled(self.judge_prompt, question=stem, option=option, written=text) for stem, option, text in texts]
             )
         return [
             MaskedMeasurement(_plain(option) == _plain(text), rouge_l(option, text), opinion(reply), reply)
@@ -335,7 +347,7 @@ class MaskedOptionWritten(Statistic):
 
 
 def opinion(reply: str | None) -> bool | None:
-    """The last yes or no in a reply, since reasoning may come before the verdict; None if there is neither."""
+    """Return whether the last yes or no in a reply, after any reasoning, is a yes; None if there is neither."""
     words = re.findall(r"\b(yes|no)\b", (reply or "").casefold())
     return words[-1] == "yes" if words else None
 

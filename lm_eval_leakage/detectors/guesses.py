@@ -1,9 +1,10 @@
-"""Does the model name what was published, of several candidates that the author's draw made equally likely? It needs
-generated text alone: chat APIs return nothing else.
+"""Does the model name what was published, of several candidates that the author's draw made equally likely?
+
+Generated text is enough, since chat APIs return nothing else.
 
 `next` shows the question, and may show the first options as published; the candidates are the options that are left.
 Given what is shown, every one of them is equally likely to be the next. `pair` shows two listings of the options: the
-published one, and the same in reverse. They are sorted by their text, so that all the model sees is which two orders
+published one, and the same in reverse. They are sorted by their text, so that the model sees only which two orders
 these are. Reversing an order twice gives it back: had the other listing been drawn, the same pair would have been
 shown. Both were equally likely, so each is the published one with probability 1/2, and no further draw is needed.
 
@@ -14,9 +15,9 @@ which of them was published. Given all replies, those that name one of k candida
 1/k each, independently; the others (refusals, empty and malformed ones) can be no hits. The number of hits follows a
 Poisson-binomial distribution, exactly, whatever the model knows or prefers. Counting replies that name nothing as
 wrong guesses instead stays valid and loses power; both are reported. Limits: needs orders that were drawn (sealed or
-random), else nothing is asked; a model may have seen the questions and not recite them, so finding nothing says
-little. Source: ours; the next option as in the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263), the published
-version among others after Golchin and Surdeanu (arXiv 2311.06233).
+random), else all questions are skipped; a model may have seen the questions and not recite them, so few hits prove
+nothing. Source: ours; the next option as in the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263), the
+published version among others after Golchin and Surdeanu (arXiv 2311.06233).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lm_eval_leakage.detectors import (
     refuse_few_options,
     statistics,
 )
-from lm_eval_leakage.questions.rendering import frame_of, named, plain, up_to_label, whole_text
+from lm_eval_leakage.questions.rendering import candidate_in_reply, frame_of, plain, up_to_label, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, row_of
 from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
@@ -66,11 +67,12 @@ CHAT_FORMS = ("next", "pair")
 @probes.register("published_guess")
 @dataclass(frozen=True)
 class PublishedGuess(Probe):
-    """One request, whose candidates are `candidates`.
+    """Sends one request per question, whose reply may name one of `candidates`.
 
     chat_form: "next", the next option after the question and `shown` options; or "pair", which of two listings of the
         options is the published one
-    shown: number of options that `next` shows; fewer if less than two would be left. The fewer, the more a hit says
+    shown: number of options that `next` shows; fewer if less than two would be left. The fewer, the more unlikely is a
+        hit by chance
     instruction: Jinja template of the prompt: of `question`, for `pair` also of `first` and `second`, the listings;
         empty for that of the form
     """
@@ -96,8 +98,8 @@ class PublishedGuess(Probe):
             texts = {"question": frame.before.strip(), "first": first, "second": second}
             return (Request(filled(self.instruction or PAIR_INSTRUCTION, **texts), f" {right}"),)
         place = self._n_shown(question)
-        begun = up_to_label(question, place)
-        bare = begun.rstrip(" ") if frame.markers[place].strip() else begun
+        beginning = up_to_label(question, place)
+        bare = beginning.rstrip(" ") if frame.markers[place].strip() else beginning
         rest = whole_text(question)[len(bare) :]
         return (Request(filled(self.instruction or NEXT_INSTRUCTION, question=bare), rest),)
 
@@ -112,7 +114,7 @@ class PublishedGuess(Probe):
         return left
 
     def n_tokens(self, request: Request) -> int:
-        """From the bytes of all the options that are left: those of the next one would tell which it is."""
+        """Return a number from the bytes of all options that are left; those of the next one alone would reveal it."""
         if self.chat_form == "pair":
             return PAIR_TOKENS
         return NEXT_TOKENS + len(request.continuation.encode("utf-8", "replace")) // BYTES_OF_A_SHORT_TOKEN
@@ -122,12 +124,13 @@ class PublishedGuess(Probe):
 
 
 def _listings(question: Question) -> list[str]:
+    """Return the listings of the options in the published order and in reverse, sorted by their text."""
     frame = frame_of(question)
     return sorted(map(frame.block, (question.options, question.options[::-1])))
 
 
 def refuse_alike(question: Question) -> None:
-    """Raises UntestableQuestion if a reply could not tell all options apart."""
+    """Raise UntestableQuestion if a reply could name two options at once, or cannot name one."""
     refuse_few_options(question)
     texts = [plain(option) for option in question.options]
     if "" in texts:
@@ -138,8 +141,9 @@ def refuse_alike(question: Question) -> None:
 
 @dataclass(frozen=True)
 class GuessEvidence(Evidence):
-    """flagged: the reply names the published candidate, a hit
+    """Records whether the reply names the published candidate.
 
+    flagged: the reply names the published candidate, a hit
     pvalue: 1 / n_candidates for a hit, else 1
     null_rate: 1 / n_candidates if the reply names one of them, else 0
     guessed: whether the reply names one of them
@@ -159,9 +163,9 @@ def _guesses(verdicts: Verdicts) -> list[GuessEvidence]:
 
 
 def _named(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
-    """Of the replies that name a candidate: whether each is a hit, and its probability by chance."""
-    named_one = [guess for guess in _guesses(verdicts) if guess.guessed]
-    return [guess.flagged for guess in named_one], [guess.null_rate for guess in named_one]
+    """Return, for the replies that name a candidate, whether each is a hit, and its probability by chance."""
+    guesses = [guess for guess in _guesses(verdicts) if guess.guessed]
+    return [guess.flagged for guess in guesses], [guess.null_rate for guess in guesses]
 
 
 def _pvalue_of_all(verdicts: Verdicts) -> float:
@@ -171,13 +175,15 @@ def _pvalue_of_all(verdicts: Verdicts) -> float:
 
 def _seen_share(verdicts: Verdicts) -> float:
     hits, rates = _named(verdicts)
-    n_asked = len(_guesses(verdicts))
-    return fewest_seen(sum(hits), rates) / n_asked if n_asked else float("nan")
+    n_guesses = len(_guesses(verdicts))
+    return fewest_seen(sum(hits), rates) / n_guesses if n_guesses else float("nan")
 
 
 @statistics.register("published_guess")
 @dataclass(frozen=True)
 class PublishedGuessed(Statistic):
+    """Reads which candidate each reply names."""
+
     probe: ClassVar[str] = "published_guess"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         row_of(
@@ -214,14 +220,14 @@ class PublishedGuessed(Statistic):
         ),
         DeclaredRow(
             "guess_seen_low",
-            "Lower 95 % confidence bound on the share of the asked questions that were seen.",
+            "Lower 95 % confidence bound on the share of the tested questions that were seen.",
             _seen_share,
         ),
     )
 
     def verdict(self, question: Answered) -> GuessEvidence:
         (reply,) = question.texts
-        place = named(reply, question.candidates)
+        place = candidate_in_reply(reply, question.candidates)
         n = len(question.candidates)
         rate = 0.0 if place is None else 1 / n
         return GuessEvidence(place == 0, rate if place == 0 else 1.0, rate, place is not None, n)

@@ -1,11 +1,13 @@
-"""Membership inference from how likely the published text is, the question with its options: by its tokens'
-log-probabilities (mean, Min-K%, Min-K%++); and beside its zlib size, altered forms of it (upper case, shuffled words,
-after unseen questions) and a reference model. Its log-likelihood as a row of JSON serves the comparison of a benchmark
-with questions that the model cannot have seen (`stats.unseen_texts`).
+"""Membership inference from how likely the published text is, the question with its options.
+
+The scores are the log-probabilities of its tokens (mean, Min-K%, Min-K%++). Others relate its log-likelihood to its
+zlib size, to altered forms of it (upper case, shuffled words, after unseen questions) and to a reference model. Its
+log-likelihood as a row of JSON serves the comparison of a benchmark with questions that the model cannot have seen
+(`stats.unseen_texts`).
 
 Null hypothesis: none, and so no p-value and no flag; the values rank questions. A higher value means more leakage.
 Limits: any text that is easy to predict has high values, seen or not, so domain, style and length affect them. No
-model was trained on the altered forms, so how likely they are says what the model knows without memorisation; scripts
+model was trained on the altered forms, so their likelihood shows what the model knows without memorisation; scripts
 without capitals have no upper-case form, and upper case changes names and formulas less than prose. Scores of tokens
 need a backend that gives the full next-token distribution. Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++
 of Zhang et al. (arXiv 2404.02936), whose z-score of a token is (log p(token) - mean) / standard deviation of log p(v),
@@ -40,11 +42,16 @@ from lm_eval_leakage.records import (
 )
 from lm_eval_leakage.stats.pooling import Floats, mean_row
 
+K = 20.0  # percent of a text's tokens, in the range of both papers
+N_UNSEEN = 5  # questions before a text
+WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+NO_NATS = -1e-6  # a log-likelihood above this is too close to 0 to divide by
+
 
 @probes.register("published_text")
 @dataclass(frozen=True)
 class PublishedText(Probe):
-    """Two requests without a context: the whole text, and the same as a row of JSON, as a crawl may hold it.
+    """Sends two requests without a context: the whole text, and the same as a row of JSON, as a crawl may hold it.
 
     format: as in `option_orders`
     """
@@ -59,12 +66,11 @@ class PublishedText(Probe):
         return (Request("", whole_text(question, self.format)), Request("", whole_text(question, layout=JSON_ROW)))
 
 
-K = 20.0  # percent of a text's tokens, in the range of both papers
-
-
 @dataclass(frozen=True)
 class TokenMeasurement(Measurement):
-    """mean_loglikelihood: nats per token
+    """Holds scores of the published text, made from its tokens.
+
+    mean_loglikelihood: nats per token
     mean_zscore: mean z-score of all tokens (Min-K%++ with k = 100 %)
     min_k: mean log-probability of the k % least likely tokens, nats
     min_k_zscore: mean of the k % lowest z-scores (Min-K%++)
@@ -84,7 +90,10 @@ class TokenMeasurement(Measurement):
 @statistics.register("token_evidence")
 @dataclass(frozen=True)
 class TokenEvidence(Statistic):
-    """k: percentage of the tokens that count as the least likely; at least one token does"""
+    """Scores the published text by its tokens.
+
+    k: percentage of the tokens that count as the least likely; at least one token does
+    """
 
     probe: ClassVar[str] = "published_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
@@ -119,23 +128,21 @@ class TokenEvidence(Statistic):
 
 
 def z_scores(tokens: TokenScores) -> Floats:
-    """Min-K%++ z-score of each token; 0 where the model is certain of the next token (standard deviation 0)."""
-    own, mean, deviation = (np.array(c) for c in (tokens.loglikelihoods, tokens.means, tokens.deviations))
-    scores: Floats = np.divide(own - mean, deviation, out=np.zeros_like(own), where=deviation > 1e-6)
+    """Return the Min-K%++ z-score of each token; 0 where the model is certain of it (standard deviation 0)."""
+    loglikelihoods, means, deviations = map(np.array, (tokens.loglikelihoods, tokens.means, tokens.deviations))
+    zeros = np.zeros_like(loglikelihoods)
+    scores: Floats = np.divide(loglikelihoods - means, deviations, out=zeros, where=deviations > 1e-6)
     return scores
 
 
 # ---------------------------------------------------------------------- beside other forms of the text
 
-N_UNSEEN = 5
-PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-
 
 @probes.register("altered_text")
 @dataclass(frozen=True)
 class AlteredText(PublishedText):
-    """Requests: the whole text as published, in upper case, with its words shuffled, and as published after questions
-    of our data set `fresh`, which no model has seen.
+    """Sends the whole text as published, in upper case, with its words shuffled, and as published after questions of
+    our data set `fresh`, which no model has seen.
 
     format: as in `option_orders`
     """
@@ -154,14 +161,14 @@ class AlteredText(PublishedText):
 
 
 def shuffled(text: str, *, rng: random.Random) -> str:
-    """The text with its words (characters in Chinese and Japanese, which write no spaces) in random order."""
-    pieces = PIECES.findall(text)
-    rng.shuffle(pieces)
-    return " ".join(pieces)
+    """Return the text with its words (characters in Chinese and Japanese, which write no spaces) in random order."""
+    words = WORDS.findall(text)
+    rng.shuffle(words)
+    return " ".join(words)
 
 
 def unseen_before(question: Question) -> str:
-    """N_UNSEEN questions that no model has seen, as one text; never includes `question` itself."""
+    """Return N_UNSEEN questions that no model has seen, as one text; it never includes `question` itself."""
     others = [text for stem, text in _unseen() if stem != question.stem]
     return "\n\n".join(others[:N_UNSEEN])
 
@@ -174,12 +181,11 @@ def _unseen() -> tuple[tuple[str, str], ...]:
     return tuple((question.stem, whole_text(question)) for question in questions)
 
 
-NO_NATS = -1e-6  # a log-likelihood above this is too close to 0 to divide by
-
-
 @dataclass(frozen=True)
 class RelativeMeasurement(Measurement):
-    """per_zlib_byte: log-likelihood over the text's size in bytes when compressed by zlib, nats per byte
+    """Holds the log-likelihood of the published text relative to its size and to altered forms of it.
+
+    per_zlib_byte: log-likelihood over the text's size in bytes when compressed by zlib, nats per byte
     over_upper: 1 - nats of the published text / nats of the text in upper case
     over_shuffled: 1 - nats of the published text / nats of the text with its words shuffled
     recall: nats after unseen questions / nats without (ReCaLL); memorised texts gain little from a prefix
@@ -194,7 +200,10 @@ class RelativeMeasurement(Measurement):
 
 @dataclass(frozen=True)
 class ReferencedMeasurement(RelativeMeasurement):
-    """over_reference: 1 - nats of the text under this model / nats under a reference model"""
+    """Holds the same, and the log-likelihood relative to a reference model.
+
+    over_reference: 1 - nats of the text under this model / nats under a reference model
+    """
 
     ranks_by: ClassVar[tuple[str, ...]] = (*RelativeMeasurement.ranks_by, "over_reference")
     over_reference: float
@@ -203,6 +212,8 @@ class ReferencedMeasurement(RelativeMeasurement):
 @statistics.register("relative_likelihood")
 @dataclass(frozen=True)
 class RelativeLikelihood(Statistic):
+    """Relates the published text's log-likelihood to its size, to altered forms of it and to a reference model."""
+
     probe: ClassVar[str] = "altered_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("per_zlib_byte", "Log-likelihood of the published text per byte of its zlib compression, nats"),
@@ -213,10 +224,9 @@ class RelativeLikelihood(Statistic):
     )
 
     def verdict(self, question: Answered) -> RelativeMeasurement | Skipped:
-        own = question.own_loglikelihoods
-        expected = question.reference[0] if question.reference else own[0]
-        published, upper, shuffled, after_unseen = own
-        if max(*own, expected) > NO_NATS:
+        published, upper, shuffled, after_unseen = question.own_loglikelihoods
+        expected = question.reference[0] if question.reference else published
+        if max(*question.own_loglikelihoods, expected) > NO_NATS:
             return Skipped("the log-likelihood of one of its texts is 0, so that ratios to it are undefined")
         size = len(zlib.compress(question.requests[0].continuation.encode("utf-8", "surrogatepass")))
         values = (published / size, 1 - published / upper, 1 - published / shuffled, after_unseen / published)

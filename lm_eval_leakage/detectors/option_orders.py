@@ -36,9 +36,9 @@ Order = tuple[int, ...]
 MOVES = ("all", "movable")
 PAPER, MIXED, EVERY = "paper", "mixed", "every"
 LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, CSV_ROW), EVERY: LAYOUTS}
-IN_EVERY_LAYOUT = 15  # orders: four times as many are 2.5 times the 24 of one layout
+IN_EVERY_LAYOUT = 15  # orders in each of four layouts: 2.5 times as many requests as 24 orders in one layout
 CONTROL_CONTEXT = "Question:"
-MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
+MOST_COMPARED = 12  # orders in each control form; twice as many detected no more (docs/validity.md)
 USUAL_ORDERS = {AUDITED: 1.0, MIXED: MOST_COMPARED, EVERY: IN_EVERY_LAYOUT}  # a share or a count
 FOUR_OPTIONS_ORDERS = 24
 PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
@@ -47,18 +47,18 @@ PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et 
 @probes.register("option_orders")
 @dataclass(frozen=True)
 class OptionOrders(Probe):
-    """Context = the question, continuation = its options in one order; order 0 is the published one.
+    """Sends a request for each order of the options: the context is the question, the continuation its options.
 
-    Orders that read the same (because of a repeated option) are scored once. All n! orders are scored up to
-    `max_orders`, by default 120, so up to 5 options; above that, orders are drawn without replacement, with the
-    question's id as seed.
+    Request 0 has the published order. Orders that read the same (because of a repeated option) are scored once. All n!
+    orders are scored up to `max_orders`, by default 120, so up to 5 options; above that, orders are drawn without
+    replacement, with the question's id as seed.
 
     max_orders: maximum number of orders per question
     orders: a smaller number of orders: a count (12), a share of the distinct orders (0.5), or "paper", the 12 of 24
         orders that Hidayat et al. list, and half of the orders for other numbers of options; None for all
     move: which options change place: "all", or only "movable" ones: options that refer to others ("all of the above")
         or that are named by letter keep their place, so that every order makes sense
-    layouts: "audited", or in which layouts each order is asked, of which the scores are averaged: "mixed", the audited
+    layouts: "audited", or several layouts in which each order is scored, to average the scores: "mixed", the audited
         one and a CSV row, in up to 12 orders; "every", these, a JSON row and one line, in up to 15; unless `orders`
         says otherwise
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
@@ -77,7 +77,7 @@ class OptionOrders(Probe):
         check_choice("layouts", self.layouts, LAYOUT_SETS)
         if self.orders == PAPER and self.layouts != AUDITED:
             raise ValueError(
-                f"layouts is {self.layouts!r} and orders is {PAPER!r}, which are asked as in the paper; leave one out"
+                f"layouts is {self.layouts!r} and orders is {PAPER!r}, which are scored as in the paper; leave one out"
             )
         check_counts(2, max_orders=self.max_orders)
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
@@ -89,10 +89,11 @@ class OptionOrders(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         orders = self.chosen_orders(question)
-        found = (laid_out(question, layout, self.format) for layout in self.asked_layouts)
-        return tuple(
-            [Request(frame.before, block) for frame, own in found for block in in_orders(frame.markers, own, orders)]
-        )
+        requests = list[Request]()
+        for layout in self.asked_layouts:
+            frame, options = laid_out(question, layout, self.format)
+            requests += [Request(frame.before, block) for block in in_orders(frame.markers, options, orders)]
+        return tuple(requests)
 
     @property
     def asked_layouts(self) -> tuple[str, ...]:
@@ -103,12 +104,12 @@ class OptionOrders(Probe):
 
     @property
     def asks_orders(self) -> bool:
-        """Not of the paper's 12 orders, a fixed choice around the published one: from another one of them, the 12
-        would be other orders."""
+        """Return False for the paper's 12 orders, which are a fixed choice around the published one: if another of
+        them had been published, the 12 would be other orders."""
         return self.orders != PAPER
 
     def compared(self, question: Question) -> tuple[int, ...]:
-        """The published order and others, drawn with the question's id as seed; all, where there are few."""
+        """Return the published order and others, drawn with the question's id as seed; all orders if they are few."""
         n = len(self.chosen_orders(question))
         if n <= MOST_COMPARED:
             return tuple(range(n))
@@ -122,26 +123,28 @@ class OptionOrders(Probe):
         return tuple([[options[source] for source in order].index(options[right]) for order in orders])
 
     def control(self, question: Question) -> tuple[Request, ...]:
-        """The compared orders in two forms, the second in each layout. Without the question, in a line as "first ...,
-        then ...", what is natural in the options alone stays: an order by time or size. With the question, but in
-        capitals, what is natural beside it stays: the order in which it names them. Neither is the published text;
-        empty if capitals change nothing."""
+        """Return the compared orders in two forms, the second in each layout; empty if capitals change nothing.
+
+        The first form has no question, and its options in a line, "first ..., then ...". It keeps an order that is
+        natural in the options alone, such as one by time or size. The second form has the question, in capitals. It
+        keeps an order that is natural beside the question, such as that in which it names the options. Neither form is
+        the published text.
+        """
         orders, options = self.chosen_orders(question), question.options
-        found = [laid_out(question, layout, self.format) for layout in self.asked_layouts]
+        texts = [laid_out(question, layout, self.format) for layout in self.asked_layouts]
         compared = [orders[place] for place in self.compared(question)]
-        if len(compared) < 2 or all(in_capitals(text) == text for text in (found[0][0].before, *options)):
+        if len(compared) < 2 or all(in_capitals(text) == text for text in (texts[0][0].before, *options)):
             return ()
         in_words = [" first ", *[", then "] * (len(options) - 1)]
         alone = [Request(CONTROL_CONTEXT, line) for line in in_orders(in_words, options, compared)]
-        with_question = [
-            Request(in_capitals(frame.before), block)
-            for frame, own in found
-            for block in in_orders([*map(in_capitals, frame.markers)], [*map(in_capitals, own)], compared)
-        ]
+        with_question = list[Request]()
+        for frame, shown in texts:
+            blocks = in_orders([*map(in_capitals, frame.markers)], [*map(in_capitals, shown)], compared)
+            with_question += [Request(in_capitals(frame.before), block) for block in blocks]
         return (*alone, *with_question)
 
     def chosen_orders(self, question: Question) -> list[Order]:
-        """The orders to score, as indices of the published options, the published order first."""
+        """Return the orders to score, as indices of the published options, the published order first."""
         options = _read(question.options)
         held = anchored(options) if self.move == "movable" else set()
         moved = tuple([place for place in range(len(options)) if place not in held])
@@ -161,6 +164,7 @@ class OptionOrders(Probe):
         return list(_every_order(pattern, moved, len(options)))
 
     def _wanted(self, n_distinct: int) -> int:
+        """Return how many of a question's distinct orders are scored."""
         wanted = USUAL_ORDERS[self.layouts] if self.orders is None else self.orders
         if isinstance(wanted, str):
             wanted = 0.5
@@ -170,12 +174,12 @@ class OptionOrders(Probe):
 
 
 def _read(options: Sequence[str]) -> list[str]:
-    """Options that differ only in surrounding white space read the same."""
+    """Return the options as they read: without the white space around them."""
     return [option.strip() for option in options]
 
 
 def _pattern(texts: Sequence[str]) -> Order:
-    """For each text, the first place of an equal one; which orders read differently depends on nothing else."""
+    """Return, for each text, the first place of an equal one; which orders read differently depends on this alone."""
     return tuple([texts.index(text) for text in texts])
 
 
@@ -190,7 +194,7 @@ def _every_order(pattern: Order, moved: Order, n_options: int) -> tuple[Order, .
 
 
 def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
-    """Extends an order of the places `moved` to all options; the other options keep their places."""
+    """Extend an order of the places `moved` to all options; the other options keep their places."""
     places = list(range(n_options))
     for place, source in zip(moved, order, strict=True):
         places[place] = moved[source]
@@ -198,7 +202,7 @@ def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
 
 
 def distinct_orders(options: Sequence[object]) -> Iterator[Order]:
-    """Each order of `options` that reads differently, in lexicographic order of the indices."""
+    """Yield each order of `options` that reads differently, in lexicographic order of the indices."""
 
     def extend(chosen: Order, left: Order) -> Iterator[Order]:
         if not left:
@@ -213,7 +217,7 @@ def distinct_orders(options: Sequence[object]) -> Iterator[Order]:
 
 
 def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -> list[Order]:
-    """The published order and `n_orders` - 1 others that read differently, uniformly, without replacement."""
+    """Return the published order and `n_orders` - 1 others that read differently, uniformly, without replacement."""
     indices = list(range(len(options)))
     drawn: dict[tuple[str, ...], Order] = {tuple(options): tuple(indices)}
     while len(drawn) < n_orders:
@@ -223,21 +227,24 @@ def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -
 
 
 class OrderStatistic(Statistic, ABC):
-    """A statistic on the log-likelihoods of a question's orders, batched over questions."""
+    """A statistic that judges the log-likelihoods of a question's orders, for many questions at once."""
 
     probe: ClassVar[str] = "option_orders"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     @abstractmethod
     def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:
-        """One verdict per question of the batch, in its order."""
+        """Return one verdict per question of the batch, in its order."""
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
-        """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
-        and its answers may have taken hours."""
+        """Return verdicts on answers.
+
+        They are computed on the CPU if the device fails: the model may have left no memory there, and its answers may
+        have taken hours.
+        """
         from lm_eval_leakage.stats.order_scores import OrderScores, find_device
 
-        rows = [one.answers for one in answered]
+        rows = [question.answers for question in answered]
         try:
             return self(OrderScores.from_rows(rows, device))
         except RuntimeError as error:
@@ -249,13 +256,14 @@ class OrderStatistic(Statistic, ABC):
 
 @dataclass(frozen=True)
 class MaxOrderEvidence(Evidence):
-    """flagged: no other order is as likely as the published one
+    """Records whether the published order is the most likely one.
 
+    flagged: no other order is as likely as the published one
     pvalue: rank of the published order (1 = most likely; ties rank it lower) over the number of orders
     order_z: how many standard deviations of the question's orders the published one is above their mean, see `order_z`
     margin: nats by which the published order beats the best other one; negative where it does not
     best_order: index of the most likely order, 0 being the published one
-    n_orders: how many orders were compared
+    n_orders: number of compared orders
     """
 
     ranked_by: ClassVar[str] = "order_z"
@@ -268,6 +276,8 @@ class MaxOrderEvidence(Evidence):
 @statistics.register("max_order")
 @dataclass(frozen=True)
 class MaxOrder(OrderStatistic):
+    """Flags a question if its published order is more likely than every other."""
+
     def __call__(self, scores: OrderScores) -> list[MaxOrderEvidence]:
         from lm_eval_leakage.stats.order_scores import order_z
 

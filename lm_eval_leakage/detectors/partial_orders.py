@@ -1,6 +1,6 @@
-"""Parts of the published order instead of whole orders: two options at a time, or one place after the other.
+"""Tests parts of the published order instead of whole orders: two options at a time, or one place after the other.
 
-Pairs: ordered pairs of a question's options, as if it had only two: n(n-1) short texts are asked instead of n! long
+Pairs: ordered pairs of a question's options, as if it had only two: n(n-1) short texts are scored instead of n! long
 ones. `pair_published`, as in the paper, flags if the first two options in their order are the most likely of all
 ordered pairs. Null hypothesis: each of the n(n-1) pairs is equally likely to be that. It compares texts of different
 words, so a short pair wins in either order. `pair_direction`, like for like, flags if the log-likelihood gain of each
@@ -37,11 +37,16 @@ from lm_eval_leakage.questions.rendering import lettered, option_format, up_to_l
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, poisson_binomial_tail
 
+EXACT_UP_TO = 7  # options; their 5,040 orders are enumerated
+N_DRAWN = 5_000  # orders of more options
+
 
 @probes.register("option_pairs")
 @dataclass(frozen=True)
 class OptionPairs(Probe):
-    """Context = the question, continuation = two options; request 0 is the first two in the published order.
+    """Sends a request for each ordered pair of options: the context is the question, the continuation the two options.
+
+    Request 0 has the first two in the published order.
 
     format: "usual" ("A. ") or "papers" ("question:" and "A:")
     """
@@ -61,14 +66,11 @@ class OptionPairs(Probe):
         )
 
 
-EXACT_UP_TO = 7  # options; their 5,040 orders are enumerated
-DRAWN = 5_000
-
-
 @dataclass(frozen=True)
 class PairEvidence(Evidence):
-    """flagged: no other pair (or order) is as likely as the published one
+    """Records whether the published pair, or order, is the most likely one.
 
+    flagged: no other pair (or order) is as likely as the published one
     pvalue: share of the pairs (or orders), the published one included, that are at least as likely
     margin: nats by which the published one beats the best other one; negative where it does not
     n_compared: number of pairs (or orders), the published one included
@@ -87,6 +89,8 @@ def _evidence(scores: Sequence[float]) -> PairEvidence:
 @statistics.register("pair_published")
 @dataclass(frozen=True)
 class PairPublished(Statistic):
+    """Flags a question if its first two options in their order are the most likely pair."""
+
     probe: ClassVar[str] = "option_pairs"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
@@ -97,6 +101,8 @@ class PairPublished(Statistic):
 @statistics.register("pair_direction")
 @dataclass(frozen=True)
 class PairDirection(Statistic):
+    """Flags a question if the published direction of its pairs has the highest gain of all orders."""
+
     probe: ClassVar[str] = "option_pairs"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
@@ -110,7 +116,7 @@ class PairDirection(Statistic):
 
 
 def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float64]:
-    """`(n_options, n_options)`: log-likelihood of option i before j minus that of j before i, nats."""
+    """Return the log-likelihood of option i before j minus that of j before i, nats, `(n_options, n_options)`."""
     ordered = np.zeros((n_options, n_options))
     ordered[~np.eye(n_options, dtype=bool)] = loglikelihoods  # row by row, as `permutations` has the pairs
     # rounded, so that sums that differ only by floating-point error are ties
@@ -119,10 +125,10 @@ def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float6
 
 
 def _orders(n_options: int, *, rng: random.Random) -> list[tuple[int, ...]]:
-    """Orders of the options, the published one first: all, or up to DRAWN random others if there are too many."""
+    """Return the published order and all others, or up to N_DRAWN random ones if there are too many."""
     if n_options <= EXACT_UP_TO:
         return list(permutations(range(n_options)))
-    drawn = [tuple(rng.sample(range(n_options), n_options)) for _ in range(DRAWN)]
+    drawn = [tuple(rng.sample(range(n_options), n_options)) for _ in range(N_DRAWN)]
     published = tuple(range(n_options))
     return [published, *(order for order in drawn if order != published)]
 
@@ -133,8 +139,9 @@ def _orders(n_options: int, *, rng: random.Random) -> list[tuple[int, ...]]:
 @probes.register("option_steps")
 @dataclass(frozen=True)
 class OptionSteps(Probe):
-    """For every place but the last: each option published there or later, after the published options before it and
-    the label of the place; the published one first. n(n+1)/2 - 1 requests.
+    """Sends, for every place but the last, each option published there or later, the published one first.
+
+    The context is the published options before it and the label of the place. That makes n(n+1)/2 - 1 requests.
 
     format: as in `option_orders`
     """
@@ -156,8 +163,9 @@ class OptionSteps(Probe):
 
 @dataclass(frozen=True)
 class StepwiseEvidence(Evidence):
-    """flagged: the published option is the first choice at every place; a tie does not count
+    """Records at how many places the published option is the model's first choice.
 
+    flagged: the published option is the first choice at every place; a tie does not count
     pvalue: probability of at least as many such places
     n_expected: number of places where it is the first choice
     least_margin: smallest margin over all places of the published option over the best other remaining one, nats
@@ -171,6 +179,8 @@ class StepwiseEvidence(Evidence):
 @statistics.register("stepwise")
 @dataclass(frozen=True)
 class Stepwise(Statistic):
+    """Counts the places where the published option is the model's first choice."""
+
     probe: ClassVar[str] = "option_steps"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 

@@ -1,5 +1,6 @@
-"""Is the published order of a benchmark's questions more likely than other orders, over many shards of it? A shard is
-some neighbouring questions as one text, asked in the published order and in random orders.
+"""Is the published order of a benchmark's questions more likely than other orders, over many shards of it?
+
+A shard is some neighbouring questions as one text, scored in the published order and in random orders.
 
 Null hypothesis: the orders of a shard are exchangeable to a model that has not seen them. Then the published order's
 gain over the mean of the others has mean 0, which a one-sided t-test over shards tests, and each of a shard's orders
@@ -7,7 +8,7 @@ is equally likely to be the published one, which gives an exact permutation test
 sum over shards of exp(standardised score), as for option orders (`stats.order_sum`). Limits: neighbours that refer to
 each other (several questions on one passage) break it without leakage, and so do questions sorted by topic, so no
 shard spans two subjects; a preference that all shards share, as in a file sorted by length or topic, looks like
-leakage (the audit warns of files whose texts tell their order); a model that was trained on the questions in another
+leakage (the audit warns of files whose texts reveal their order); a model that was trained on the questions in another
 order shows nothing; the verdict is on the data set, since one shard in 26 is flagged by chance. Source: Oren et al.
 (arXiv 2310.17623), sharded likelihood comparison with a t-test, a baseline of Yao et al., EMNLP 2024 (arXiv
 2406.13236); the permutation test and the verdict on each shard are ours.
@@ -32,15 +33,18 @@ from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts, mean_and_stderr, row_with_error
 
-BETWEEN = "\n\n"
+SEPARATOR = "\n\n"
+SHARD_LEVEL = 0.05
 
 
 @probes.register("example_order")
 @dataclass(frozen=True)
 class ExampleOrder(Probe):
-    """A shard's examples are passed as the options of a question; request 0 is their published order.
+    """Sends a request for each chosen order of a shard's examples, the published order first.
 
-    shards: how many shards are tested, evenly spaced over the benchmark (50 in both papers)
+    The examples are passed as the options of a question.
+
+    shards: number of shards that are tested, evenly spaced over the benchmark (50 in both papers)
     examples: questions per shard; the last ones are left out if they do not fit into the model's window
     permutations: other orders per shard, without repetition. The papers take 250; the mean of 25 has nearly the same
         error at a tenth of the cost, since most of the t-test's noise is between shards.
@@ -61,8 +65,8 @@ class ExampleOrder(Probe):
         refuse_repeated(examples, "examples")
         if len(examples) < 2:
             raise UntestableQuestion(f"it has {len(examples)} example(s); an order needs at least 2")
-        context = question.stem + BETWEEN if question.stem else ""
-        return tuple(Request(context, BETWEEN.join(examples[i] for i in order)) for order in self._orders(question))
+        context = question.stem + SEPARATOR if question.stem else ""
+        return tuple(Request(context, SEPARATOR.join(examples[i] for i in order)) for order in self._orders(question))
 
     def _orders(self, shard: Question) -> Iterator[tuple[int, ...]]:
         n_orders = self.permutations + 1
@@ -72,8 +76,8 @@ class ExampleOrder(Probe):
 
     def of_shards(self, questions: Sequence[Question]) -> list[Shard]:
         whole = []
-        for subject, run in groupby(enumerate(questions), key=lambda numbered: numbered[1].subject):
-            neighbours = list(run)
+        for subject, group in groupby(enumerate(questions), key=lambda numbered: numbered[1].subject):
+            neighbours = list(group)
             for start in range(0, len(neighbours) - 1, self.examples):
                 places, examples = zip(*neighbours[start : start + self.examples], strict=True)
                 name = f"{subject} {places[0]}-{places[-1]}".strip()
@@ -82,12 +86,12 @@ class ExampleOrder(Probe):
         return [whole[(2 * i + 1) * len(whole) // (2 * n_shards)] for i in range(n_shards)]
 
     def of_places(self, placed: Mapping[int, Question]) -> list[Shard]:
-        """Every shard of a file whose questions were put in order by a key: places 0 to `examples` - 1, and so on.
-
-        placed: the questions by their places in the file; a shard with a missing question is left out, which says
-            nothing about the order of the others
+        """Return every shard of a file whose questions a key put in order: places 0 to `examples` - 1, and so on.
 
         Subjects are ignored, since the key ordered all questions together.
+
+        placed: the questions by their places in the file; a shard with a missing question is left out, which does not
+            depend on the order of the others
         """
         shards = []
         for start in range(0, max(placed, default=-1) + 1, self.examples):
@@ -103,24 +107,22 @@ def _shard(name: str, examples: Sequence[Question], members: Iterable[str], subj
 
 
 def published_text(question: Question) -> str:
-    """The question with its options as published, or the question alone if there are more options than labels."""
+    """Return the question with its options as published, or alone if there are more options than labels."""
     try:
         return whole_text(question).strip()
     except UntestableQuestion:
         return question.stem.strip()
 
 
-SHARD_LEVEL = 0.05
-
-
 @dataclass(frozen=True)
 class ShardEvidence(Evidence):
-    """flagged: the p-value is at most `level`
+    """Records whether the published order of a shard is among its most likely orders.
 
+    flagged: the p-value is at most `level`
     pvalue: rank of the published order over the number of orders; ties rank it lower
     gain: nats by which the published order beats the mean of the others
     n_examples: number of questions of the shard that fitted into the model's window
-    loglikelihoods: of the published order and then of the others, nats
+    loglikelihoods: log-likelihood of the published order, then those of the others, nats
     """
 
     ranked_by: ClassVar[str] = "gain"
@@ -161,7 +163,10 @@ ORDER_ROWS = (
 @statistics.register("shared_likelihood")
 @dataclass(frozen=True)
 class SharedLikelihood(Statistic):
-    """level: a shard is flagged at this p-value or below"""
+    """Compares the published order of each shard with its other orders.
+
+    level: a shard is flagged at this p-value or below
+    """
 
     probe: ClassVar[str] = "example_order"
     # no row about guards, which apply to single questions
@@ -187,7 +192,7 @@ class SharedLikelihood(Statistic):
 
 
 def ttest_pvalue(gains: Sequence[float]) -> float:
-    """One-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN if undefined."""
+    """Return the one-sided p-value of a t-test that the mean gain of the shards is above 0; NaN if undefined."""
     if len(gains) < 2 or len(set(gains)) == 1:
         return math.nan
     from scipy.stats import ttest_1samp

@@ -1,4 +1,4 @@
-"""Is the question answered correctly when only its end is shown ("semi-half")? It is asked whole, too.
+"""Is the question answered correctly when only its end is shown ("semi-half")? It is shown whole, too.
 
 Null hypothesis: without the beginning of the question, every letter is equally likely to be the model's choice, so
 that the right one is chosen with probability 1 / n. Limits: many questions can be answered from their last words or
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_counts, probes, refuse_few_options, statistics
-from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, row_of
 
@@ -23,7 +23,7 @@ MOST_WORDS = 7  # Hidayat et al. (2025)
 @probes.register("question_tail")
 @dataclass(frozen=True)
 class QuestionTail(Probe):
-    """Requests: one per letter after the whole question, then one per letter after its end.
+    """Sends one request per letter after the whole question, then one per letter after its end.
 
     words: maximum number of words that are kept; never more than half of the question
     """
@@ -37,11 +37,11 @@ class QuestionTail(Probe):
         if question.answer is None:
             raise UntestableQuestion("its right answer is not known, or it has several")
         refuse_few_options(question)
-        whole = asked_for_letter(question, question.options)
-        return whole + asked_for_letter(question, question.options, stem=self.tail(question))
+        whole = letter_requests(question, question.options)
+        return whole + letter_requests(question, question.options, stem=self.tail(question))
 
     def tail(self, question: Question) -> str:
-        """The question's last words; a question of one word is kept whole."""
+        """Return the question's last words; a question of one word is kept whole."""
         words = question.stem.split()
         kept = min(self.words, len(words) // 2) or 1
         return " ".join(words[-kept:])
@@ -49,8 +49,9 @@ class QuestionTail(Probe):
 
 @dataclass(frozen=True)
 class TailEvidence(Evidence):
-    """flagged: the right letter is likelier than every other after the question's end
+    """Records whether the right letter is chosen after the question's end.
 
+    flagged: the right letter is likelier than every other after the question's end
     pvalue: rank of the right letter there, over the number of options; ties rank it lower
     margin: nats by which it beats the best other letter; negative where it does not
     whole: whether the right letter is chosen after the whole question
@@ -61,19 +62,26 @@ class TailEvidence(Evidence):
     whole: bool
 
 
-MEANING = "Share of questions answered correctly when they are shown whole."
-ACCURACY_WHOLE = row_of(TailEvidence, "accuracy_whole", MEANING, "whole", higher_is_better=True)
+ACCURACY_WHOLE = row_of(
+    TailEvidence,
+    "accuracy_whole",
+    "Share of questions answered correctly when they are shown whole.",
+    "whole",
+    higher_is_better=True,
+)
 
 
 @statistics.register("tail_answered")
 @dataclass(frozen=True)
 class TailAnswered(Statistic):
+    """Flags a question if the right letter is the most likely one after its end."""
+
     probe: ClassVar[str] = "question_tail"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
 
     def verdict(self, question: Answered) -> TailEvidence:
         gold = question.question.answer
-        assert gold is not None, "the probe tests only questions with a known answer"
+        assert gold is not None, "the probe tests only questions with one right answer"
         n_options = len(question.question.options)
         whole, tail = question.answers[:n_options], question.answers[n_options:]
         margin, rank = margin_and_rank(tail, gold)
@@ -81,7 +89,7 @@ class TailAnswered(Statistic):
 
 
 def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:
-    """Nats by which choice `gold` beats the best other one, and its rank (1 = most likely; ties rank it lower)."""
+    """Return the nats by which choice `gold` beats the best other, and its rank (1 is best; ties rank it lower)."""
     others = [score for place, score in enumerate(loglikelihoods) if place != gold]
     right = loglikelihoods[gold]
     return right - max(others), 1 + sum(score >= right for score in others)

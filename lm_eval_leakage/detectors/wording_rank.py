@@ -9,7 +9,7 @@ Null hypothesis: given its wordings, each is equally likely to be the public one
 saw the published version prefers it no more than another, whatever it knows and however well the wordings read.
 Limits: needs the private folder and two wordings or more of a question; with k + 1 wordings a question is flagged by
 chance with probability 1 / (k + 1), so that single flags mean little; wordings that read very differently hide a faint
-memory; a paraphrase in training leaves nothing to find. Only stems are shown, so that the result depends on no other
+memory; a paraphrase in training leaves no preference. Only stems are shown, so that the result depends on no other
 draw of the key. The log holds the private wordings. Source: keyed rewordings, STAMP (arXiv 2504.13416), with a paired
 t-test; the exact test by drawing what is published, Zhang et al. (arXiv 2409.19798); its score is ours.
 """
@@ -31,16 +31,16 @@ from lm_eval_leakage.stats.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts,
 
 
 def no_wordings(question: Question) -> Sequence[str]:
-    """Of a question without a seal."""
+    """Raise UntestableQuestion for a question without a seal."""
     raise UntestableQuestion("it has no private wordings without a seal; give --metadata seal=PRIVATE_FOLDER")
 
 
 @probes.register("wordings")
 @dataclass(frozen=True)
 class Wordings(Probe):
-    """Continuation = the stem alone in one wording; request 0 is the public one.
+    """Sends a request for each wording of the stem, which is the continuation; request 0 has the public one.
 
-    stem_prefix: what stands before the stem; the default is nothing, as at the beginning of a document
+    stem_prefix: text before the stem; the default is none, as at the beginning of a document
     """
 
     needs_seal: ClassVar[bool] = True
@@ -68,11 +68,12 @@ class Wordings(Probe):
 
 @dataclass(frozen=True)
 class WordingEvidence(Evidence):
-    """flagged: no private wording is as likely per byte as the published one
+    """Records whether the published wording is the most likely one.
 
+    flagged: no private wording is as likely per byte as the published one
     pvalue: rank of the published wording over the number of wordings; ties rank it lower
     wording_z: score of the published wording, standardised over the question's wordings; 0 if all are equal
-    n_wordings: how many were compared
+    n_wordings: number of compared wordings
     scores: nats per byte, the published one first
     """
 
@@ -83,9 +84,9 @@ class WordingEvidence(Evidence):
 
 
 def wording_scores(loglikelihoods: Sequence[float], texts: Sequence[str]) -> tuple[float, ...]:
-    """Nats per byte (UTF-8) of each text."""
+    """Return the log-likelihood of each text in nats per byte (UTF-8)."""
     sizes = [len(text.encode("utf-8", "surrogatepass")) for text in texts]
-    return tuple(own / size for own, size in zip(loglikelihoods, sizes, strict=True))
+    return tuple(loglikelihood / size for loglikelihood, size in zip(loglikelihoods, sizes, strict=True))
 
 
 def _sum_of(verdicts: Verdicts) -> OrderSum:
@@ -93,8 +94,8 @@ def _sum_of(verdicts: Verdicts) -> OrderSum:
 
 
 def _effect(verdicts: Verdicts) -> tuple[float, float]:
-    found = _sum_of(verdicts)
-    return found.mean, found.mean_error
+    result = _sum_of(verdicts)
+    return result.mean, result.mean_error
 
 
 WORDING_ROWS = (
@@ -117,6 +118,8 @@ WORDING_ROWS = (
 @statistics.register("wording_rank")
 @dataclass(frozen=True)
 class WordingRank(Statistic):
+    """Compares the published wording of each question with its private ones."""
+
     probe: ClassVar[str] = "wordings"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (*WORDING_ROWS, FLAGGED_RATE, NULL_RATE_ROW)
 

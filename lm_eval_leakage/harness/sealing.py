@@ -27,8 +27,8 @@ from lm_eval_leakage.questions.statements import statement_reader
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.seal_audit import told_ledger
-from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined, unpublished_fields
-from lm_eval_leakage.seal.author_texts import examined_texts
+from lm_eval_leakage.seal.author_rows import ExaminedRows, OrderRule, examine_rows, unpublished_fields
+from lm_eval_leakage.seal.author_texts import examine_texts
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
 from lm_eval_leakage.seal.folders import (
     CARD_FILE,
@@ -37,10 +37,10 @@ from lm_eval_leakage.seal.folders import (
     KEY_FILE,
     PARQUET,
     data_files,
+    make_seal,
     private_files,
     public_files,
     read_seal,
-    sealed,
 )
 from lm_eval_leakage.seal.looks_file import read_ledger
 from lm_eval_leakage.texts import brief
@@ -77,7 +77,7 @@ class Sealing:
     """
 
     seal: Seal
-    examined: Examined
+    examined: ExaminedRows
     unpublished_fields: tuple[str, ...]
 
 
@@ -98,12 +98,12 @@ def sealing_of(
     if what.endswith(QUESTION_FILES) and _are_texts(rows, answer, fields.get(QUESTION)):
         reader = statement_reader(rows, field=fields.get(QUESTION))
         texts = docs_of(rows, reader)
-        read = examined_texts(((text, text.reading) for text in texts), answer)
+        read = examine_texts(((text, text.reading) for text in texts), answer)
         others = unpublished_fields(rows, of_texts=(reader.path[0], answer))
     else:
-        read = examined(((row, row.reading) for row in rows), rule)
+        read = examine_rows(((row, row.reading) for row in rows), rule)
         others = unpublished_fields(rows)
-    return Sealing(sealed(name, TOOL, new_key(), read.originals), read, others)
+    return Sealing(make_seal(name, TOOL, new_key(), read.originals), read, others)
 
 
 def _are_texts(rows: Sequence[ReadDoc], answer: str, field: str | None) -> bool:

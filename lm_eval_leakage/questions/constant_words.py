@@ -1,7 +1,7 @@
 """The words of a task that are the same before and after every question, such as an instruction or "Question:".
 
 They are part of the prompt and not of the question, so that guards and families are made from stems without them.
-What varies between the rows of the data is the question's own, even if all questions of a file begin alike.
+A text that varies between the rows of the data belongs to the question, even if all questions of a file begin alike.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.prompt_parser import named_texts, shared_beginning
 
-ENOUGH = 20  # stems; the same words around so many are the task's, even if no field of the rows is in the stems
+_ENOUGH = 20  # stems; the same words around so many are the task's, even if no field of the rows is in the stems
 SHORTEST = 4  # characters of a field that is looked for in a stem
 PUNCTUATION = "?？!！.。…:："
 
 
 class ConstantWords(NamedTuple):
-    """What all stems of a task begin and end with."""
+    """The words that all stems of a task share: each begins with `before` and ends with `after`."""
 
     before: str = ""
     after: str = ""
@@ -42,7 +42,7 @@ def constant_words(rows: Sequence[tuple[Doc, str]]) -> ConstantWords:
         return ConstantWords()
     names = _varying([doc for doc, _ in rows])
     spans = [_span_of_fields(stem, doc, names) for doc, stem in rows]
-    if None in spans and len(set(stems)) < ENOUGH:
+    if None in spans and len(set(stems)) < _ENOUGH:
         return ConstantWords()
     starts = [len(stem) if span is None else span[0] for stem, span in zip(stems, spans, strict=True)]
     ends = [0 if span is None else span[1] for span in spans]
@@ -80,6 +80,9 @@ def _span_of_fields(stem: str, doc: Doc, names: Collection[str]) -> tuple[int, i
     spans = []
     for name, whole in named_texts(doc):
         text = whole.strip()
-        if name in names and len(text) >= SHORTEST and (start := stem.find(text)) >= 0:
+        if name not in names or len(text) < SHORTEST:
+            continue
+        start = stem.find(text)
+        if start >= 0:
             spans.append((start, stem.rfind(text) + len(text)))
     return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None

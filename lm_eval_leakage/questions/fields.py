@@ -1,9 +1,9 @@
-"""Reads a data row (lm_eval's doc) as a `Question`, by one layout for each way in which data sets name their fields;
-and how the rows of a file name the right option, by one reading for the whole file, or none.
+"""Reads a data row (lm_eval's doc) as a `Question`, and decides how the rows of a file name the right option.
 
-A key is a letter, an index from 0 or from 1, the text of an option, a list of these, or a mark of 0 or 1 for every
-option. A row alone often fits several of these, so all rows decide together. A row may withhold its key: null, an
-empty text, or -1, as test splits on the Hub do.
+There is one `RowLayout` for each way in which data sets name their fields. The value that names the right option of a
+row is its key: a letter, an index from 0 or from 1, the text of an option, a list of these, or a mark of 0 or 1 for
+every option. A row alone often fits several of these readings, so all rows of a file decide together. A row may
+withhold its key with null, an empty text or -1, as test splits on the Hub do.
 """
 
 from __future__ import annotations
@@ -24,17 +24,38 @@ from lm_eval_leakage.texts import brief, canonical
 ROWS_NAMED = 3
 WITHHELD = (None, "", -1)
 EQUALLY_RIGHT = "answers"  # a field with several keys
-BY_CHANCE = 0.01  # rows that leave two readings open with less than this probability are not left to the documentation
-REMEDY = "write each as its letter, or as the text of the option"
+BY_CHANCE = 0.01  # rows that fit a second reading with less than this probability are not read as documented
+_REMEDY = "write each as its letter, or as the text of the option"
 
-LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
+_LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
 SEVERAL_LETTERS = re.compile(r"[A-Z](?:\s*(?:[,;/&+]\s*)?[A-Z])+")  # several right options, as in CMB
-Places = tuple[int, ...]
+
+_Places = tuple[int, ...]
+Doc = Mapping[str, Any]
+
+BY_LABEL, FROM_0, FROM_1, BY_TEXT = "letters", "indices from 0", "indices from 1", "texts of options"
+BY_MARK = "marks of 0 and 1"
+MOST_OPTIONS = 100  # the harness's longest list of choices has 77; a longer list is a misread column
+LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the bundled benchmarks
+
+# Columns of data sets that name options by their role.
+GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
+# Fields that may name the right option of a question with a list of options.
+ANSWERS = (
+    *("answer_index", "answer_idx", "answer", "answerKey", "gold", "label", "labels", "target", "target_scores"),
+    EQUALLY_RIGHT,
+)
+OF_MARKS = ("mc1_targets", "mc2_targets", "target_scores")  # fields of options with marks
+STEMS = ("question", "Question", "prompt")  # of a question with a column for each option
+LABELS = (ascii_uppercase, ascii_lowercase, [*map(str, range(1, 27))], [*map(str, range(26))])
+OPTION_COLUMN = re.compile(r"((?:option|choice|opt)?[ _-]?)([a-z]|\d\d?)", re.IGNORECASE)
+LETTERED_LINE = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]+", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class _Key:
-    """What one field of a row, counted from 1, says about its right options."""
+    """The key that one field of a row holds; `row` is counted from 1."""
 
     row: int
     field: str
@@ -46,13 +67,15 @@ class _Key:
     def values(self) -> Sequence[object]:
         return self.value if isinstance(self.value, (list, tuple)) else [self.value]
 
-    def read_as(self, reading: str) -> Places | None:
-        """The right options; None if the reading does not fit."""
+    def read_as(self, reading: str) -> _Places | None:
+        """Return the places of the right options; None if the reading does not fit."""
         marked = _marked(self.value, self.labels, self.options)
         if marked is not None or reading == BY_MARK:
             return marked if reading == BY_MARK else None
-        found = [READINGS[reading](value, self) for value in self.values]
-        return None if None in found else tuple(place for places in found for place in places or ())
+        places_of_values = [READINGS[reading](value, self) for value in self.values]
+        if None in places_of_values:
+            return None
+        return tuple(place for places in places_of_values for place in places or ())
 
     def __str__(self) -> str:
         return f"row {self.row} has {brief(self.value)}{'' if self.field == 'answer' else f' as {self.field}'}"
@@ -64,9 +87,11 @@ class _Key:
 
 @dataclass(frozen=True)
 class ReadKeys:
-    """reading: what the keys are, in words; None if no row has one
+    """The keys of a file: they have one reading, and some are rewritten as indices.
+
+    reading: the meaning of the keys, in words; None if no row has a key
     changed: by row from 0, the fields whose values `question_from_doc` does not read, as indices from 0
-    doubt: what else they could be, as a sentence with the remedy; empty if nothing
+    doubt: the other readings that fit, as a sentence with the remedy; empty if there are none
     """
 
     reading: str | None
@@ -75,7 +100,7 @@ class ReadKeys:
 
 
 def read_keys(docs: Iterable[Doc]) -> ReadKeys:
-    """The keys of a file's rows; rows that are no questions are left out.
+    """Return the keys of a file's rows; rows that are no questions are left out.
 
     Raises ValueError, with the end of a sentence about the file, if no reading fits all keys, or if several do that
     differ. Few rows may fit several by chance: then they are read as documented, by letter or as indices from 0.
@@ -88,13 +113,15 @@ def read_keys(docs: Iterable[Doc]) -> ReadKeys:
 
 
 def _keys(row: int, doc: Doc) -> Iterator[_Key]:
-    if (question := question_if_any(doc)) is None or len(question.options) < 2:  # no audit asks it
+    """Yield the keys of a row that no audit skips and that does not withhold them."""
+    question = question_if_any(doc)
+    if question is None or len(question.options) < 2:  # no audit tests it
         return
     raw = raw_parts(doc)
-    given = {} if raw.key is None else {raw.key: raw.answer}
+    values = {} if raw.key is None else {raw.key: raw.answer}
     if isinstance(doc.get(EQUALLY_RIGHT), (list, tuple)):
-        given[EQUALLY_RIGHT] = doc[EQUALLY_RIGHT]
-    for field, value in given.items():
+        values[EQUALLY_RIGHT] = doc[EQUALLY_RIGHT]
+    for field, value in values.items():
         if not _is_withheld(value) and _marked(value, raw.labels, raw.options) != ():
             yield _Key(row, field, value, raw.options, raw.labels)
 
@@ -104,16 +131,17 @@ def _is_withheld(value: object) -> bool:
 
 
 def _changed(keys: Sequence[_Key], reading: str) -> dict[int, dict[str, int | list[int]]]:
+    """Return the keys that `question_from_doc` would read otherwise, as indices from 0, by row and field."""
     changed: dict[int, dict[str, int | list[int]]] = {}
     for key in keys:
         places = list(key.read_as(reading) or ())
         if isinstance(key.value, str) and len(places) > 1:
-            continue  # only together are they right, which no field says
-        value = places[0] if len(places) == 1 and key.field != EQUALLY_RIGHT else places
+            continue  # they are right only together, which no single index can name
+        index = places[0] if len(places) == 1 and key.field != EQUALLY_RIGHT else places
         labels, n_options = key.labels or ascii_uppercase, len(key.options)
-        documented = [_by_index_or_label(one, labels, n_options) for one in key.values]
-        if (documented if isinstance(key.value, (list, tuple)) else documented[0]) != value:
-            changed.setdefault(key.row - 1, {})[key.field] = value
+        documented = [_by_index_or_label(value, labels, n_options) for value in key.values]
+        if (documented if isinstance(key.value, (list, tuple)) else documented[0]) != index:
+            changed.setdefault(key.row - 1, {})[key.field] = index
     return changed
 
 
@@ -121,57 +149,60 @@ def _changed(keys: Sequence[_Key], reading: str) -> dict[int, dict[str, int | li
 
 
 def _reading_of(keys: Sequence[_Key]) -> tuple[str, str]:
-    """The reading of all keys, and the doubt that is left. Raises ValueError as `read_keys`."""
-    found = {reading: [key.read_as(reading) for key in keys] for reading in READINGS}
-    fitting = [reading for reading, places in found.items() if None not in places]
+    """Return the reading of all keys, and the doubt that is left. Raise ValueError as `read_keys` does."""
+    places_by_reading = {reading: [key.read_as(reading) for key in keys] for reading in READINGS}
+    fitting = [reading for reading, places in places_by_reading.items() if None not in places]
     if not fitting:
-        raise ValueError(_unread(keys, found))
+        raise ValueError(_unread(keys, places_by_reading))
     first, *others = fitting
     if first == BY_LABEL and all(key.labels is not None for key in keys):
         return first, ""
-    differing = {
-        other: [key for key, one, two in zip(keys, found[first], found[other], strict=True) if one != two]
-        for other in others
-        if found[other] != found[first]
-    }
+    differing: dict[str, list[_Key]] = {}
+    for other in others:
+        pairs = zip(keys, places_by_reading[first], places_by_reading[other], strict=True)
+        rows = [key for key, places, other_places in pairs if places != other_places]
+        if rows:
+            differing[other] = rows
     if not differing:
         return first, ""
     # of indices, only numbers are documented: digits in quotes may be anything
     in_quotes = any(isinstance(value, str) for key in keys for value in key.values)
     is_documented = first == BY_LABEL or (first == FROM_0 and not in_quotes)
-    # that right answers at random places are never at the first, as those that could be counted from 0 and from 1
+    # the probability that no right answer is at the first place, if places are random: without one, indices may be
+    # counted from 0 or from 1
     chance = math.prod(1 - 1 / len(key.options) for key in keys)
     if not is_documented or chance < BY_CHANCE:
         named = f"{' and '.join([first, *differing])}, which mean different options"
         other, rows = next(iter(differing.items()))
         shown = "; ".join(f"{key}: {key.meant_by(first)}, {key.meant_by(other)}" for key in rows[:ROWS_NAMED])
-        raise ValueError(f"right answers can be read as {named} ({shown}); {REMEDY}")
-    return first, f"right answers are read as {first}, as documented, but could be {', '.join(differing)}; {REMEDY}"
+        raise ValueError(f"right answers can be read as {named} ({shown}); {_REMEDY}")
+    return first, f"right answers are read as {first}, as documented, but could be {', '.join(differing)}; {_REMEDY}"
 
 
-def _unread(keys: Sequence[_Key], found: Mapping[str, Sequence[Places | None]]) -> str:
-    """Which rows do not fit the reading that fits most."""
-    best = min(found, key=lambda reading: found[reading].count(None))
-    rows = [key for key, places in zip(keys, found[best], strict=True) if places is None]
+def _unread(keys: Sequence[_Key], places_by_reading: Mapping[str, Sequence[_Places | None]]) -> str:
+    """Return the clause that names the rows that do not fit the reading that fits most rows."""
+    best = min(places_by_reading, key=lambda reading: places_by_reading[reading].count(None))
+    rows = [key for key, places in zip(keys, places_by_reading[best], strict=True) if places is None]
     shown = ", ".join(f"{key} (of {len(key.options)} options)" for key in rows[:ROWS_NAMED])
     more = f" and {len(rows) - ROWS_NAMED} more" if len(rows) > ROWS_NAMED else ""
     fit = f"those of {len(keys) - len(rows)} of {len(keys)} rows are {best}, but " if len(rows) < len(keys) else ""
-    return f"right answers cannot be read in one way: {fit}{shown}{more}; {REMEDY}"
+    return f"right answers cannot be read in one way: {fit}{shown}{more}; {_REMEDY}"
 
 
 # ---------------------------------------------------------------------- readings
 
 
-def _by_label(value: object, key: _Key) -> Places | None:
+def _by_label(value: object, key: _Key) -> _Places | None:
     if not isinstance(value, str):
         return None
     if key.labels is not None:
         return (list(key.labels).index(value.strip()),) if value.strip() in key.labels else None
-    known = ascii_uppercase[: len(key.options)]
-    if found := LETTER.fullmatch(value.strip()):
-        return (known.index(found[1].upper()),) if found[1].upper() in known else None
+    letters = ascii_uppercase[: len(key.options)]
+    match = _LETTER.fullmatch(value.strip())
+    if match:
+        return (letters.index(match[1].upper()),) if match[1].upper() in letters else None
     several = _letters_in(value)
-    return tuple(map(known.index, several)) if several and several == sorted({*several} & {*known}) else None
+    return tuple(map(letters.index, several)) if several and several == sorted({*several} & {*letters}) else None
 
 
 def _letters_in(value: str) -> list[str]:
@@ -179,8 +210,8 @@ def _letters_in(value: str) -> list[str]:
     return re.findall("[A-Z]", value) if SEVERAL_LETTERS.fullmatch(value.strip()) else []
 
 
-def _counted_from(first: int) -> Callable[[object, _Key], Places | None]:
-    def read(value: object, key: _Key) -> Places | None:
+def _counted_from(first: int) -> Callable[[object, _Key], _Places | None]:
+    def read(value: object, key: _Key) -> _Places | None:
         if isinstance(value, str) and value.strip().isdecimal() and len(value) < 5:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
@@ -190,22 +221,27 @@ def _counted_from(first: int) -> Callable[[object, _Key], Places | None]:
     return read
 
 
-def _by_text(value: object, key: _Key) -> Places | None:
-    """The first of equal options: none of them is more right than another."""
+def _by_text(value: object, key: _Key) -> _Places | None:
+    """Return the place of the option with this text, the first of equal ones; None if there is none."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         return None
-    texts = [canonical(str(option)) for option in key.options]
-    return (texts.index(text),) if (text := canonical(str(value))) in texts else None
+    texts, text = [canonical(str(option)) for option in key.options], canonical(str(value))
+    return (texts.index(text),) if text in texts else None
 
 
-def _marked(value: object, labels: Sequence[str] | None, options: Sequence[object]) -> Places | None:
-    """The options with a mark of 1 where each has one of 0 or 1: in a list as long as the options, or by their texts
-    or labels; None for anything else."""
+def _marked(value: object, labels: Sequence[str] | None, options: Sequence[object]) -> _Places | None:
+    """Return the places of the options with a mark of 1; None for anything but marks.
+
+    Marks are 0 or 1, one for each option, in a list as long as the options or by their texts or labels.
+    """
     marks = value
     if isinstance(value, Mapping):
         by_name = {canonical(str(name)): mark for name, mark in value.items() if mark is not None}
-        named = (options, labels or ascii_uppercase[: len(options)])
-        texts = next((own for own in named if {canonical(str(name)) for name in own} == by_name.keys()), ())
+        texts: Sequence[object] = ()
+        for names in (options, labels or ascii_uppercase[: len(options)]):
+            if {canonical(str(name)) for name in names} == by_name.keys():
+                texts = names
+                break
         marks = [by_name[canonical(str(name))] for name in texts]
     if not isinstance(marks, (list, tuple)) or len(marks) != len(options) or not _are_marks(marks):
         return None
@@ -216,9 +252,7 @@ def _are_marks(values: Iterable[object]) -> bool:
     return all(isinstance(value, (int, float)) and value in (0, 1) for value in values)
 
 
-BY_LABEL, FROM_0, FROM_1, BY_TEXT = "letters", "indices from 0", "indices from 1", "texts of options"
-BY_MARK = "marks of 0 and 1"
-READINGS: Mapping[str, Callable[[Any, _Key], Places | None]] = {
+READINGS: Mapping[str, Callable[[Any, _Key], _Places | None]] = {
     BY_LABEL: _by_label,
     FROM_0: _counted_from(0),
     FROM_1: _counted_from(1),
@@ -227,19 +261,13 @@ READINGS: Mapping[str, Callable[[Any, _Key], Places | None]] = {
 }
 
 
-MOST_OPTIONS = 100  # the harness's longest list of choices has 77; a longer list is a misread column
-LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the bundled benchmarks
-
-Doc = Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class Raw:
-    """A doc's parts before they are checked.
+    """The parts of a row before they are checked.
 
-    answer: the right option as the row names it, by a field of its own (`key`) or by marks of the options; or its
-        index from 0 where it has the same place in every row
-    labels: of the options, by which `answer` names one; None where the row has none of its own
+    answer: the right option as the row names it, in a separate field (`key`) or by marks of the options; or its index
+        from 0 where it has the same place in every row
+    labels: the labels of the options, one of which `answer` may be; None where the row has none
     key: the field that holds nothing but `answer`; None if there is none
     """
 
@@ -251,10 +279,12 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """fields: that identify the layout, the question's text first, those with its options next
-    read: a row's parts, from the names of these fields
-    keys: the fields that may name the right option, of which a row's first that is not withheld counts
+class RowLayout:
+    """The way in which some data sets name the fields of their rows.
+
+    fields: the fields that identify the layout, the question's text first, those with its options next
+    read: the function that returns a row's parts, given the names of these fields
+    keys: the fields that may name the right option; the first one that a row does not withhold counts
     right: index of the right option where it has the same place in every row
     """
 
@@ -264,19 +294,20 @@ class Layout:
     right: int | None = None
 
     def parts(self, doc: Doc) -> Raw:
+        """Return the parts of a row of this layout."""
         raw = self.read(doc, *(name for name in self.fields if name not in self.keys))
-        given = [name for name in self.keys if name in doc]
-        key = next((name for name in given if not _is_withheld(doc[name])), given[0] if given else None)
+        present = [name for name in self.keys if name in doc]
+        key = next((name for name in present if not _is_withheld(doc[name])), present[0] if present else None)
         if key is None:
             return raw if self.right is None else replace(raw, answer=self.right)
         return replace(raw, answer=doc[key], key=key)
 
 
 def _listed(doc: Doc, stem: str, choices: str) -> Raw:
-    """Options as a list, beside their labels or marks (ARC, TruthfulQA), or each with its own (CMB, BIG-bench)."""
+    """Read options given as a list, beside their labels or marks (ARC, TruthfulQA), or by label (CMB, BIG-bench)."""
     options = doc[choices]
     if _are_records(options):
-        options = {name: [one.get(name) for one in options] for name in ("text", "label") if name in options[0]}
+        options = {name: [option.get(name) for option in options] for name in ("text", "label") if name in options[0]}
     if not isinstance(options, Mapping):
         return Raw(doc[stem], options)
     texts = next((options[name] for name in ("text", "choices") if isinstance(options.get(name), (list, tuple))), None)
@@ -295,17 +326,17 @@ def _listed(doc: Doc, stem: str, choices: str) -> Raw:
             f"{choices} is {brief(options)}; it must be a list of texts, have lists as text and label, have a text "
             "for each label from A on, or have a mark of 0 or 1 for each option"
         )
-    given = next((options[name] for name in ("label", "labels") if name in options), None)
-    if given is None:
+    names = next((options[name] for name in ("label", "labels") if name in options), None)
+    if names is None:
         return Raw(doc[stem], texts)
-    labels = [str(label) for label in given]
-    if len(labels) == len(texts) and _are_marks(given):
-        return Raw(doc[stem], texts, list(given))
+    labels = [str(label) for label in names]
+    if len(labels) == len(texts) and _are_marks(names):
+        return Raw(doc[stem], texts, list(names))
     return Raw(doc[stem], texts, labels=labels)
 
 
 def _are_records(options: Any) -> bool:
-    """Whether each option is a record of its text and its label, as in ARC's own files."""
+    """Return whether each option is a record of its text and its label, as in ARC's own files."""
     is_list = isinstance(options, (list, tuple)) and len(options) > 0
     return is_list and all(isinstance(option, Mapping) and "text" in option for option in options)
 
@@ -359,19 +390,19 @@ def _chat(doc: Doc, stem: str) -> Raw:
         )
     ends = [*(line.start() for line in shown[1:]), len(text)]
     options = [text[line.end() : end].strip() for line, end in zip(shown, ends, strict=True)]
-    # what follows the last option asks for the answer
+    # the text after the last option requests the answer
     of_one_line = not any("\n" in option for option in options[:-1])
     options[-1] = options[-1].partition("\n" if of_one_line else "\n\n")[0].strip()
     return Raw(text[: shown[0].start()].rstrip(), options)
 
 
 def _last_message(given: Any) -> Any:
-    """Return what the user says last in a list of chat messages; anything else as it is."""
-    if not (isinstance(given, (list, tuple)) and given and all(isinstance(one, Mapping) for one in given)):
+    """Return the user's last message in a list of chat messages; anything else as it is."""
+    if not (isinstance(given, (list, tuple)) and given and all(isinstance(part, Mapping) for part in given)):
         return given
-    messages = [(one.get("role"), _text_of_message(one.get("content"))) for one in given]
-    said = [content for role, content in messages if role == "user"] or [content for _, content in messages]
-    return said[-1]
+    messages = [(message.get("role"), _text_of_message(message.get("content"))) for message in given]
+    by_user = [content for role, content in messages if role == "user"] or [content for _, content in messages]
+    return by_user[-1]
 
 
 def _text_of_message(content: Any) -> Any:
@@ -382,7 +413,7 @@ def _text_of_message(content: Any) -> Any:
 
 
 def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
-    """All options are in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
+    """Read options that stand in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
     first, *rest = re.split(r"(?:^|,\s*)([a-e]) \) ", doc[choices])
     labels, texts = rest[::2], rest[1::2]
     if first.strip() or labels != list("abcde"[: len(labels)]):
@@ -390,45 +421,32 @@ def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
     return Raw(doc[stem], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
 
 
-# Columns of data sets that name options by their role.
-GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
-# Fields that may name the right option of a question with a list of options.
-ANSWERS = (
-    *("answer_index", "answer_idx", "answer", "answerKey", "gold", "label", "labels", "target", "target_scores"),
-    EQUALLY_RIGHT,
+ROW_LAYOUTS = (
+    RowLayout(("query", "choices", "gold"), _listed, ("gold",)),
+    RowLayout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
+    RowLayout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
+    RowLayout(("Problem", "options", "correct"), _math_qa, ("correct",)),
+    RowLayout(("question", "option"), _listed, ("answer",)),
+    RowLayout(("question", "options"), _listed, ANSWERS),
+    RowLayout(("Question", *GPQA), _columns, right=0),
+    RowLayout(("question", *SCIQ), _columns, right=3),
+    RowLayout(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
+    RowLayout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
+    RowLayout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
+    RowLayout(("question", "mc1_targets"), _listed),
+    RowLayout(("question", "choices"), _listed, ANSWERS),
+    RowLayout(("question", "mc2_targets"), _listed),
+    RowLayout(("question", "target_scores"), _listed),
+    RowLayout(("input", "target_scores"), _listed),
+    RowLayout(("input", "choices"), _listed, (*ANSWERS, "ideal")),
+    RowLayout(("input", "ideal"), _chat, ("ideal",)),
+    RowLayout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
 )
-OF_MARKS = ("mc1_targets", "mc2_targets", "target_scores")  # fields of options with marks
-STEMS = ("question", "Question", "prompt")  # of a question with a column for each option
-LABELS = (ascii_uppercase, ascii_lowercase, [*map(str, range(1, 27))], [*map(str, range(26))])
-OPTION_COLUMN = re.compile(r"((?:option|choice|opt)?[ _-]?)([a-z]|\d\d?)", re.IGNORECASE)
-LETTERED_LINE = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]+", re.MULTILINE)
-LAYOUTS = (
-    Layout(("query", "choices", "gold"), _listed, ("gold",)),
-    Layout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
-    Layout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
-    Layout(("Problem", "options", "correct"), _math_qa, ("correct",)),
-    Layout(("question", "option"), _listed, ("answer",)),
-    Layout(("question", "options"), _listed, ANSWERS),
-    Layout(("Question", *GPQA), _columns, right=0),
-    Layout(("question", *SCIQ), _columns, right=3),
-    Layout(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
-    Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
-    Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
-    Layout(("question", "mc1_targets"), _listed),
-    Layout(("question", "choices"), _listed, ANSWERS),
-    Layout(("question", "mc2_targets"), _listed),
-    Layout(("question", "target_scores"), _listed),
-    Layout(("input", "target_scores"), _listed),
-    Layout(("input", "choices"), _listed, (*ANSWERS, "ideal")),
-    Layout(("input", "ideal"), _chat, ("ideal",)),
-    Layout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
-)
-LISTS_OF_OPTIONS = frozenset(layout.fields[1] for layout in LAYOUTS if layout.read is _listed)
+LISTS_OF_OPTIONS = frozenset(layout.fields[1] for layout in ROW_LAYOUTS if layout.read is _listed)
 
 
 def question_from_doc(doc: Doc) -> Question:
-    """The question that `doc` holds, by the first layout whose fields it has, not null if there is one.
+    """Return the question that `doc` holds, by the first layout whose fields it has, if possible none of them null.
 
     Raises UntestableQuestion, with the reason, if fields are missing, the stem is empty, there are no options, or the
     stem or an option is not text.
@@ -453,7 +471,7 @@ def question_from_doc(doc: Doc) -> Question:
 
 
 def question_if_any(doc: Doc) -> Question | None:
-    """The same; None for a row that holds no question in a known layout."""
+    """Return the question as `question_from_doc` does; None for a row that holds none in a known layout."""
     try:
         return question_from_doc(doc)
     except UntestableQuestion:
@@ -461,7 +479,7 @@ def question_if_any(doc: Doc) -> Question | None:
 
 
 def refuse_beyond_limits(options: Sequence[object]) -> None:
-    """Raises UntestableQuestion for more or longer options than any question has."""
+    """Raise UntestableQuestion for more or longer options than any question has."""
     if len(options) > MOST_OPTIONS:
         raise UntestableQuestion(f"it has {len(options):,} options; a question has at most {MOST_OPTIONS}")
     longest = max((len(option) for option in options if isinstance(option, str)), default=0)
@@ -470,13 +488,13 @@ def refuse_beyond_limits(options: Sequence[object]) -> None:
 
 
 def subject_of(doc: Doc) -> str:
-    """The row's subject or category, under the names that data sets use for it."""
-    found = (doc[name] for name in ("subject", "category", "Category", "Subject") if name in doc)
-    return next((well_formed(value) for value in found if isinstance(value, str)), "")
+    """Return the row's subject or category, under the names that data sets use for it; empty if it has none."""
+    values = (doc[name] for name in ("subject", "category", "Category", "Subject") if name in doc)
+    return next((well_formed(value) for value in values if isinstance(value, str)), "")
 
 
 def raw_parts(doc: Doc) -> Raw:
-    """The parts of a doc, by the first layout whose fields it has; raises UntestableQuestion if there is none."""
+    """Return the parts of a row, by the first layout whose fields it has; raise UntestableQuestion without one."""
     if isinstance(doc.get("question"), Mapping):
         doc = {**doc, **_renamed_stem(doc["question"])}
     layout = _layout_of(doc)
@@ -495,7 +513,7 @@ def raw_parts(doc: Doc) -> Raw:
 
 
 def fields_read(doc: Doc) -> frozenset[str]:
-    """Return the names of the fields of which the question in a row is made."""
+    """Return the names of the fields that hold the parts of a row's question."""
     layout = _layout_of(doc)
     return frozenset() if layout is None else frozenset((*layout.fields, *layout.keys))
 
@@ -511,7 +529,8 @@ def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"question" if name == "stem" else name: question[name] for name in ("stem", "choices") if name in question}
 
 
-def _layout_of(doc: Doc) -> Layout | None:
+def _layout_of(doc: Doc) -> RowLayout | None:
+    """Return the first layout whose fields a row has, preferably not null; None if there is none."""
     layouts = _layouts_with(tuple(doc))
     # a table gives each row the fields of all others, too, as null
     filled = (layout for layout in layouts if all(doc[field] is not None for field in layout.fields))
@@ -519,12 +538,12 @@ def _layout_of(doc: Doc) -> Layout | None:
 
 
 @lru_cache
-def _layouts_with(names: tuple[object, ...]) -> tuple[Layout, ...]:
-    return tuple(layout for layout in LAYOUTS if set(layout.fields) <= set(names))
+def _layouts_with(names: tuple[object, ...]) -> tuple[RowLayout, ...]:
+    return tuple(layout for layout in ROW_LAYOUTS if set(layout.fields) <= set(names))
 
 
 @lru_cache
-def _of_columns(names: tuple[object, ...]) -> Layout | None:
+def _of_columns(names: tuple[object, ...]) -> RowLayout | None:
     """Return the layout of rows with a column for each option (`A`, `B`, ... or `option1`, `option2`, ...), if these
     are the names of such columns."""
     stem = next((name for name in STEMS if name in names), None)
@@ -536,7 +555,7 @@ def _of_columns(names: tuple[object, ...]) -> Layout | None:
     if stem is None or columns is None:
         return None
     ordered = [columns[label] for label in _as_labels(columns)]
-    return Layout((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
+    return RowLayout((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
 
 
 def _text(value: object, name: str) -> str:
@@ -550,30 +569,36 @@ def _text(value: object, name: str) -> str:
 
 
 def content_id(stem: str, options: Sequence[str]) -> str:
+    """Return an id made from the texts of a question, for a row that has none."""
     return hashlib.sha256("\x1f".join([stem.strip(), *options]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def right_options(doc: Doc, field: str | None = None) -> tuple[int, ...] | None:
-    """The indices of all options that `doc` names as right; empty if it withholds them, and None if what it names is
-    no option. Raises UntestableQuestion as `question_from_doc`.
+    """Return the indices of all options that `doc` names as right; empty if it withholds them.
 
-    field: that names them; by default the one that `question_from_doc` reads
+    None if what it names is no option. Raises UntestableQuestion as `question_from_doc` does.
+
+    field: the field that names them; by default the one that `question_from_doc` reads
     """
     raw = raw_parts(doc)
     return _places(raw.answer if field is None else doc[field], raw.labels, raw.options)
 
 
-def _places(answer: object, labels: Sequence[str] | None, options: Sequence[object]) -> Places | None:
-    """What a row alone says: a label, an index from 0, or the text of one option, or a list of these; or marks."""
+def _places(answer: object, labels: Sequence[str] | None, options: Sequence[object]) -> _Places | None:
+    """Return the options that a row names without regard to other rows; None if it names no option.
+
+    It may name them by a label, an index from 0 or the text of one option, by a list of these, or by marks.
+    """
     if _is_withheld(answer):
         return ()
-    if (marked := _marked(answer, labels, options)) is not None:
+    marked = _marked(answer, labels, options)
+    if marked is not None:
         return marked
-    known = labels or ascii_uppercase
+    labels = labels or ascii_uppercase
     values: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
-    if isinstance(answer, str) and _place(answer, known, options) is None:
+    if isinstance(answer, str) and _place(answer, labels, options) is None:
         values = _letters_in(answer) or values
-    places = [_place(value, known, options) for value in values]
+    places = [_place(value, labels, options) for value in values]
     named = [place for place in places if place is not None]
     return tuple(dict.fromkeys(named)) if len(named) == len(places) else None
 
@@ -589,17 +614,17 @@ def _place(answer: object, labels: Sequence[str], options: Sequence[object]) -> 
 def _by_index_or_label(answer: object, labels: Sequence[str], n_options: int) -> int | None:
     if isinstance(answer, int) and not isinstance(answer, bool):
         return answer if 0 <= answer < n_options else None
-    known = list(labels[:n_options])
-    return known.index(answer) if isinstance(answer, str) and answer in known else None
+    used_labels = list(labels[:n_options])
+    return used_labels.index(answer) if isinstance(answer, str) and answer in used_labels else None
 
 
 def well_formed(text: str) -> str:
-    """`text` with each lone surrogate, which no encoding can write, replaced by U+FFFD."""
+    """Return `text` with each lone surrogate, which no encoding can write, replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def well_formed_parts(value: Any) -> Any:
-    """A row, or a part of it, with every text well formed."""
+    """Return a row, or a part of it, with every text well formed."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Markers of listed options: what stands before each option of a list, such as "- A. ", "③ " or ", ".
+"""Recognises the markers of listed options, the text before each option of a list: "- A. ", "③ " or ", ".
 
 All markers of one list have the same shape: the same text around a label that is different in each, or no label. The
-marker of the first option may be shorter, since what separates options does not stand before it.
+marker of the first option may be shorter, since no separator stands before it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class MarkerShape(NamedTuple):
 
     before_label: the text before the labels; the whole marker if there are none
     after_label: the text after the labels
-    labels: of the second option and those after it; empty for markers that are the same, or that differ only before
-        the last option of a sentence
+    labels: the labels of the second option and those after it; empty for markers that are the same, or that differ
+        only before the last option of a sentence
     """
 
     before_label: str
@@ -107,6 +107,7 @@ def is_alphabet(texts: Sequence[str]) -> bool:
 
 
 def _possible_shapes(markers: Sequence[str]) -> Iterator[MarkerShape]:
+    """Yield the shapes that all of the markers have, the likeliest first."""
     without_signs = {marker.lstrip(CLOSING) for marker in markers}  # a template may have a comma after one option only
     if all(map(is_separator, markers)):
         if len(without_signs) == 1 and min(without_signs):
@@ -176,8 +177,8 @@ def _are_labels(labels: Sequence[str]) -> bool:
 
 
 def _end_of_label(label: str) -> str:
-    """Return the longest end of a label that is known or a number, or else its last letter; the label itself if it has
-    signs."""
+    """Return the longest end of a label that is a label of an alphabet or a number, or else its last letter; the label
+    itself if it has signs."""
     if not label.isalnum():
         return label
     ends = (label[start:] for start in range(len(label)))

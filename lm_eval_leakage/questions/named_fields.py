@@ -1,4 +1,4 @@
-"""Reads rows whose fields the user names: which field holds the question, its options and its right answer."""
+"""Reads rows whose fields the user names: those of the question, its options and its right answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lm_eval_leakage.questions.fields import ANSWERS, LAYOUTS, Doc, raw_parts, without_missing_end
+from lm_eval_leakage.questions.fields import ANSWERS, ROW_LAYOUTS, Doc, raw_parts, without_missing_end
 from lm_eval_leakage.questions.prompt_parser import listed_texts
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.texts import brief
 
-PARTS = QUESTION, OPTIONS, ANSWER = "question", "options", "answer"
-OF_LAYOUTS = frozenset(name for layout in LAYOUTS for name in (*layout.fields, *layout.keys))
+_PARTS = QUESTION, OPTIONS, ANSWER = "question", "options", "answer"
+OF_LAYOUTS = frozenset(name for layout in ROW_LAYOUTS for name in (*layout.fields, *layout.keys))
 Fields = Mapping[str, str]  # by part, the name of its field; for options also several names, joined by +
 NO_FIELDS: Fields = MappingProxyType({})
 OF_ROWS = (  # the remedy for a file without questions
@@ -22,24 +22,25 @@ OF_ROWS = (  # the remedy for a file without questions
 )
 
 
-def fields_named(given: object) -> dict[str, str]:
+def fields_named(value: object) -> dict[str, str]:
     """Return which fields hold the parts of a question.
 
-    given: a mapping, or a text such as "question=input,options=right+wrong1+wrong2,answer=right"
+    value: a mapping, or a text such as "question=input,options=right+wrong1+wrong2,answer=right"
 
     Raises ValueError, in one sentence, for anything else.
     """
-    pairs: Iterable[tuple[object, object]] = [("", given)]
-    if isinstance(given, Mapping):
-        pairs = given.items()
-    elif isinstance(given, str):
-        split = (pair.partition("=") for pair in given.split(","))
+    pairs: Iterable[tuple[object, object]] = [("", value)]
+    if isinstance(value, Mapping):
+        pairs = value.items()
+    elif isinstance(value, str):
+        split = (pair.partition("=") for pair in value.split(","))
         pairs = [(part.strip(), field.strip()) for part, _, field in split]
     fields: dict[str, str] = {}
     for part, field in pairs:
-        if part not in PARTS:
+        if part not in _PARTS:
             raise ValueError(
-                f"fields is {brief(given)}; write PART=FIELD with commas between; a part is one of: {', '.join(PARTS)}"
+                f"fields is {brief(value)}; write PART=FIELD with commas between; a part is one of: "
+                f"{', '.join(_PARTS)}"
             )
         name = "+".join(map(str, field)) if part == OPTIONS and isinstance(field, (list, tuple)) else field
         if not isinstance(name, str) or not name:
@@ -55,20 +56,23 @@ def with_named_fields(rows: Iterable[Doc], fields: Fields) -> list[dict[str, Any
     Raises ValueError, with the end of a sentence about the file, if no row has one of the fields.
     """
     rows = list(rows)
-    known = list(dict.fromkeys(str(name) for row in rows for name in row))
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
     columns: dict[str, list[str]] = {}
     for part, field in fields.items():
-        columns[part] = field.split("+") if part == OPTIONS and field not in known else [field]
+        columns[part] = field.split("+") if part == OPTIONS and field not in names else [field]
         for name in columns[part]:
-            if name not in known:
+            if name not in names:
                 raise ValueError(
-                    f"rows have no field {name!r}, which fields gives as {part}; name one of {brief(known)}"
+                    f"rows have no field {name!r}, which fields gives as {part}; name one of {brief(names)}"
                 )
     return [_with_parts(row, columns) for row in rows]
 
 
 def _with_parts(row: Doc, columns: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the row as it is if a part whose field is not named cannot be read."""
+    """Return a row with the parts of its question under their usual names.
+
+    The row is returned as it is if a part whose field is not named cannot be read.
+    """
     used = OF_LAYOUTS.union(*columns.values())
     read: dict[str, Any] = {name: value for name, value in row.items() if name not in used}
     if QUESTION in columns:
@@ -102,13 +106,13 @@ def _options_in(values: Sequence[Any]) -> Any:
 
 
 def list_in(value: Any) -> Any:
-    """Return the list or mapping that a text holds as JSON or Python writes it, as in a cell of a table; anything else
-    as it is."""
+    """Return the list or mapping that a text, such as a cell of a table, holds as JSON or Python; else the value as it
+    is."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
         texts = listed_texts(value)
-    # NumPy writes lists without commas, in which texts cannot be told apart
+    # NumPy writes lists without commas, in which one text cannot be separated from the next
     return texts if repr(texts) == value else value

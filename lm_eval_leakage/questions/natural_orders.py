@@ -1,5 +1,7 @@
-"""Recognises natural orders of options: rising or falling numbers, dates and quantities, options that extend each
-other, and the order in which the question's text names them, which a reader, and a model, prefers.
+"""Recognises natural orders of options, which a reader, and a model, prefers.
+
+They are rising or falling numbers, dates and quantities, options that extend each other, and the order in which the
+question's text names the options.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _SIZES = {  # of units, in one of the same kind
 _UNITS = {
     unit: (kind, Fraction(size))
     for kind, sizes in _SIZES.items()
-    for unit, size in (one.split() for one in sizes.split(", "))
+    for unit, size in (entry.split() for entry in sizes.split(", "))
 }
 _NUMBER = re.compile(r"[-−–]?\d+(?:,\d{3})+(?:\.\d+)?|[-−–]?\d*\.?\d+")
 _SIGN_BEFORE_CURRENCY = re.compile(r"[-−–]\s*([$£€¥])")
@@ -48,10 +50,16 @@ _COUNTED = {word: Fraction(number) for words in _COUNTING for number, word in en
 _JOINING = {"and", "or", ",", ";", ".", "the", "a", "an", "和", "、", "，", "。"}
 
 Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # the text around the numbers, and the numbers
+LONGEST_MENTION = 200  # characters of an option; longer ones are not looked for
+FEWEST_CHARACTERS = 2  # of an option in letters: "a" is in every text
+_ARTICLE = re.compile(r"^(?:the|a|an|der|die|das|ein|eine|le|la|les|l'|un|une|el|los|las|una|il|lo|gli|i|o|os|as) ")
+_WORD = re.compile(r"\w")
+_WORDS_OF_TEXT = re.compile(r"\w{3,}")
+FEWEST_BY_WORD = 3  # options of which the text has a word that no other option has
 
 
 def is_sorted(options: Options) -> bool:
-    """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last."""
+    """Return whether numbers, dates, quantities or counting words rise or fall from the first option to the last."""
     plain = list(options)
     for first in plain[:1]:  # a week may begin with Sunday
         plain[0] = re.sub(r"\bsunday\b", "zeroth", first, flags=re.IGNORECASE)
@@ -62,20 +70,23 @@ def is_sorted(options: Options) -> bool:
 
 
 def quantities(options: Options) -> list[tuple[Fraction, ...]]:
-    """What the options are sorted by if each is a number, date, quantity or counting word, in the same words; empty if
-    they are not. Each option is read on its own, so that reading and reordering commute."""
+    """Return the values of the options if each is a number, date, quantity or counting word, in the same words; empty
+    if they are not.
+
+    Options can be sorted by these values. Each option is read by itself, so that reading and reordering commute.
+    """
     plain = [option.strip(" .。;") for option in options]
     if not plain or max(map(len, plain)) > LONGEST_QUANTITY:
         return []
     for read in (_dated, _quantity, _numbers):
-        known = [reading for reading in takewhile(bool, map(read, plain)) if reading]
-        if len(known) == len(plain) and len({around for around, _ in known}) == 1:
-            return [numbers for _, numbers in known]
+        readings = [reading for reading in takewhile(bool, map(read, plain)) if reading]
+        if len(readings) == len(plain) and len({around for around, _ in readings}) == 1:
+            return [numbers for _, numbers in readings]
     return []
 
 
 def is_growing(options: Options) -> bool:
-    """Each option repeats the previous one and adds to it: the ribs; the ribs and sternum; ..."""
+    """Return whether each option repeats the previous one and adds to it: the ribs; the ribs and sternum; ..."""
     if len(options) < 3 or max(map(len, options)) > LONGEST_SUM:
         return False
     plain = [set(_TOKEN.findall(option.casefold())) - _JOINING for option in options]
@@ -85,7 +96,10 @@ def is_growing(options: Options) -> bool:
 
 @lru_cache(maxsize=64)  # each option is read as a quantity, and then as numbers
 def _numbers(option: str) -> Reading | None:
-    """The numbers in an option, as digits or words, and the text around them; a slash between two makes a fraction."""
+    """Return the numbers in an option, as digits or words, and the text around them; None if there are none.
+
+    A slash between two numbers makes a fraction.
+    """
     around: list[str] = []
     numbers: list[Fraction] = []
     plain = _LATEX_FRACTION.sub(r"\1/\2", _SIGN_BEFORE_CURRENCY.sub(r"\1-", option.casefold()))
@@ -112,7 +126,8 @@ def _value(token: str) -> Fraction | None:
 
 
 def _quantity(option: str) -> Reading | None:
-    """One number with a unit, converted so that units of the same kind compare: 90 minutes, 2 hours."""
+    """Return one number with its unit, converted so that units of the same kind compare (90 minutes, 2 hours); None if
+    the option is anything else."""
     reading = _numbers(option)
     if reading is None or len(reading[1]) != 1:
         return None
@@ -124,7 +139,7 @@ def _quantity(option: str) -> Reading | None:
 
 
 def _dated(option: str) -> Reading | None:
-    """A day, month or season of a year, as (year, month, day)."""
+    """Return a day or month of a year as (year, month, day); None if the option is anything else."""
     tokens = _TOKEN.findall(option.casefold())
     years = [token for token in tokens if re.fullmatch(r"[12]\d{3}", token)]
     months = [_MONTHS.index(token) + 1 for token in tokens if token in _MONTHS]
@@ -135,46 +150,43 @@ def _dated(option: str) -> Reading | None:
     return ("date",), (Fraction(years[0]), Fraction(months[0]), Fraction(days[0] if days else 0))
 
 
-LONGEST_MENTION = 200  # characters of an option; longer ones are not looked for
-FEWEST_CHARACTERS = 2  # of an option in letters: "a" is in every text
-_ARTICLE = re.compile(r"^(?:the|a|an|der|die|das|ein|eine|le|la|les|l'|un|une|el|los|las|una|il|lo|gli|i|o|os|as) ")
-_WORD = re.compile(r"\w")
-_WORDS_OF_TEXT = re.compile(r"\w{3,}")
-FEWEST_BY_WORD = 3  # options of which the text has a word
-
-
 @lru_cache(maxsize=1 << 15)
 def mentions(stem: str, options: tuple[str, ...]) -> tuple[int | None, ...]:
-    """For each option, where the text names it first; None if it does not.
+    """Return, for each option, the place where the text names it first; None if it does not.
 
-    Read without case, articles and punctuation at its ends, as whole words (as any piece of the text where words are
-    not separated by spaces). Of options of which one is a part of the other, only the longer one may be named there.
-    Limits: a synonym or another inflection is not found.
+    Case, articles and punctuation at the ends of an option do not count. An option is named by whole words, or by any
+    piece of the text where words are not separated by spaces. If one option is a part of another, only the longer one
+    may be named there. Limits: a synonym or another inflection is not recognised.
     """
     text = canonical(stem).casefold()
     wanted = [_ARTICLE.sub("", canonical(option).casefold().strip(" .。,;:!?\"'()")) for option in options]
-    return tuple(_first_place(text, own, [one for one in wanted if own in one and one != own]) for own in wanted)
+    places = []
+    for option in wanted:
+        longer = [other for other in wanted if option in other and other != option]
+        places.append(_first_place(text, option, longer))
+    return tuple(places)
 
 
 def _first_place(text: str, wanted: str, longer: Sequence[str]) -> int | None:
     if not FEWEST_CHARACTERS <= len(wanted) <= LONGEST_MENTION or wanted not in text:
         return None
-    taken = [(start, start + len(one)) for one in longer for start in _places(text, one)]
+    taken = [(start, start + len(option)) for option in longer for start in _places(text, option)]
     free = (start for start in _places(text, wanted) if not any(a <= start < b for a, b in taken))
     return next(free, None)
 
 
 def _places(text: str, wanted: str) -> list[int]:
-    found, start = [], text.find(wanted)
+    """Return all places where whole words of the text are those of an option."""
+    places, start = [], text.find(wanted)
     while start >= 0:
         if _is_whole(text, start, start + len(wanted)):
-            found.append(start)
+            places.append(start)
         start = text.find(wanted, start + 1)
-    return found
+    return places
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Whether no letter of the same word is next to it; scripts without spaces have no such words."""
+    """Return whether no letter of the same word stands beside this part of the text."""
     return not (_continues(text[start - 1 : start], text[start]) or _continues(text[end : end + 1], text[end - 1]))
 
 
@@ -185,21 +197,28 @@ def _continues(outside: str, inside: str) -> bool:
 
 
 def in_order_of_mention(stem: str, options: tuple[str, ...]) -> bool:
-    """Whether the text names two options or more, or of three or more a word that no other option has, and these stand
-    in the order in which it names them first. By chance, three are in order in a sixth of all questions."""
+    """Return whether the options stand in the order in which the text first names them.
+
+    This needs a text that names at least two options, or that has, of at least three options, a word that no other
+    option has. Three are in order in a sixth of all questions by chance.
+    """
     places = [place for place in mentions(stem, options) if place is not None]
     if len(places) > 1 and places == sorted(places):
         return True
-    places = _first_own_words(stem, options)
+    places = _first_distinctive_words(stem, options)
     return len(places) >= FEWEST_BY_WORD and places == sorted(places)
 
 
-def _first_own_words(stem: str, options: tuple[str, ...]) -> list[int]:
-    """Of each option of which the text has a word that no other option has: the place of the first one."""
+def _first_distinctive_words(stem: str, options: tuple[str, ...]) -> list[int]:
+    """Return, for each option that has any, where the text first has a word that no other option has."""
     first: dict[str, int] = {}
     for place, word in enumerate(_WORDS_OF_TEXT.findall(canonical(stem).casefold())):
         first.setdefault(word, place)
     words = [{*_WORDS_OF_TEXT.findall(canonical(option).casefold())} for option in options]
-    counts = Counter(word for own in words for word in own)
-    found = [[first[word] for word in own if counts[word] == 1 and word in first] for own in words]
-    return [min(places) for places in found if places]
+    counts = Counter(word for words_of_option in words for word in words_of_option)
+    places = []
+    for words_of_option in words:
+        distinctive = [word for word in words_of_option if counts[word] == 1 and word in first]
+        if distinctive:
+            places.append(min(first[word] for word in distinctive))
+    return places

@@ -1,10 +1,11 @@
-"""Near copies: questions whose stem and options differ in a few words at most.
+"""Finds near copies, which are questions whose stem and options differ in a few words at most.
 
-Two questions are near copies if at least half of the pairs of neighbouring words that either has are in both, for the
-stem and for the options, if there are any, each by itself, and if their options have the same numbers. Case,
-punctuation, articles, white space, labels of options and numbers in the stem do not count. Numbers in options do,
-since they are often all that differs between questions made from one template. In scripts without spaces each
-character is a word.
+Two questions are near copies if two things hold. At least half of the pairs of neighbouring words that either has are
+in both, for the stems and, if there are any, for the options. And their options have the same numbers.
+
+Case, punctuation, articles, white space, labels of options and numbers in the stem do not count. Numbers in options
+do, since often nothing else differs between questions made from one template. In scripts without spaces each character
+is a word.
 
 Digests of the pairs are compared, not texts, so that a line of a log has all that is needed.
 """
@@ -24,10 +25,9 @@ import numpy as np
 
 from lm_eval_leakage.questions.prompt_parser import without_labels
 
-LEAST_SHARED = 0.5  # of the pairs of words of both; measured on six benchmarks: docs/validity.md
-MOST_PAIRS = (
-    64  # of a stem, or of all options; of more, those with the smallest digests, a sample that near copies share
-)
+LEAST_SHARED = 0.5  # of the pairs of words that either has; measured on six benchmarks: docs/validity.md
+# Pairs of a stem, or of all options. Of more, those with the smallest digests stay, a sample that near copies share.
+MOST_PAIRS = 64
 DIGEST = 4  # characters of base64 for 24 bits
 WORD_PAIRS = re.compile(r"([\w+/]{4})+\.([\w+/]{4})*\.([\w+/]{4})?", re.ASCII)
 MOST_LINKED = 20  # questions with a pair in common that stand for all that are linked with them
@@ -35,8 +35,8 @@ NO_PAIRS = 2**40  # stands for the pairs of options that have none, only numbers
 NO_OPTIONS = frozenset([""])  # instead of their pairs: questions without options have these alike
 ARTICLES = frozenset(("a", "an", "the"))
 APOSTROPHES = re.compile("['\u2019]")
-WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
-WITHOUT_SPACES = re.compile(  # Thai to Burmese, Khmer, kana and ideographs
+_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
+_WITHOUT_SPACES = re.compile(  # Thai to Burmese, Khmer, kana and ideographs
     "[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
@@ -54,16 +54,17 @@ def word_pairs(stem: str, options: Sequence[str]) -> str:
 
 
 def is_word_pairs(digest: str) -> bool:
-    """Whether it is of `word_pairs`, among digests of other kinds, which have no points."""
+    """Return whether a digest was made by `word_pairs`; digests of other kinds have no points."""
     return bool(WORD_PAIRS.fullmatch(digest))
 
 
 def _words_and_numbers(text: str) -> tuple[list[str], list[str]]:
+    """Return the words and the numbers of a text, without articles if it has other words."""
     words, numbers = list[str](), list[str]()
-    for word in WORD.findall(APOSTROPHES.sub("", _plain(text))):
+    for word in _WORD.findall(APOSTROPHES.sub("", _plain(text))):
         if word[0].isdecimal():
             numbers.append(word.replace(",", ""))
-        elif WITHOUT_SPACES.search(word):
+        elif _WITHOUT_SPACES.search(word):
             words += word
         else:
             words.append(word)
@@ -71,7 +72,7 @@ def _words_and_numbers(text: str) -> tuple[list[str], list[str]]:
 
 
 def _plain(text: str) -> str:
-    """Lower case in one Unicode form, without marks on letters and invisible characters."""
+    """Return a text in lower case in one Unicode form, without marks on letters and invisible characters."""
     if text.isascii():
         return text.casefold()
     parts = unicodedata.normalize("NFKD", text).casefold()
@@ -79,11 +80,12 @@ def _plain(text: str) -> str:
 
 
 def _pairs(words: Sequence[str]) -> set[str]:
-    """Neighbouring words; the first one has no left neighbour."""
+    """Return the pairs of neighbouring words; the first word has no left neighbour."""
     return {f"{left} {right}" for left, right in pairwise(["", *words])}
 
 
 def _digests(texts: Collection[str]) -> str:
+    """Return the smallest digests of texts, at most MOST_PAIRS, in rising order."""
     digests = {zlib.crc32(text.encode("utf-8", "surrogatepass")) >> 8 for text in texts}
     return b64encode(b"".join(digest.to_bytes(3, "big") for digest in sorted(digests)[:MOST_PAIRS])).decode("ascii")
 
@@ -97,9 +99,10 @@ def near_copies(questions: Sequence[str], are_linked: Callable[[int, int], bool]
     questions: the `word_pairs` of each
     are_linked: whether two places are known to be linked; it is called again after each pair that was yielded
     """
-    parts = [(*own.split("."), "", "")[:3] for own in questions]
-    stems, options = (_rarest_first([own[part] for own in parts]) for part in (0, 1))
-    numbers = [own[2] for own in parts]
+    parts = [(*pairs.split("."), "", "")[:3] for pairs in questions]
+    stems = _rarest_first([stem for stem, _, _ in parts])
+    options = _rarest_first([pairs for _, pairs, _ in parts])
+    numbers = [digest for _, _, digest in parts]
     by_stem, by_options = _Postings(stems, numbers), _Postings(options, numbers)
     for place, stem in enumerate(stems):
         if not stem:
@@ -117,29 +120,38 @@ def near_copies(questions: Sequence[str], are_linked: Callable[[int, int], bool]
         by_options.add(place, are_linked)
 
 
-def _are_alike(one: Collection[int], other: Collection[int]) -> bool:
-    shared = len(set(one).intersection(other))
-    return shared >= LEAST_SHARED * (len(one) + len(other) - shared)
+def _are_alike(pairs: Collection[int], others: Collection[int]) -> bool:
+    shared = len(set(pairs).intersection(others))
+    return shared >= LEAST_SHARED * (len(pairs) + len(others) - shared)
 
 
 def _rarest_first(texts: Sequence[str]) -> list[list[int]]:
-    """The pairs of each text as numbers, a lower one for a pair that fewer texts have; below 0 if no other has it."""
+    """Return the pairs of each text as ranks, which rise with the number of texts that have a pair; below 0 for one
+    text."""
     digests = np.frombuffer("".join(texts).encode("ascii"), dtype=f"S{DIGEST}")
     _, pairs, counts = np.unique(digests, return_inverse=True, return_counts=True)
     ranks = np.empty(len(counts), dtype=int)
     ranks[np.argsort(counts, kind="stable")] = np.arange(len(counts)) - (counts == 1).sum()
     lengths = np.array([len(text) // DIGEST for text in texts], dtype=int)
-    found = ranks[pairs]
-    by_rank = found[np.lexsort((found, np.repeat(np.arange(len(texts)), lengths)))].tolist()
+    all_ranks = ranks[pairs]
+    by_rank = all_ranks[np.lexsort((all_ranks, np.repeat(np.arange(len(texts)), lengths)))].tolist()
     return [by_rank[begin:end] for begin, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
+def _shortest_prefix(ranks: Sequence[int]) -> Sequence[int]:
+    """Return so many of the rarest pairs that two texts without any of them in common are no near copies."""
+    return ranks[: len(ranks) - math.ceil(LEAST_SHARED * len(ranks)) + 1]
+
+
 class _Postings:
-    """Finds those of the added questions that share one of their rarest pairs, and all numbers, with another."""
+    """An index that finds questions with one of the rarest pairs, and all the numbers, of another question."""
 
     def __init__(self, pairs: Sequence[Sequence[int]], numbers: Sequence[str]) -> None:
-        self._rarest = [own[: len(own) - math.ceil(LEAST_SHARED * len(own)) + 1] or [NO_PAIRS] for own in pairs]
-        self._keys = [[(pair, numbers[place]) for pair in own if pair >= 0] for place, own in enumerate(self._rarest)]
+        self._rarest = [_shortest_prefix(ranks) or [NO_PAIRS] for ranks in pairs]
+        self._keys = [
+            [(pair, digest) for pair in rarest if pair >= 0]
+            for rarest, digest in zip(self._rarest, numbers, strict=True)
+        ]
         self._added: dict[tuple[int, str], list[int]] = defaultdict(list)
 
     def n_sharing(self, place: int) -> int:

@@ -1,9 +1,9 @@
 """Reads the question that a task of lm_eval asks, from the prompt and the choices that the task renders.
 
-The values of the data row decide: the options are found in the prompt by their texts. Only where the row does not
+The values of the data row decide: the prompt is searched for the texts of the options. Only where the row does not
 hold them as values is the prompt parsed by its labels. Either way, rendering the question must reproduce the prompt
-exactly. If the prompt shows no options (ARC, HellaSwag), the choices are the options, and known fields separate the
-bare question from its prompt.
+exactly. If the prompt shows no options (ARC, HellaSwag), the choices are the options, and the bare question ends with
+the last field of the row that is in the prompt.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from lm_eval_leakage.questions.prompt_parser import (
     without_labels,
 )
 from lm_eval_leakage.questions.shown_values import (
-    Run,
+    Listing,
     has_words,
     is_listed,
+    listings_among,
+    listings_of,
     lists_in,
-    runs_among,
-    runs_of,
 )
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
@@ -46,14 +46,14 @@ from lm_eval_leakage.texts import brief
 IN_CONTEXTS = "each option is inside a context of its own; there is no list of options"
 IN_ANOTHER_WAY = "the options ({}) stand in the prompt, but not as a list that can be put into another order"
 NO_CHANCE = 12  # characters that two rows do not share by chance
-MOST_RUNS = 8  # of one list of values in a prompt
-DECORATION = r"(?:\s[^\w\s]{1,4}|\s*<[^<>\s]{1,10}>)?$"  # what may be of the next option's line: "x\n-", "x<b>"
+MOST_LISTINGS = 8  # of one list of values in a prompt
+DECORATION = r"(?:\s[^\w\s]{1,4}|\s*<[^<>\s]{1,10}>)?$"  # may belong to the next option's line: "x\n-", "x<b>"
 
 
 def read_question(
     doc: Doc, prompt: object, choices: Sequence[object] | None, target: object = None, *, shuffled: bool = False
 ) -> Question:
-    """The question that a task asks about `doc`, with its options in the published order.
+    """Return the question that a task asks about `doc`, with its options in the published order.
 
     prompt: the task's `doc_to_text`; not a text if the options are inside several contexts
     choices: its `doc_to_choice`; None if the model generates its answer
@@ -65,34 +65,34 @@ def read_question(
     if not isinstance(prompt, str):
         raise NoOptions(IN_CONTEXTS)
     prompt, choices = well_formed(prompt), _texts_of(choices)
-    known = question_if_any(doc)
-    question = _shown_by_values(prompt, choices, doc, known) or _by_layout(prompt, choices, doc, known)
+    in_row = question_if_any(doc)
+    question = _shown_by_values(prompt, choices, doc, in_row) or _by_layout(prompt, choices, doc, in_row)
     refuse_beyond_limits(question.options)
-    if question.frame is not None and any(runs_of(question.frame.before, question.options)):
+    if question.frame is not None and any(listings_of(question.frame.before, question.options)):
         raise UntestableQuestion(
             f"the options ({brief(list(question.options))}) stand in the prompt twice, and another order would change "
             "only one of the lists"
         )
     answer = _answer(target, choices, question.options)
     question = replace(question, answer=answer, subject=subject_of(doc))
-    return _as_published(question, known, shuffled=shuffled)
+    return _as_published(question, in_row, shuffled=shuffled)
 
 
-def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question:
-    """Return the question in a prompt whose options are not found by their values."""
+def _by_layout(prompt: str, choices: Sequence[str] | None, doc: Doc, in_row: Question | None) -> Question:
+    """Return the question in a prompt that shows no list of the row's values."""
     fields = frozenset(texts_in(doc))
     labels = _labels_of(choices, doc)
-    if labels and known is not None and known.options == tuple(choices or ()):
+    if labels and in_row is not None and in_row.options == tuple(choices or ()):
         # letters instead of options, or options that look like letters
-        known = None if options_after_labels(prompt, labels, fields) else known
-        labels = None if known else labels
+        in_row = None if options_after_labels(prompt, labels, fields) else in_row
+        labels = None if in_row else labels
     if choices is None or labels:
-        shown: ShownOptions | None = _shown_by_labels(prompt, labels, fields, known)
+        shown: ShownOptions | None = _shown_by_labels(prompt, labels, fields, in_row)
     else:
         shown = _shown_as_texts(prompt, choices, fields)
     if shown is None:
         assert choices is not None  # labels without options have raised
-        return _not_shown(prompt, without_labels(choices), fields, known)
+        return _not_shown(prompt, without_labels(choices), fields, in_row)
     if (text := shown.frame.text(shown.options)) != prompt:
         raise UntestableQuestion(
             f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}; they must be the same"
@@ -107,7 +107,7 @@ def _as_shown(shown: ShownOptions) -> Question:
 
 
 def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
-    """The choices as texts. Raises UntestableQuestion if they are no list, too many or too few."""
+    """Return the choices as texts. Raise UntestableQuestion if they are no list, too many or too few."""
     if choices is None:
         return None
     if isinstance(choices, (str, bytes, Mapping)) or not hasattr(choices, "__getitem__"):  # an array may be one
@@ -118,24 +118,26 @@ def _texts_of(choices: Sequence[object] | None) -> list[str] | None:
     return [well_formed(str(choice)) for choice in choices]
 
 
-# ---------------------------------------------------------------------- options found by their values
+# ---------------------------------------------------------------------- options by their values
 
 
-def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, known: Question | None) -> Question | None:
+def _shown_by_values(prompt: str, choices: Sequence[str] | None, doc: Doc, in_row: Question | None) -> Question | None:
     """Return the question whose options are values of the row that the prompt lists; None if there are none."""
     labels = _labels_of(choices, doc)
-    for values in _values_of_options(choices, labels, doc, known):
+    for values in _values_of_options(choices, labels, doc, in_row):
         unlabelled = None
-        for run in islice(runs_of(prompt, values), MOST_RUNS):
-            if choices is None or _belongs(run, choices, labels):
-                if run.labels:
-                    return _as_shown(run.shown)
-                unlabelled = unlabelled or run
+        for listing in islice(listings_of(prompt, values), MOST_LISTINGS):
+            if choices is None or _belongs(listing, choices, labels):
+                if listing.labels:
+                    return _as_shown(listing.shown)
+                unlabelled = unlabelled or listing
         if unlabelled is not None:
             return _as_shown(unlabelled.shown)
     if choices is not None and (labels or max(len(choice.strip()) for choice in choices) <= LONGEST_UNKNOWN_LABEL):
-        runs = runs_among(prompt, texts_in(doc), len(choices))
-        return next((_as_shown(run.shown) for run in runs if _has_labels(run, labels or choices)), None)
+        listings = listings_among(prompt, texts_in(doc), len(choices))
+        return next(
+            (_as_shown(listing.shown) for listing in listings if _has_labels(listing, labels or choices)), None
+        )
     return None
 
 
@@ -148,15 +150,15 @@ def _labels_of(choices: Sequence[str] | None, doc: Doc) -> Sequence[str] | None:
 
 
 def _values_of_options(
-    choices: Sequence[str] | None, labels: Sequence[str] | None, doc: Doc, known: Question | None
+    choices: Sequence[str] | None, labels: Sequence[str] | None, doc: Doc, in_row: Question | None
 ) -> Iterator[Sequence[str]]:
     """Yield lists of values that may be the options, the most likely one first."""
     if choices is not None and labels is None:
         yield without_labels(choices)
         if max(map(len, choices)) > LONGEST_LABEL:
             return
-    if known is not None and not is_alphabet(known.options):
-        yield known.options
+    if in_row is not None and not is_alphabet(in_row.options):
+        yield in_row.options
     if choices is None:  # a list of unknown meaning is not what a generated answer is chosen from
         return
     lists = [*lists_in(doc)]
@@ -165,22 +167,22 @@ def _values_of_options(
         yield choices
 
 
-def _belongs(run: Run, choices: Sequence[str], labels: Sequence[str] | None) -> bool:
-    """Return whether a run shows the options of a task: its choices, or at most as many options as it has labels, or
-    options after labels that are the choices."""
-    options = run.shown.options
+def _belongs(listing: Listing, choices: Sequence[str], labels: Sequence[str] | None) -> bool:
+    """Return whether a listing shows the options of a task: its choices, or at most as many options as it has labels,
+    or options after labels that are the choices."""
+    options = listing.shown.options
     if labels is not None:
-        wanted, shown = [*map(bare_label, labels)], [*map(bare_label, run.labels)]
+        wanted, shown = [*map(bare_label, labels)], [*map(bare_label, listing.labels)]
         if {*wanted}.isdisjoint(shown):  # no labels, or others than the task's
             return len(options) == len(labels)
         return shown == wanted[: len(shown)]
-    return _words_of(options) == _words_of(without_labels(choices)) or _has_labels(run, choices)
+    return _words_of(options) == _words_of(without_labels(choices)) or _has_labels(listing, choices)
 
 
-def _has_labels(run: Run, labels: Sequence[str]) -> bool:
-    """Return whether the labels of a run are these, whatever their case."""
-    shown, wanted = (tuple(bare_label(label.strip()).lower() for label in one) for one in (run.labels, labels))
-    return shown == wanted
+def _has_labels(listing: Listing, labels: Sequence[str]) -> bool:
+    """Return whether the labels of a listing are these, whatever their case."""
+    shown = [bare_label(label.strip()).lower() for label in listing.labels]
+    return shown == [bare_label(label.strip()).lower() for label in labels]
 
 
 def _refuse_uneven(shown: ShownOptions, fields: Collection[str]) -> None:
@@ -198,7 +200,7 @@ def _refuse_uneven(shown: ShownOptions, fields: Collection[str]) -> None:
 
 
 def _hold_fields(options: Sequence[str], fields: Collection[str]) -> bool:
-    """Return whether each option holds a field of the row of its own, and some hold more than that field."""
+    """Return whether each option holds a different field of the row, and some hold more than that field."""
     held: list[str] = []
     for option in options:
         candidates = [field for field in fields if field.strip() and field not in held and has_words(option, field)]
@@ -212,27 +214,29 @@ def _hold_fields(options: Sequence[str], fields: Collection[str]) -> bool:
 
 
 def _shown_by_labels(
-    prompt: str, labels: Sequence[str] | None, fields: Collection[str], known: Question | None
+    prompt: str, labels: Sequence[str] | None, fields: Collection[str], in_row: Question | None
 ) -> ShownOptions:
+    """Return the options after labels; raise UntestableQuestion if there are none, or others than in the row."""
     shown = options_after_labels(prompt, labels, fields) or options_after_labels(prompt, None, fields)
-    if labels is None and known is None:
+    if labels is None and in_row is None:
         raise NoOptions(
             "the task gives the model no options to choose from, and no field of the data row holds options"
         )
-    if shown is None and known is not None and is_listed(prompt, known.options):
-        raise UntestableQuestion(IN_ANOTHER_WAY.format(brief(list(known.options))))
+    if shown is None and in_row is not None and is_listed(prompt, in_row.options):
+        raise UntestableQuestion(IN_ANOTHER_WAY.format(brief(list(in_row.options))))
     if shown is None:
         labelled = f" for its choices {', '.join(labels)}" if labels else ""
         raise UntestableQuestion(f"the prompt shows no options{labelled}")
-    if known is not None and _words_of(known.options) != _words_of(shown.options):
+    if in_row is not None and _words_of(in_row.options) != _words_of(shown.options):
         raise UntestableQuestion(
             f"the prompt shows the options {brief(list(shown.options))}, the data row holds "
-            f"{brief(list(known.options))}; they must be the same"
+            f"{brief(list(in_row.options))}; they must be the same"
         )
     return shown
 
 
 def _shown_as_texts(prompt: str, choices: Sequence[str], fields: Collection[str]) -> ShownOptions | None:
+    """Return the options after labels if these options are the choices; None if not."""
     options = without_labels(choices)
     labelled = options_after_labels(prompt, None, {*fields, *options})
     is_same = labelled and _words_of(labelled.options, ordered=True) == _words_of(options, ordered=True)
@@ -242,11 +246,12 @@ def _shown_as_texts(prompt: str, choices: Sequence[str], fields: Collection[str]
 # ---------------------------------------------------------------------- options outside the prompt
 
 
-def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], known: Question | None) -> Question:
+def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], in_row: Question | None) -> Question:
+    """Return the question of a prompt that shows no options; raise UntestableQuestion if it does show them."""
     if is_listed(prompt, options):
         raise UntestableQuestion(IN_ANOTHER_WAY.format(brief(list(options))))
-    if known is not None and _words_of(known.options) == _words_of(options):
-        return Question("", known.stem, tuple(options), prompt=prompt)
+    if in_row is not None and _words_of(in_row.options) == _words_of(options):
+        return Question("", in_row.stem, tuple(options), prompt=prompt)
     stem = _without_ending(prompt, fields)
     if not stem.strip():
         raise NoOptions("the task asks no question: its choices are whole texts with nothing before them")
@@ -257,7 +262,7 @@ def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], kno
 
 
 def _without_ending(prompt: str, fields: Collection[str]) -> str:
-    """A prompt without the fixed line that asks for the answer, which follows the last field of the data row."""
+    """Return a prompt without the fixed line that requests the answer, after the last field of the data row."""
     places = ((prompt.rfind(field), len(field)) for field in fields if len(field.strip()) > 3)
     end = max((place + length for place, length in places if place >= 0), default=0)
     return prompt[:end] if end and prompt.startswith("\n", end) else prompt
@@ -267,8 +272,10 @@ def _without_ending(prompt: str, fields: Collection[str]) -> str:
 
 
 def _answer(target: object, choices: Sequence[str] | None, options: Sequence[str]) -> int | None:
-    """Index of the correct option, given by index, label or text, or as a list of one of these; None if there is none
-    or more than one."""
+    """Return the index of the correct option; None if there is none or more than one.
+
+    target: its index, label or text, or a list of one of these
+    """
     if isinstance(target, (list, tuple)) and len(target) == 1:
         target = target[0]
     if isinstance(target, str) and target.strip().isdecimal() and choices is not None and target not in choices:
@@ -285,9 +292,12 @@ def _answer(target: object, choices: Sequence[str] | None, options: Sequence[str
     return None
 
 
-def _as_published(question: Question, known: Question | None, *, shuffled: bool) -> Question:
-    """The question with its options in the order of the data row, if the task shows them in another."""
-    if known is None or _words_of(known.options) != _words_of(question.options):
+def _as_published(question: Question, in_row: Question | None, *, shuffled: bool) -> Question:
+    """Return the question with its options in the order of the data row, if the task shows them in another.
+
+    Raises NoOptions if a task that shuffles its options has no published order.
+    """
+    if in_row is None or _words_of(in_row.options) != _words_of(question.options):
         if shuffled:
             raise NoOptions(
                 "the task orders or draws its options with random numbers, and no field of the data row holds their "
@@ -296,23 +306,25 @@ def _as_published(question: Question, known: Question | None, *, shuffled: bool)
         return replace(question, id=content_id(question.stem, question.options))
     left = {place: option.split() for place, option in enumerate(question.options)}
     order = []
-    for option in map(str.split, known.options):
+    for option in map(str.split, in_row.options):
         place = next(place for place, words in left.items() if words == option)
         del left[place]
         order.append(place)
     return replace(
         question,
-        id=known.id,
+        id=in_row.id,
         options=tuple(question.options[place] for place in order),
-        answer=known.answer if question.answer is None else order.index(question.answer),
+        answer=in_row.answer if question.answer is None else order.index(question.answer),
     )
 
 
 def fields_in_order(question: Question, rows: Sequence[Doc]) -> list[set[str]]:
-    """Return the names of the fields that hold each option, in the order of the options, of the first row that has the
-    question and all of them; nothing if a list of that row has them in this order, or if options are the same.
+    """Return the names of the fields that hold each option, in the order of the options.
 
-    rows: of the data, before a task processed them
+    They are taken from the first row that has the question and all options. Nothing is returned if a list of that row
+    has the options in this order, or if two options are the same.
+
+    rows: rows of the data, before a task processed them
     """
     words, stem = [" ".join(option.split()) for option in question.options], " ".join(question.stem.split())
     if len(set(words)) < len(words):
@@ -323,12 +335,12 @@ def fields_in_order(question: Question, rows: Sequence[Doc]) -> list[set[str]]:
             names.setdefault(" ".join(text.split()), set()).add(name)
         is_of_question = any(stem in text or (len(text) >= NO_CHANCE and text in stem) for text in names)
         if is_of_question and all(text in names for text in words):
-            listed = any([" ".join(one.split()) for one in values] == words for values in lists_in(row))
+            listed = any([" ".join(value.split()) for value in values] == words for values in lists_in(row))
             return [] if listed else [names[text] for text in words]
     return []
 
 
 def _words_of(options: Sequence[str], *, ordered: bool = False) -> object:
-    """The words of options, for comparison without regard to white space (and, unless `ordered`, to order)."""
+    """Return the words of options, for comparison without regard to white space (and, unless `ordered`, to order)."""
     texts = [" ".join(option.split()) for option in options]
     return texts if ordered else Counter(texts)

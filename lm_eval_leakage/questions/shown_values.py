@@ -1,6 +1,6 @@
-"""Finds options in a rendered prompt by their values in the data row, whatever stands before, between and after them.
+"""Finds options in a rendered prompt by their values in the data row, whatever text is around and between them.
 
-A run is a list of options in a prompt: places that hold all values, with a marker of one shape before each
+A listing is a list of options in a prompt: places that hold all values, with a marker of one shape before each
 (`questions.list_markers`). What is the same before every option belongs to the marker, white space too, so that any
 order of the options looks like the published one.
 """
@@ -27,55 +27,55 @@ from lm_eval_leakage.questions.prompt_parser import ShownOptions, listed_texts
 from lm_eval_leakage.records import Frame
 
 LONGEST_MARKER = 60  # characters between two options
-MOST_STARTS = 50  # places, the last ones, where a run may begin
-MOST_SECOND = 4  # places where the next option of a run may be
+_MOST_STARTS = 50  # places, the last ones, where a listing may begin
+MOST_SECOND = 4  # places where the next option of a listing may be
 MOST_LISTS = 50  # of a row
 SHORTEST_PART = 3  # characters of a value that counts as a part of a word, too
 NEAR = 30  # characters between options that look like a list, with one word on a line at most: ", or a "
-WORD = re.compile(r"[^\W\d_]{2,}")
+_WORD = re.compile(r"[^\W\d_]{2,}")
 ESCAPES = ("\\n", "\\t")  # as some templates have them instead of a new line
-WITHOUT_SPACES = "\u0e00"  # from Thai on, most scripts write no spaces between words
+_WITHOUT_SPACES = "\u0e00"  # from Thai on, most scripts write no spaces between words
 BLANKS = " \t\u00a0\u3000"
 
 Span = tuple[int, int]
 
 
-class Run(NamedTuple):
-    """Options as a prompt shows them, with their labels, which are empty if they have none."""
+class Listing(NamedTuple):
+    """A list of options as a prompt shows them; `labels` is empty if they have none."""
 
     shown: ShownOptions
     labels: tuple[str, ...]
 
 
-def runs_of(prompt: str, values: Sequence[str]) -> Iterator[Run]:
-    """Yield the runs in `prompt` of all the values in their order, the last one first."""
+def listings_of(prompt: str, values: Sequence[str]) -> Iterator[Listing]:
+    """Yield the listings in `prompt` of all the values in their order, the last one first."""
     texts = [value.strip() for value in values]
     if len(values) < 2 or not all(texts):
         return
     if list(values) != texts:  # first with the white space around them
         for spans in _chains(prompt, values):
-            run = _as_run(prompt, spans)
-            if run is not None and _ends_alike(run):
-                yield run
+            listing = _as_listing(prompt, spans)
+            if listing is not None and _ends_alike(listing):
+                yield listing
     for spans in _chains(prompt, texts):
-        run = _without_space(prompt, _with_own_space(prompt, spans, values))
-        if run is not None:
-            yield run
+        listing = _without_space(prompt, _with_space_of_values(prompt, spans, values))
+        if listing is not None:
+            yield listing
 
 
-def runs_among(prompt: str, values: Iterable[str], n_options: int) -> Iterator[Run]:
-    """Yield the runs in `prompt` of `n_options` different values, in any order, the last one first."""
+def listings_among(prompt: str, values: Iterable[str], n_options: int) -> Iterator[Listing]:
+    """Yield the listings in `prompt` of `n_options` different values, in any order, the last one first."""
     texts = sorted({value.strip() for value in values} - {""}, key=len, reverse=True)
     ends: dict[int, int] = {}  # of the longest value at each place
     for text in texts:
         for start, end in _places(prompt, text):
             ends.setdefault(start, end)
     places = sorted(ends.items())
-    for start in reversed([*range(len(places))][-MOST_STARTS:]):
+    for start in reversed([*range(len(places))][-_MOST_STARTS:]):
         for spans in _following(prompt, places, start, n_options):
-            run = _without_space(prompt, spans)
-            if run is not None and len({*run.shown.options}) == n_options:
-                yield run
+            listing = _without_space(prompt, spans)
+            if listing is not None and len({*listing.shown.options}) == n_options:
+                yield listing
 
 
 def is_listed(prompt: str, values: Sequence[str]) -> bool:
@@ -89,7 +89,7 @@ def is_listed(prompt: str, values: Sequence[str]) -> bool:
         if start < last:
             continue
         between = COMMAND.sub("\n", prompt[last:start])
-        is_sentence = "\n" not in between and len(WORD.findall(between)) > 1
+        is_sentence = "\n" not in between and len(_WORD.findall(between)) > 1
         if len(between) > NEAR or is_sentence:
             seen.clear()
         seen.add(text)
@@ -100,8 +100,11 @@ def is_listed(prompt: str, values: Sequence[str]) -> bool:
 
 
 def lists_in(row: object) -> Iterator[list[str]]:
-    """Yield the lists of at least two texts or numbers in a data row that may be options: of a mapping its values, of
-    a list of mappings each field, and lists that are written as text; those of labels (A, B, C) are left out."""
+    """Yield the lists of at least two texts or numbers in a data row that may be options.
+
+    They are lists, values of a mapping, each field of a list of mappings, and lists that are written as text. Lists
+    of labels (A, B, C) are left out.
+    """
     for n_lists, values in enumerate(_all_lists(row)):
         if n_lists == MOST_LISTS:
             return
@@ -176,7 +179,7 @@ def _places(prompt: str, value: str, *, are_whole: bool = True) -> list[Span]:
     """
     spans: list[Span] = []
     start = prompt.rfind(value)
-    while start >= 0 and len(spans) < MOST_STARTS:
+    while start >= 0 and len(spans) < _MOST_STARTS:
         if not are_whole or _is_whole(prompt, start, start + len(value)):
             spans.append((start, start + len(value)))
         start = prompt.rfind(value, 0, start + len(value) - 1) if start else -1
@@ -184,11 +187,11 @@ def _places(prompt: str, value: str, *, are_whole: bool = True) -> list[Span]:
 
 
 def _places_of_words(prompt: str, value: str) -> list[Span]:
-    """Return where a value stands of which the prompt changes the white space."""
+    """Return where a value stands in a prompt that changes its white space."""
     words = value.split()
     if len(words) < 2 or not all(word in prompt for word in words):
         return []
-    return [match.span() for match in re.finditer(r"\s+".join(map(re.escape, words)), prompt)][::-1][:MOST_STARTS]
+    return [match.span() for match in re.finditer(r"\s+".join(map(re.escape, words)), prompt)][::-1][:_MOST_STARTS]
 
 
 def has_words(text: str, words: str) -> bool:
@@ -199,14 +202,14 @@ def has_words(text: str, words: str) -> bool:
 def _near(prompt: str, value: str, end: int) -> Iterator[Span]:
     """Yield where `value` stands within the length of a marker after `end`."""
     limit = end + LONGEST_MARKER + len(value)
-    start, n_found = prompt.find(value, end + 1, limit), 0
-    while start >= 0 and n_found < MOST_SECOND:
+    start, n_places = prompt.find(value, end + 1, limit), 0
+    while start >= 0 and n_places < MOST_SECOND:
         if _is_whole(prompt, start, start + len(value)):
-            n_found += 1
+            n_places += 1
             yield start, start + len(value)
         start = prompt.find(value, start + 1, limit)
     words = value.split()
-    if not n_found and len(words) > 1:
+    if not n_places and len(words) > 1:
         pattern = re.compile(r"\s+".join(map(re.escape, words)))
         match = pattern.search(prompt, end + 1, limit + len(value))
         if match and match.start() <= end + LONGEST_MARKER:
@@ -227,25 +230,25 @@ def _is_inside(left: str, right: str) -> bool:
     if left.isdecimal() and right.isdecimal():
         return True
     is_new_word = left.islower() and right.isupper()  # "OptionYes"
-    return left.isalpha() and right.isalpha() and max(left, right) < WITHOUT_SPACES and not is_new_word
+    return left.isalpha() and right.isalpha() and max(left, right) < _WITHOUT_SPACES and not is_new_word
 
 
-# ---------------------------------------------------------------------- the run
+# ---------------------------------------------------------------------- the listing
 
 
-def _ends_alike(run: Run) -> bool:
-    """Return whether the same blanks follow the last option as the others, so that it has not taken them."""
-    marker = run.shown.frame.markers[1]
-    return run.shown.frame.after.startswith(marker[: len(marker) - len(marker.lstrip(" \t"))])
+def _ends_alike(listing: Listing) -> bool:
+    """Return whether the same blanks follow the last option as the others, so that they are no part of it."""
+    marker = listing.shown.frame.markers[1]
+    return listing.shown.frame.after.startswith(marker[: len(marker) - len(marker.lstrip(" \t"))])
 
 
-def _without_space(prompt: str, spans: Sequence[Span]) -> Run | None:
+def _without_space(prompt: str, spans: Sequence[Span]) -> Listing | None:
     """Return the options at these places, which include no white space, so that the marker of the first may have less
     of it than others; None if they are no list."""
-    return _as_run(prompt, spans) or _as_run(prompt, spans, has_space=False)
+    return _as_listing(prompt, spans) or _as_listing(prompt, spans, has_space=False)
 
 
-def _as_run(prompt: str, spans: Sequence[Span], *, has_space: bool = True) -> Run | None:
+def _as_listing(prompt: str, spans: Sequence[Span], *, has_space: bool = True) -> Listing | None:
     """Return the options at these places; None if they are no list.
 
     has_space: whether the marker of the first option has the same white space after its label as the others
@@ -259,11 +262,11 @@ def _as_run(prompt: str, spans: Sequence[Span], *, has_space: bool = True) -> Ru
         marker, label = first
         frame = Frame(before[: len(before) - len(marker)], (marker, *markers), prompt[spans[-1][1] :])
         options = tuple(prompt[start:end] for start, end in spans)
-        return Run(ShownOptions(frame, options), (label, *shape.labels) if shape.labels else ())
+        return Listing(ShownOptions(frame, options), (label, *shape.labels) if shape.labels else ())
     return None
 
 
-def _with_own_space(prompt: str, spans: Sequence[Span], values: Sequence[str]) -> Sequence[Span]:
+def _with_space_of_values(prompt: str, spans: Sequence[Span], values: Sequence[str]) -> Sequence[Span]:
     """Return the places with the white space before an option that its value has and not all options have."""
     if is_separator(prompt[spans[0][1] : spans[1][0]]):  # the first option has no marker to compare with
         return spans
@@ -271,9 +274,9 @@ def _with_own_space(prompt: str, spans: Sequence[Span], values: Sequence[str]) -
     shared = min(map(len, leads))
     widened = []
     for (start, end), lead, value in zip(spans, leads, values, strict=True):
-        own = len(value) - len(value.lstrip())
+        n_leading = len(value) - len(value.lstrip())
         extra = lead[: len(lead) - shared] if shared else lead
-        widened.append((start - len(extra) if extra and value[:own].endswith(extra) else start, end))
+        widened.append((start - len(extra) if extra and value[:n_leading].endswith(extra) else start, end))
     return widened
 
 
@@ -286,7 +289,7 @@ def _space_before(prompt: str, start: int) -> str:
 
 
 def _shapes(prompt: str, spans: Sequence[Span]) -> Iterator[MarkerShape]:
-    """Return the shapes that the markers between these places may have."""
+    """Yield the shapes that the markers between these places may have."""
     return shapes_of(_between(prompt, spans), prompt[spans[-1][1] :])
 
 

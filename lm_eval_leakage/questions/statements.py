@@ -1,7 +1,7 @@
 """Reads a data row whose text a benchmark asks about, whether it has options or not, as a question without options.
 
-Which field holds the text is decided for all rows together: the one that the task's prompt shows, else the one whose
-name says so. The prompt up to that text is the benchmark's own layout.
+The field that holds the text is the same for all rows: the one that the task's prompt shows, else one of _FIELDS. The
+prompt up to that text is the benchmark's own layout.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 
 Prompt = Callable[[Doc], object]
 Path = tuple[str, ...]
-FIELDS = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
+_FIELDS = ["question", "problem", "sentence", "context", "text", "statement", "body", "story", "prompt", "input"]
 NO_DETAIL = "its rows have no detail that could be exchanged for another"
-DETAILS = {NAMES: "given name of which that is known", NUMBERS: "such number"}
+_DETAILS = {NAMES: "given name that could be exchanged", NUMBERS: "number that could be exchanged"}
 FEWEST_WORDS = 4
-FEWEST_WITH_SLOT = 0.1  # share of rows
+_FEWEST_WITH_SLOT = 0.1  # share of rows
 
 
 @dataclass(frozen=True)
 class StatementReader:
-    """Reads rows of one benchmark.
+    """A function that reads the rows of one benchmark.
 
     path: names of the field that holds the text, the outermost first
     prompt: the task's `doc_to_text`; None if there is no task
@@ -35,8 +35,8 @@ class StatementReader:
     prompt: Prompt | None = None
 
     def __call__(self, doc: Doc) -> Question:
-        """Raises UntestableQuestion, with the reason, for a row without a text."""
-        text = dict(texts_of(doc)).get(self.path, "").strip()
+        """Return the question of a row; raise UntestableQuestion, with the reason, for a row without a text."""
+        text = dict(texts_by_path(doc)).get(self.path, "").strip()
         if not text:
             raise UntestableQuestion(f"its field {'.'.join(self.path)} has no text")
         prompt = _rendered(self.prompt, doc)
@@ -52,23 +52,26 @@ class StatementReader:
 def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: str | None = None) -> StatementReader:
     """Return the reader of a benchmark's rows.
 
-    docs: some of its rows; prompt: the task's `doc_to_text`; field: the name of the field, if the user gives it
+    docs: some of its rows
+    prompt: the task's `doc_to_text`
+    field: the name of the field, if the user gives it
 
     Raises UntestableQuestion, with the reason, if no field holds a text.
     """
     if field is not None:
         return StatementReader((field,), prompt)
-    shown, known = Counter[Path](), Counter[Path]()
+    shown, lengths = Counter[Path](), Counter[Path]()
     for doc in docs:
         rendered = _rendered(prompt, doc)
-        for path, text in texts_of(doc):
+        for path, text in texts_by_path(doc):
             if len(text.split()) >= FEWEST_WORDS:
-                known[path] += len(text)
+                lengths[path] += len(text)
                 shown[path] += len(text) if text.strip() in rendered else 0
-    if most := [path for path, n in shown.most_common(1) if n]:
-        return StatementReader(most[0], prompt)
-    named = {path[-1].casefold(): path for path in known}
-    paths = [named[name] for name in FIELDS if name in named]
+    for path, n_characters in shown.most_common(1):
+        if n_characters:
+            return StatementReader(path, prompt)
+    named = {path[-1].casefold(): path for path in lengths}
+    paths = [named[name] for name in _FIELDS if name in named]
     if not paths:
         raise UntestableQuestion("no field of its rows holds a text that the task asks about")
     return StatementReader(paths[0], prompt)
@@ -85,10 +88,10 @@ def refusal_of_statements(readings: Sequence[Question | UntestableQuestion], fil
         except UntestableQuestion as error:
             reasons[str(error)] += 1
     n, n_without = len(readings), reasons.total()
-    if n and n - n_without >= FEWEST_WITH_SLOT * n:
+    if n and n - n_without >= _FEWEST_WITH_SLOT * n:
         return None
     (reason, _), *_ = reasons.most_common(1) or [("there is none", 0)]
-    return f"{NO_DETAIL}: {n_without} of the first {n} have no {DETAILS[fillers]} (most often: {reason})"
+    return f"{NO_DETAIL}: {n_without} of the first {n} have no {_DETAILS[fillers]} (most often: {reason})"
 
 
 def fillers_of(readings: Sequence[Question | UntestableQuestion]) -> str:
@@ -124,22 +127,22 @@ def _rendered(prompt: Prompt | None, doc: Doc) -> str:
     return well_formed(text) if isinstance(text, str) else ""
 
 
-def texts_of(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def texts_by_path(doc: Doc, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield the texts of a row that stand under names, with these names."""
     for name, value in doc.items():
         if isinstance(value, str):
             yield (*path, str(name)), well_formed(value)
         elif isinstance(value, Mapping):
-            yield from texts_of(value, (*path, str(name)))
+            yield from texts_by_path(value, (*path, str(name)))
 
 
 def with_slot(questions: Collection[Question], fillers: str = NAMES) -> list[Question]:
     """Return the questions that have a slot."""
-    found = []
+    questions_with_slot = []
     for question in questions:
         try:
             find_slot(question.stem, fillers)
         except UntestableQuestion:
             continue
-        found.append(question)
-    return found
+        questions_with_slot.append(question)
+    return questions_with_slot

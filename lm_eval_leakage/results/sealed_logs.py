@@ -18,7 +18,7 @@ from lm_eval_leakage.logs.audits import audit_logs_of, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import find_runs, without_tasks
 from lm_eval_leakage.questions.fields import content_id
-from lm_eval_leakage.questions.statements import texts_of
+from lm_eval_leakage.questions.statements import texts_by_path
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
@@ -150,7 +150,7 @@ def _published_in(line: AuditLine, seal: Seal) -> SealedQuestion | None:
     """The sealed question of a line; of texts without options, the one that stands in its row."""
     if not seal.is_of_texts:
         return None if line.read is None else seal.find(line.read)
-    for _, text in texts_of(line.doc):
+    for _, text in texts_by_path(line.doc):
         published = seal.find(Question("", text, ()))
         if published is not None:
             return published

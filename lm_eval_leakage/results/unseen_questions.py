@@ -11,7 +11,7 @@ from statistics import fmean
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
-from lm_eval_leakage.questions.families import described, families, shared_texts
+from lm_eval_leakage.questions.families import describe, families, shared_texts
 from lm_eval_leakage.questions.statements import statement_reader
 from lm_eval_leakage.records import Described, FillerAnswers, Question, UntestableQuestion
 from lm_eval_leakage.results.data_verdict import natural_part
@@ -109,7 +109,7 @@ def _described_texts(lines: Sequence[AuditLine]) -> Described:
             questions.append(read(doc))
         except UntestableQuestion:  # the audit said so
             continue
-    return described((question, False) for question in questions)
+    return describe((question, False) for question in questions)
 
 
 def _lines(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AuditLine]]:
@@ -135,7 +135,7 @@ def _check_audits(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> No
 
 def _described(asked: Iterable[AskedOnce]) -> Described:
     """What the questions are like, each once."""
-    return described((one.first.read, one.first.guarded) for one in asked if one.first.read is not None)
+    return describe((one.first.read, one.first.guarded) for one in asked if one.first.read is not None)
 
 
 def _known_texts(references: Sequence[Run], problems: list[Problem]) -> dict[str, tuple[float, ...]]:

@@ -1,6 +1,7 @@
-"""Pieces of a prefix tree: the nodes of one forward pass, how they are divided for attention, and what one piece
-passes on to the next: the keys and values of the ancestors of its first node, so that nothing is computed twice and
-memory is bounded by the size of a piece.
+"""Divides a prefix tree into pieces, each the nodes of one forward pass, and a piece into blocks for attention.
+
+A piece passes on to the next the keys and values of the ancestors of that piece's first node. So nothing is computed
+twice, and memory is bounded by the size of a piece.
 
 A piece is divided into blocks, runs of nodes in depth-first order. The ancestors of a block's nodes are in two places
 only: in the block itself, and on the path from the root to its first node. So a block of b nodes at depth d attends to
@@ -28,6 +29,11 @@ from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, PrefixTree
 
 SCORES_AT_ONCE = 2**24  # values of explicit attention: 64 MiB in float32
 JOINED_AT_ONCE = 2**17  # values: 512 KiB in float32, which fits into a CPU's cache
+# With other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of GPUs refuse masks.
+KEYS_MULTIPLE = 16
+BLOCK_SIZES = (64, 128, 256, 512)
+# Keys and values of a path from the root, per attention layer in call order; each `(n_path, n_heads, head size)`.
+Carried = list[tuple[Tensor, Tensor]]
 
 
 def attend(
@@ -40,8 +46,8 @@ def attend(
     softcap: float | None = None,
     with_sums: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Results `(n, n_heads, n_queries, value size)` and the logarithms of the denominators `(n, n_heads, n_queries)`,
-    in float32; without `with_sums`, the latter are undefined.
+    """Return results `(n, n_heads, n_queries, value size)` and the logarithms of the softmaxes' denominators `(n,
+    n_heads, n_queries)`, in float32; without `with_sums`, the latter are undefined.
 
     query: `(n, n_heads, n_queries, head size)`; key, value: the same with `n_keys`
     bias: added to the scores; broadcast to `(n, n_heads, n_queries, n_keys)`
@@ -67,7 +73,8 @@ def attend(
 def explicit_attention(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """The same in plain operations; softmax in float32, for as many queries at once as memory is bounded for."""
+    """Return the same as `attend`, by plain operations. The softmax is computed in float32, for so many queries at
+    once that SCORES_AT_ONCE bounds the memory."""
     rows = max(1, SCORES_AT_ONCE // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
     scale = query.shape[3] ** -0.5 if scaling is None else scaling
     outs, sums = [], []
@@ -84,14 +91,14 @@ def explicit_attention(
 
 
 def bias_where(seen: Tensor, unseen: float, like: Tensor) -> Tensor:
-    """0 where `seen` and `unseen` elsewhere, in rows aligned as the kernels of GPUs need them."""
+    """Return a bias, 0 where `seen` and `unseen` elsewhere, in rows aligned as the kernels of GPUs need them."""
     n_keys = seen.shape[-1]
     bias = like.new_zeros((*seen.shape[:-1], -(-n_keys // KEYS_MULTIPLE) * KEYS_MULTIPLE))[..., :n_keys]
     return bias.masked_fill_(~seen, unseen)
 
 
 def join_(out: Tensor, sums: Tensor, other: Tensor, other_sums: Tensor) -> None:
-    """Replaces `out` and `sums` by the results over both sets of keys; `sums` has one dimension less."""
+    """Replace `out` and `sums` by the results over both sets of keys; `sums` has one dimension less."""
     share = torch.sigmoid(other_sums - sums)[..., None]
     step = max(1, JOINED_AT_ONCE // max(1, out[0].numel())) if out.device.type == "cpu" else len(out)
     for first in range(0, len(out), step):
@@ -101,14 +108,9 @@ def join_(out: Tensor, sums: Tensor, other: Tensor, other_sums: Tensor) -> None:
     torch.logaddexp(sums, other_sums, out=sums)
 
 
-# With other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of GPUs refuse masks.
-KEYS_MULTIPLE = 16
-BLOCK_SIZES = (64, 128, 256, 512)
-
-
 @dataclass(frozen=True)
 class Costs:
-    """Costs relative to that of one query's score of one key without a mask."""
+    """Holds the costs of the steps of attention, relative to one query's score of one key without a mask."""
 
     masked: float  # a score with a mask
     gathered: float  # copying a key and its value
@@ -123,8 +125,8 @@ COSTS = {
 
 
 @dataclass(frozen=True)
-class Shared:
-    """Nodes `first .. stop - 1` of a piece share their ancestors at depths below `length`."""
+class SharedPath:
+    """A path that the nodes `first .. stop - 1` of a piece share: their ancestors at depths below `length`."""
 
     first: int
     stop: int
@@ -132,54 +134,60 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class TreeLayout:
+class Division:
+    """The division of a piece into blocks, and the paths for which they get a trunk."""
+
     size: int  # of each block, in nodes
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedPath, ...] = ()
     cost: float = 0
     costs: Costs = COSTS["cpu"]
 
-    def rooms(self, lengths: IntArray) -> IntArray:
-        """Padded lengths of the blocks' paths: few different ones, so that few calls are needed."""
+    def padded_lengths(self, lengths: IntArray) -> IntArray:
+        """Return the padded lengths of the blocks' paths: few different ones, so that few calls are needed."""
         wanted = -(-lengths // KEYS_MULTIPLE) * KEYS_MULTIPLE
         per_key = self.size * self.costs.masked + self.costs.gathered
-        found, room = np.empty_like(wanted), 0
+        padded, longest = np.empty_like(wanted), 0
         for length in np.unique(wanted)[::-1]:
             alike = wanted == length
-            if not room or np.count_nonzero(alike) * (room - length) * per_key > self.costs.call:
-                room = int(length)
-            found[alike] = room
-        return found
+            if not longest or np.count_nonzero(alike) * (longest - length) * per_key > self.costs.call:
+                longest = int(length)
+            padded[alike] = longest
+        return padded
 
 
-def cheapest_layout(depths: IntArray, device_type: str = "cpu") -> TreeLayout:
-    """The layout of least estimated cost for nodes in depth-first order at `depths`."""
+def cheapest_division(depths: IntArray, device_type: str = "cpu") -> Division:
+    """Return the division of least estimated cost for nodes in depth-first order at `depths`."""
     costs = COSTS.get(device_type, COSTS["cpu"])
     sizes = sorted({min(size, len(depths)) for size in BLOCK_SIZES})
-    return min((layout_of(depths, size, costs) for size in sizes), key=lambda layout: layout.cost)
+    return min((division_of(depths, size, costs) for size in sizes), key=lambda division: division.cost)
 
 
-def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
-    """The cheapest layout with blocks of `size` nodes. Nodes share their ancestors down to the shallowest of them, so
-    no trunk spans a block in which a node has so few that joining costs more; between such blocks, the best trunks
-    are found."""
+def division_of(depths: IntArray, size: int, costs: Costs) -> Division:
+    """Return the cheapest division into blocks of `size` nodes.
+
+    Nodes share their ancestors down to the depth of the shallowest of them. So no trunk spans a block in which a node
+    has so few ancestors that joining costs more. Between such blocks, the best trunks are chosen.
+    """
     starts = np.arange(0, len(depths), size)
     shallowest = np.minimum.reduceat(depths, starts)
     per_key = size * costs.masked + costs.gathered
     alone = (depths[starts] + float(size)) * per_key  # without trunks
-    total, found = 0.0, []
+    total, paths = 0.0, []
     is_worth_it = shallowest * (per_key - size) > size * costs.joined
     edges = np.flatnonzero(np.diff(is_worth_it, prepend=False, append=False))
     for begin, end in edges.reshape(-1, 2).tolist():
         saved, trunks = _best_trunks(shallowest[begin:end], size, costs)
         total -= saved
-        for own, stop, length in trunks:
-            found.append(Shared((begin + own) * size, min((begin + stop) * size, len(depths)), length))
-    return TreeLayout(size, tuple(found), total + float(alone.sum()), costs)
+        for first, stop, length in trunks:
+            paths.append(SharedPath((begin + first) * size, min((begin + stop) * size, len(depths)), length))
+    return Division(size, tuple(paths), total + float(alone.sum()), costs)
 
 
 def _best_trunks(shallowest: IntArray, size: int, costs: Costs) -> tuple[float, list[tuple[int, int, int]]]:
-    """What the best division of consecutive blocks into runs that share a path saves, and those runs that do: the
-    first block, the one after the last, and the length of the path."""
+    """Return the cost that the best trunks for consecutive blocks save, and these trunks.
+
+    Each trunk is given as its first block, the block after its last, and the length of its path.
+    """
     n = len(shallowest)
     saved, length = _saved_by_runs(shallowest, size, costs)
     best, begins = np.zeros(n + 1), np.zeros(n, int)
@@ -187,20 +195,22 @@ def _best_trunks(shallowest: IntArray, size: int, costs: Costs) -> tuple[float, 
         together = best[: last + 1] + saved[last, : last + 1]
         begin = int(together.argmax())
         best[last + 1], begins[last] = together[begin], begin
-    found, stop = [], n
+    trunks, stop = [], n
     while stop:
         begin = int(begins[stop - 1])
         if saved[stop - 1, begin]:
-            found.append((begin, stop, int(length[stop - 1, begin])))
+            trunks.append((begin, stop, int(length[stop - 1, begin])))
         stop = begin
-    return float(best[-1]), found[::-1]
+    return float(best[-1]), trunks[::-1]
 
 
 def _saved_by_runs(
     shallowest: IntArray, size: int, costs: Costs
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """What a trunk for all blocks from `begin` to `last` saves, at `[last, begin]`, and its length; 0 where it saves
-    nothing."""
+    """Return the cost that a trunk for all blocks from `begin` to `last` saves, at `[last, begin]`, and its length.
+
+    The cost is 0 where a trunk saves nothing.
+    """
     place = np.arange(len(shallowest))
     per_key = size * costs.masked + costs.gathered
     shared = np.where(place[:, None] >= place, shallowest[:, None], np.iinfo(np.int32).max)
@@ -223,8 +233,8 @@ class Trunk:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks of one shape. Keys are numbered over the carried nodes (ancestors of the piece's first node, from the
-    root) and then over the piece's own; the last block may be padded, and so may paths."""
+    """Holds blocks of one shape. Keys are numbered over the carried nodes (ancestors of the piece's first node, from
+    the root) and then over the nodes of the piece. The last block may be padded, and so may paths."""
 
     index: IntArray  # (n_blocks,), index among the piece's blocks
     keys: IntArray  # (n_blocks, n_path + size)
@@ -233,22 +243,28 @@ class Blocks:
     key_depths: IntArray  # (n_blocks, n_path + size)
 
 
-def blocks_of(depths: IntArray, carried: int, layout: TreeLayout) -> tuple[list[Trunk], list[Blocks]]:
-    """The trunks of a piece with nodes at `depths`, whose first node has depth `carried`, and its blocks, grouped by
-    the length of their paths below the trunk."""
-    size = layout.size
+def trunks_and_blocks(depths: IntArray, carried: int, division: Division) -> tuple[list[Trunk], list[Blocks]]:
+    """Return the trunks of a piece, and its blocks, grouped by the length of their paths below the trunk.
+
+    depths: the depths of its nodes
+    carried: the depth of its first node
+    """
+    size = division.size
     n_blocks = -(-len(depths) // size)
     padded = np.zeros(n_blocks * size, np.int32)
     padded[: len(depths)] = depths
     rows = padded.reshape(n_blocks, size)
     paths = list(paths_to_blocks(depths, carried, size))
     trunks, begins = [], np.zeros(n_blocks, np.int32)
-    for shared in layout.shared:
+    for shared in division.shared:
         trunks.append(Trunk(shared.first, shared.stop, paths[shared.first // size][: shared.length]))
         begins[shared.first // size : -(-shared.stop // size)] = shared.length
-    room = layout.rooms(rows[:, 0] - begins)
-    groups = [np.flatnonzero(room == n_path).astype(np.int32) for n_path in np.unique(room)]
-    return trunks, [_group(rows, paths, begins, index, int(room[index[0]]), carried, len(depths)) for index in groups]
+    padded_lengths = division.padded_lengths(rows[:, 0] - begins)
+    groups = []
+    for n_path in np.unique(padded_lengths):
+        index = np.flatnonzero(padded_lengths == n_path).astype(np.int32)
+        groups.append(_group(rows, paths, begins, index, int(n_path), carried, len(depths)))
+    return trunks, groups
 
 
 def _group(
@@ -260,7 +276,7 @@ def _group(
     carried: int,
     n_nodes: int,
 ) -> Blocks:
-    """The blocks `index`, whose paths, from the depths `begins` on, fit into `n_path` keys."""
+    """Return the blocks `index`, whose paths, from the depths `begins` on, fit into `n_path` keys."""
     size = rows.shape[1]
     keys = np.zeros((len(index), n_path + size), np.int32)
     for row, block in zip(keys, index, strict=True):
@@ -281,8 +297,10 @@ def _group(
 
 
 def paths_to_blocks(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
-    """For each block, the keys from the root to its first node, excluding that node; and in the end the last key at
-    each depth, which holds the path to the node that follows."""
+    """Yield, for each block, the keys from the root to its first node, excluding that node.
+
+    In the end, yield the last key at each depth, which holds the path to the node that follows.
+    """
     path = np.arange(max(carried, int(depths.max()) + 1), dtype=np.int32)
     keys = carried + np.arange(len(depths), dtype=np.int32)
     for first in range(0, len(depths), size):
@@ -293,21 +311,25 @@ def paths_to_blocks(depths: IntArray, carried: int, size: int) -> Iterator[IntAr
 
 
 def _sees_path(rows: IntArray, on_path: IntArray, sees: BoolArray) -> None:
-    """A node sees the path, at depths `on_path`, down to the shallowest node between the block's first and itself."""
+    """Write into `sees` that a node sees the path, at depths `on_path`, down to the shallowest node between the
+    block's first and itself."""
     shallowest: IntArray = np.minimum.accumulate(rows, axis=1)
     np.less(on_path[:, None, :], shallowest[:, :, None], out=sees)
 
 
 def _sees_block(rows: IntArray, sees: BoolArray) -> None:
-    """A node sees an earlier one of its block, and itself, until a node follows that is not deeper than that one."""
+    """Write into `sees` that a node sees itself and an earlier node of its block until one follows that is not deeper
+    than that earlier node."""
     number = np.arange(rows.shape[1])
     ahead = (number[:, None] - number).astype(np.uint16)  # of a later node, it is larger than any size of a block
     np.less(ahead, (_until(rows) - number).astype(np.uint16)[:, None, :], out=sees)
 
 
 def _until(rows: IntArray) -> IntArray:
-    """The number of the first later node of the same block that is not deeper, which begins another branch; the size
-    of the block where there is none."""
+    """Return, for each node, the number of the first later node of the same block that is not deeper.
+
+    That node begins another branch. The number is the size of the block where there is none.
+    """
     size, depths = rows.shape[1], rows.ravel()
     begins = np.ones(rows.shape, np.bool_)  # whether a node begins a branch: any other one is its predecessor's child
     begins[:, 1:] = rows[:, 1:] <= rows[:, :-1]
@@ -327,16 +349,12 @@ def _until(rows: IntArray) -> IntArray:
 
 
 class UnsuitedModelError(Exception):
-    """A scorer cannot be used with this model; the message says why."""
-
-
-# Keys and values of a path from the root, per attention layer in call order; each `(n_path, n_heads, head size)`.
-Carried = list[tuple[Tensor, Tensor]]
+    """Raised if a scorer cannot be used with a model; the message says why."""
 
 
 @dataclass(eq=False)
 class Piece:
-    """Nodes `first .. stop - 1` of a tree during one forward pass."""
+    """Holds the nodes `first .. stop - 1` of a tree during one forward pass, and the states that they pass on."""
 
     tree: PrefixTree
     first: int
@@ -344,7 +362,7 @@ class Piece:
     carried: Carried
     passed_on: Carried = field(default_factory=list)
     calls: int = 0  # of attention so far, which is the current layer's index
-    device_type: str = "cpu"  # for which the layout is chosen
+    device_type: str = "cpu"  # the division is chosen for it
 
     def __post_init__(self) -> None:
         self.depths: IntArray = self.tree.node_depths[self.first : self.stop]
@@ -352,21 +370,23 @@ class Piece:
         *_, path = paths_to_blocks(self.depths, self.n_carried, len(self.depths))
         has_next = self.stop < len(self.tree.node_depths)
         self._path_on = path[: self.tree.node_depths[self.stop]] if has_next else path[:0]
-        layout = cheapest_layout(self.depths, self.device_type)
-        self.block = layout.size
-        self.trunks, self.blocks = blocks_of(self.depths, self.n_carried, layout)
+        division = cheapest_division(self.depths, self.device_type)
+        self.block = division.size
+        self.trunks, self.blocks = trunks_and_blocks(self.depths, self.n_carried, division)
         self._on_device: dict[tuple[int, torch.device], Tensor] = {}
 
     def on_device(self, indices: IntArray, device: torch.device) -> Tensor:
-        """Indices of this piece, kept on the device of a layer (a model may be split over several)."""
+        """Return indices of this piece on the device of a layer; a model may be split over several devices."""
         key = id(indices), device
         if key not in self._on_device:
             self._on_device[key] = index_tensor(indices, device)
         return self._on_device[key]
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """This layer's keys and values after the carried ones, `(n_carried + n_nodes, n_heads, head size)`; stores
-        those that the next piece needs."""
+        """Return this layer's keys and values after the carried ones, `(n_carried + n_nodes, n_heads, head size)`.
+
+        Those that the next piece needs are stored.
+        """
         key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
         if self.n_carried:
             if self.calls >= len(self.carried):
@@ -383,5 +403,5 @@ class Piece:
 
 
 def index_tensor(indices: npt.NDArray[np.integer[Any]], device: torch.device) -> Tensor:
-    """Indices as an int64 tensor, which torch needs for indexing."""
+    """Return indices as an int64 tensor, which torch needs for indexing."""
     return torch.from_numpy(indices.astype(np.int64)).to(device)

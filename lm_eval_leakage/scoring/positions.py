@@ -1,4 +1,4 @@
-"""How many tokens may be read together before a model reads the positions of some by those of others.
+"""Finds how many tokens may be read together before the positions of one text change how a model reads another.
 
 A tree reads texts of all lengths in one forward pass. Rotary embeddings of the types `dynamic` and `longrope` choose
 their frequencies by the largest position of a pass, for one type of layers or for all, so that a text has another
@@ -19,12 +19,13 @@ from torch.nn import Module
 from lm_eval_leakage.scoring.tree_model import TwoParts
 
 logger = logging.getLogger(__name__)
-Embed = Callable[[Tensor], list[Tensor]]  # positions to what a module of the model makes of them
+Embed = Callable[[Tensor], list[Tensor]]  # from positions to the embeddings that a module of the model returns
 SHORT = 2  # tokens of the text that is compared; the first position alone is embedded alike in every way
 
 
 def steady_window(model: Any, device: torch.device, longest: int) -> int:
-    """The most tokens, up to `longest`, that a text may have without changing how shorter texts beside it are read.
+    """Return the most tokens, up to `longest`, that a text may have without changing how shorter texts beside it are
+    read.
 
     Every module that maps positions to an embedding is called with the positions of a short text, alone and together
     with a later one. A model that cannot be called with positions has no such modules.
@@ -41,14 +42,14 @@ def steady_window(model: Any, device: torch.device, longest: int) -> int:
 
 
 def most_rows(model: Any, n_rows: int) -> int:
-    """At most `n_rows`, and as many rows as a forward pass may have before attention is scaled by a token's row."""
+    """Return how many rows, at most `n_rows`, a forward pass may have before attention is scaled by a token's row."""
     scaled = (part for part in model.modules() if getattr(part, "attn_temperature_tuning", False))
     return min([n_rows, *(int(part.floor_scale) - 1 for part in scaled)])
 
 
 @torch.no_grad()
 def _is_steady(embeds: list[Embed], n_tokens: int, device: torch.device) -> bool:
-    """Whether a text of so many tokens changes nothing for a short one."""
+    """Return whether a text of so many tokens changes nothing for a short one."""
     positions = torch.arange(SHORT, device=device)
     beside = torch.cat([positions, positions.new_tensor([max(SHORT, n_tokens - 1)])])
     for embed in embeds:
@@ -67,7 +68,7 @@ def _begins_with(together: Tensor, alone: Tensor) -> bool:
 
 @torch.no_grad()
 def _embeds(model: Any, device: torch.device) -> list[Embed]:
-    """The calls of modules without parameters that take positions, in a forward pass over a short text."""
+    """Return the calls of modules without parameters that take positions, in a forward pass over a short text."""
     embeds: list[Embed] = []
     positions = torch.arange(SHORT, device=device)
 
@@ -93,7 +94,7 @@ def _embeds(model: Any, device: torch.device) -> list[Embed]:
 def _embedded(
     part: Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: Tensor, positions: Tensor
 ) -> list[Tensor]:
-    """What a module returns if it is called as it was, but with other positions and in float32."""
+    """Return the output of a module that is called as it was, but with other positions and in float32."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, Tensor) and value.is_floating_point():
@@ -105,7 +106,7 @@ def _embedded(
 
 
 def _are(positions: Tensor, value: object) -> bool:
-    """Whether an argument is these positions, possibly once for each of several dimensions."""
+    """Return whether an argument is these positions, possibly once for each of several dimensions."""
     if not isinstance(value, Tensor) or value.is_floating_point() or value.shape[-1:] != positions.shape:
         return False
     return torch.equal(value, positions.expand(*value.shape[:-1], -1))

@@ -1,6 +1,7 @@
-"""Prefix tree (trie) of tokenised texts in depth-first order, in which a prefix that several texts share is once; and
-the number of tokens that a model reads with and without it, for all questions of a benchmark estimated from some of
-them.
+"""Builds the prefix tree (trie) of tokenised texts in depth-first order, and counts the tokens that a model reads.
+
+In the tree, a prefix that several texts share exists once. Tokens are counted with and without the tree; those of all
+questions of a benchmark are estimated from some of its questions.
 
 A *node* is a token that the model reads: every token of a text but its last. A *target* is a token whose
 log-likelihood is requested; it is predicted at its parent node. Depth is the position in the text, from 0.
@@ -18,11 +19,13 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
+Columns = npt.NDArray[np.float64]
+ENGINE_BLOCK = 16  # tokens of a block in vLLM's prefix cache, unless `block_size` is given
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Token ids `(n_tokens,)`, of which the last `n_scored` are scored; the first token is never scored."""
+    """A tokenised text: the last `n_scored` of its token ids `(n_tokens,)` are scored, and never the first one."""
 
     tokens: IntArray
     n_scored: int
@@ -40,7 +43,8 @@ class Texts(Sequence[Text]):
     """Many texts in three arrays, since thousands of small ones take longer to handle than to fill.
 
     flat: tokens of all texts, one text after another
-    lengths, n_scored: of each text, `(n_texts,)`
+    lengths: the number of tokens of each text, `(n_texts,)`
+    n_scored: the number of scored tokens of each text, `(n_texts,)`
     """
 
     def __init__(self, flat: IntArray, lengths: IntArray, n_scored: IntArray) -> None:
@@ -49,26 +53,29 @@ class Texts(Sequence[Text]):
 
     @classmethod
     def of(cls, texts: Sequence[Text]) -> Texts:
-        """The same texts, which may be Texts already."""
+        """Return the same texts as Texts, which they may be already."""
         if isinstance(texts, Texts):
             return texts
         return cls(*_joined([text.tokens for text in texts]), np.array([text.n_scored for text in texts], np.int32))
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[IntArray, IntArray]]) -> Texts:
-        """pairs: tokens of each text before its first scored one, and the others"""
+        """Return texts given in two parts.
+
+        pairs: tokens of each text before its first scored one, and the others
+        """
         rows = [row for pair in pairs for row in pair]
         flat, lengths = _joined(rows)
         return cls(flat, lengths[::2] + lengths[1::2], lengths[1::2])
 
     def pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
-        """Of each text, the tokens before the first scored one, and the others."""
+        """Yield, for each text, the tokens before its first scored one, and the others."""
         ends = self.begins + self.lengths
         edges = zip(self.begins.tolist(), (ends - self.n_scored).tolist(), ends.tolist(), strict=True)
         return ((self.flat[begin:middle], self.flat[middle:end]) for begin, middle, end in edges)
 
     def without_beginnings(self, longest: int) -> Texts:
-        """The last `longest` tokens of longer texts."""
+        """Return the texts, longer ones cut to their last `longest` tokens."""
         kept = np.minimum(self.lengths, longest)
         if np.array_equal(kept, self.lengths):
             return self
@@ -85,8 +92,8 @@ class Texts(Sequence[Text]):
 
 @dataclass(frozen=True, eq=False)
 class PrefixTree:
-    """The tree in depth-first order. Any slice of the nodes can be computed given only the keys and values of the
-    ancestors of its first node, since every other ancestor of its nodes is in the slice itself."""
+    """The prefix tree in depth-first order: any slice of the nodes can be computed given only the keys and values of
+    the ancestors of its first node, since every other ancestor of its nodes is in the slice itself."""
 
     node_tokens: IntArray  # (n_nodes,)
     node_depths: IntArray  # (n_nodes,)
@@ -105,12 +112,13 @@ class PrefixTree:
         return self.target_parents[self.by_parent]
 
     def targets_below(self, first: int, stop: int) -> IntArray:
-        """The targets whose parents are the nodes `first .. stop - 1`, in the order of their parents."""
+        """Return the targets whose parents are the nodes `first .. stop - 1`, in the order of their parents."""
         return self.by_parent[slice(*np.searchsorted(self._parents_in_order, [first, stop]))]
 
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
-    """The tree of `texts`, which may be equal or prefixes of each other; linear in their tokens except for sorting."""
+    """Return the tree of `texts`, which may be equal or prefixes of each other; linear in their tokens but for
+    sorting."""
     joined = Texts.of(texts)
     order = np.array(lexicographic(joined), np.int32)
     flat, lengths, begins = joined.flat, joined.lengths[order], joined.begins[order]
@@ -119,7 +127,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     # If a text continues the one before it, that one's last token is not a node yet.
     fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32)
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
-    firsts = np.maximum(shared, _asked_from(shared, scored_from))  # of several texts, the first has the target
+    firsts = np.maximum(shared, _scored_from(shared, scored_from))  # of several texts, the first has the target
     targets_until = np.cumsum(lengths - firsts, dtype=np.int32)
 
     node_texts, node_depths = _ranges(np.arange(len(order)), fresh, lengths - 1)
@@ -144,7 +152,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
 
 
 def lexicographic(texts: Sequence[Text]) -> list[int]:
-    """The order in which each text is next to those with which it shares the longest prefix."""
+    """Return the order in which each text is next to those with which it shares the longest prefix."""
     joined = Texts.of(texts)
     whole = joined.flat.astype(">u4").tobytes()  # big-endian bytes sort like the tokens
     begins, ends = 4 * joined.begins, 4 * (joined.begins + joined.lengths)
@@ -153,7 +161,7 @@ def lexicographic(texts: Sequence[Text]) -> list[int]:
 
 
 def shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
-    """Length of the common prefix of each row and the one before it."""
+    """Return the length of the common prefix of each row and the one before it."""
     flat, lengths = _joined(rows)
     return _shared(flat, lengths, np.cumsum(lengths, dtype=np.int64) - lengths)
 
@@ -172,14 +180,14 @@ def _shared(flat: IntArray, lengths: IntArray, begins: npt.NDArray[np.int64]) ->
 
 
 def _joined(rows: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """The rows one after another, and their lengths."""
+    """Return the rows one after another, and their lengths."""
     lengths = np.array([len(row) for row in rows], np.int32)
     flat = np.concatenate(rows).astype(np.int32, copy=False) if len(rows) else np.empty(0, np.int32)
     return flat, lengths
 
 
 def _ranges(owners: npt.NDArray[Any], firsts: IntArray, stops: IntArray) -> tuple[npt.NDArray[np.int64], IntArray]:
-    """The integers of all ranges `firsts[i] .. stops[i] - 1`, one range after another, and the owner of each."""
+    """Return owners and integers of the ranges `firsts[i] .. stops[i] - 1`, one range after another."""
     sizes = stops - firsts
     begins = np.cumsum(sizes) - sizes
     numbers = np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat((begins - firsts).astype(np.int32), sizes)
@@ -187,43 +195,41 @@ def _ranges(owners: npt.NDArray[Any], firsts: IntArray, stops: IntArray) -> tupl
 
 
 def _parents_of_first(fresh: IntArray, lengths: IntArray, nodes_until: IntArray) -> IntArray:
-    """For each text, the node before the first that it does not share with the one before it; -1 for a root."""
+    """Return, for each text, the parent of the first node that the text before it does not have; -1 for a root."""
     # depth of the first node of a text on the current path, and its index minus depth
     path: list[tuple[int, int]] = []
-    found = []
+    parents = []
     for depth, length, until in zip(fresh.tolist(), lengths.tolist(), nodes_until.tolist(), strict=True):
         while path and path[-1][0] >= depth:
             path.pop()
-        found.append(path[-1][1] + depth - 1 if path else -1)
+        parents.append(path[-1][1] + depth - 1 if path else -1)
         if depth < length - 1:
             path.append((depth, until - (length - 1)))
-    return np.array(found, np.int32)
+    return np.array(parents, np.int32)
 
 
-def _asked_from(shared: IntArray, scored_from: IntArray) -> IntArray:
-    """For each text, the depth from which it is scored, or a later text that shares it there. A few tokens that nobody
-    scores may follow, where a later text is scored from farther ahead."""
-    found = scored_from.tolist()
-    for text in range(len(found) - 1, 0, -1):
-        if found[text] < shared[text]:
-            found[text - 1] = min(found[text - 1], found[text])
-    return np.array(found, np.int32)
+def _scored_from(shared: IntArray, scored_from: IntArray) -> IntArray:
+    """Return, for each text, the depth from which it, or a later text that shares that depth with it, is scored.
 
-
-Columns = npt.NDArray[np.float64]
-ENGINE_BLOCK = 16  # tokens: what vLLM's prefix cache holds as one, unless `block_size` is given
+    A few tokens that no text scores may follow, where a later text is scored from a smaller depth.
+    """
+    depths = scored_from.tolist()
+    for text in range(len(depths) - 1, 0, -1):
+        if depths[text] < shared[text]:
+            depths[text - 1] = min(depths[text - 1], depths[text])
+    return np.array(depths, np.int32)
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """Of texts whose tokens' log-likelihoods are asked for.
+    """The numbers of tokens that models read to score the tokens of some texts.
 
     n_row_tokens: all tokens but the last of each text, which predicts nothing
-    n_merged_tokens: the same with texts that differ only in their last token in one row: what `hf` reads, without its
+    n_merged_tokens: the same with texts that differ only in their last token in one row; `hf` reads these, without its
         padding
-    n_tree_tokens: the distinct prefixes among them: what `hf-prefix-tree` reads
-    n_block_tokens: what an engine reads that keeps full blocks of `block` tokens and gets the texts in lexicographic
-        order: a block that begins an earlier text is not read again, but the last token of a text always is
+    n_tree_tokens: the distinct prefixes among them; `hf-prefix-tree` reads these
+    n_block_tokens: tokens read by an engine that keeps full blocks of `block` tokens and gets the texts in
+        lexicographic order; a block that begins an earlier text is not read again, but the last token of a text is
     """
 
     n_texts: int
@@ -234,7 +240,10 @@ class TokenCounts:
 
 
 def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenCounts:
-    """texts: token ids `(n_tokens,)` of each, at least one, as a model would get them; they may be equal."""
+    """Return the numbers of tokens that models read.
+
+    texts: token ids `(n_tokens,)` of each, at least one, as a model would get them; texts may be equal
+    """
     keys = sorted(np.asarray(text).astype(">u4").tobytes() for text in texts)  # big-endian bytes sort like the tokens
     rows = [np.frombuffer(key, ">u4") for key in keys]
     lengths = np.array([len(row) for row in rows], np.int64)
@@ -255,7 +264,7 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
 
 @dataclass(frozen=True)
 class TokenEstimate:
-    """Counts of the texts about `n_questions` questions, from `n_measured` of them."""
+    """Holds the numbers of tokens of the texts about `n_questions` questions, estimated from `n_measured` of them."""
 
     counts: TokenCounts
     n_measured: int
@@ -264,23 +273,26 @@ class TokenEstimate:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of questions in any unit, of each part of which they consist.
+    """Holds the lengths, in any unit, of the parts of questions.
 
-    measured: of the measured questions, in their order, `(n_measured, n_parts)`; mean: over all questions
+    measured: lengths of the measured questions, in their order, `(n_measured, n_parts)`
+    mean: mean lengths over all questions, `(n_parts,)`
     """
 
     measured: Sequence[Sequence[float]]
     mean: Sequence[float]
 
 
-def estimated(
+def estimate_tokens(
     questions: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
 ) -> TokenEstimate:
-    """Of all `n_questions`, from the tokenised texts about a random sample of them. A question without texts counts.
+    """Return the estimated numbers of tokens of all `n_questions`, from the texts about a random sample of them.
 
-    What questions share with each other, such as few-shot examples, is counted once: in the sample, the sum over
-    questions exceeds the count of all texts together by this share for each question but the first.
+    A question without texts counts, too. A beginning that questions share, such as few-shot examples, is counted once:
+    in the sample, the sum over questions exceeds the count of all texts together by this share for each question but
+    the first.
 
+    questions: the tokenised texts about each question of the sample
     lengths: a regression on them removes the part of the error that comes from drawing long or short questions
     """
     whole = token_counts(text for question in questions for text in question)
@@ -295,15 +307,15 @@ def estimated(
 
 
 def _regressed(values: Columns, lengths: Lengths) -> Columns:
-    """Returns the value of each column at the mean length, on the plane through the measured ones."""
+    """Return the value of each column at the mean length, on the plane through the measured values."""
     measured = np.array(lengths.measured, np.float64)
     centre, mean = measured.mean(axis=0), values.mean(axis=0)
     slopes, *_ = np.linalg.lstsq(measured - centre, values - mean, rcond=None)
-    found: Columns = mean + (np.array(lengths.mean) - centre) @ slopes
-    return found
+    at_mean: Columns = mean + (np.array(lengths.mean) - centre) @ slopes
+    return at_mean
 
 
 def without_sharing(estimate: TokenEstimate) -> TokenEstimate:
-    """The same where a model reads every text in a row of its own, as when it generates."""
+    """Return the estimate for a model that reads every text in a separate row, as when it generates."""
     counts = estimate.counts
     return replace(estimate, counts=TokenCounts(counts.n_texts, *[counts.n_row_tokens] * 4))

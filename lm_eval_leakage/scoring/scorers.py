@@ -1,9 +1,9 @@
-"""Log-likelihoods of many texts, yielded as they become known in tree order.
+"""Computes log-likelihoods of many texts, and yields them as soon as they are complete, in tree order.
 
-How many tokens fit into a forward pass is estimated from free memory, and halved when memory runs out. By default
-glibc returns every large tensor to the system when it is freed and asks for it again, zeroed page by page, in the next
-layer. On a CPU that costs a dense forward pass of SmolLM2-135M a fifth of its time, and a tree's a tenth; so it is
-told to keep that memory.
+The number of tokens of a forward pass is estimated from free memory, and halved when memory runs out. By default glibc
+returns every large tensor to the system when it is freed and requests it again, zeroed page by page, in the next
+layer. On a CPU that takes a fifth of the time of a dense forward pass of SmolLM2-135M, and a tenth of a tree's.
+`keep_freed_memory` prevents it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, r
 logger = logging.getLogger(__name__)
 FEWEST_TOKENS = 16
 MOST_TOKENS = {"cuda": 16384, "cpu": 4096}  # more is no faster on a CPU (measured); a guess for GPUs
+# Parameters of mallopt, and values: no allocation is mapped by itself, nothing is returned, memory grows in steps of
+# 64 MiB (M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD).
+MALLOC_SETTINGS = {-4: 0, -1: 2**31 - 1, -2: 2**26}
 
 
 @dataclass
 class TokenBudget:
-    """Maximum number of tokens per forward pass; halved when memory runs out, and never raised again.
+    """The maximum number of tokens per forward pass, which is halved when memory runs out and never raised again.
 
-    agree: maps this process's budget to the smallest one of all processes that hold parts of the model
+    agree: a function that maps this process's budget to the smallest one of all processes that hold parts of the model
     """
 
     max_tokens: int
     agree: Callable[[int], int] = int
 
     def lower(self, error: Exception) -> None:
-        """Halves the budget if `error` says that memory ran out; re-raises any other error."""
+        """Halve the budget if `error` says that memory ran out; re-raise any other error."""
         from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
         if not should_reduce_batch_size(error) or self.max_tokens <= FEWEST_TOKENS:
@@ -53,21 +56,25 @@ class TokenBudget:
 
 
 def default_max_tokens(model: Any, device: torch.device) -> int:
-    """As many tokens as fit into half of the free memory, between 256 and the number needed for full speed; a power of
-    2, so that a little more or less free memory changes no value by rounding."""
+    """Return how many tokens fit into half of the free memory, between 256 and the number needed for full speed.
+
+    The number is a power of 2, so that a little more or less free memory changes no value by rounding.
+    """
     fit = max(1, free_memory(device) // 2 // bytes_per_token(model))
     return max(256, min(1 << (fit.bit_length() - 1), MOST_TOKENS.get(device.type, MOST_TOKENS["cpu"])))
 
 
 def slows_down(dtype: torch.dtype | None, device: torch.device) -> bool:
-    """Whether a model computes several times slower in `dtype` than in float32 there: an x86 processor
-    without AVX-512 emulates bfloat16."""
+    """Return whether a model computes several times slower in `dtype` than in float32 on a device.
+
+    An x86 processor without AVX-512 emulates bfloat16.
+    """
     emulates = device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     return emulates and dtype == torch.bfloat16
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that could be allocated on `device` now."""
+    """Return the number of bytes that could be allocated on `device` now."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
@@ -77,9 +84,12 @@ def free_memory(device: torch.device) -> int:
 
 
 def bytes_per_token(model: Any) -> int:
-    """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations (keys and
-    values gathered for it and masks of its block included), and twice its keys and values in all layers, as a piece
-    may pass all of them on. Logits are not counted: memory for them is bounded (`tree_model.LOGITS_AT_ONCE`)."""
+    """Return a generous estimate of the memory for one more token in a forward pass, in bytes.
+
+    It is twice a layer's activations, which include keys and values gathered for it and masks of its block, and twice
+    its keys and values in all layers, as a piece may pass all of them on. Logits are not counted, since memory for
+    them is bounded (`tree_model.LOGITS_AT_ONCE`).
+    """
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(getattr(config, "hidden_size", 1024))
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
@@ -90,42 +100,44 @@ def bytes_per_token(model: Any) -> int:
     return 2 * int(model.dtype.itemsize) * (16 * hidden + 4 * inner + passed_on)
 
 
-# Parameters of mallopt, and values: no allocation is mapped by itself, nothing is returned, memory grows in steps of
-# 64 MiB (M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD).
-SETTINGS = {-4: 0, -1: 2**31 - 1, -2: 2**26}
-
-
 def keep_freed_memory() -> None:
-    """Tells the C library so, if it is glibc."""
+    """Make glibc keep freed memory, if it is the C library."""
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
-        for parameter, value in SETTINGS.items():
+        for parameter, value in MALLOC_SETTINGS.items():
             library.mallopt(parameter, value)
 
 
-class ScoredText(NamedTuple):
-    """One text's result: summed log-likelihood of its scored tokens (nats), and whether each was the most likely."""
+class TextScore(NamedTuple):
+    """The result of one text, given by its number: the summed log-likelihood of its scored tokens (nats), and whether
+    each of them was the most likely one."""
 
     text: int
     loglikelihood: float
     greedy: bool
 
 
-def disagreement(found: Iterable[ScoredText], own: Iterable[float], texts: Sequence[Text]) -> float:
-    """Root mean square over `texts` of the difference between their log-likelihoods and the model's own, per square
-    root of a token; infinite if one is NaN."""
+def disagreement(scores: Iterable[TextScore], plain: Iterable[float], texts: Sequence[Text]) -> float:
+    """Return the root mean square, over texts, of the difference between two log-likelihoods of each (nats).
+
+    The difference is taken per square root of a scored token. The result is infinite if one is NaN.
+
+    scores: by a scorer, in any order
+    plain: by the model's usual forward pass, in the order of the texts
+    """
+    in_order = sorted(scores, key=lambda score: score.text)
     squares = [
-        (answer.loglikelihood - loglikelihood) ** 2 / text.n_scored
-        for answer, loglikelihood, text in zip(sorted(found, key=lambda one: one.text), own, texts, strict=True)
+        (score.loglikelihood - loglikelihood) ** 2 / text.n_scored
+        for score, loglikelihood, text in zip(in_order, plain, texts, strict=True)
     ]
     error = math.sqrt(sum(squares) / len(squares))
     return math.inf if math.isnan(error) else error
 
 
 class PathSums:
-    """Sums the log-likelihoods of the tree's targets along each text.
+    """Sums the log-likelihoods of a tree's targets along each text.
 
-    logprobs, greedy: of each target, `(n_targets,)`, to be filled in as they become known
+    logprobs, greedy: of each target, `(n_targets,)`; the caller fills them in as the targets are computed
     """
 
     def __init__(self, tree: PrefixTree) -> None:
@@ -135,19 +147,20 @@ class PathSums:
         self._path = np.zeros(int(tree.lengths.max(initial=0)), np.int32)  # at each depth, the last target so far
         self._n_answered = self._n_targets = 0
 
-    def answers(self, n_nodes: int) -> list[ScoredText]:
-        """Results of the texts that are complete after the first `n_nodes` nodes and have not been returned yet."""
-        tree, found = self.tree, []
+    def answers(self, n_nodes: int) -> list[TextScore]:
+        """Return the results that are complete after the first `n_nodes` nodes and have not been returned yet."""
+        tree, scores = self.tree, []
         stop = int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
         edges = (tree.order, tree.scored_from, tree.lengths, tree.targets_until)
-        for text, first, length, until in zip(*(one[self._n_answered : stop].tolist() for one in edges), strict=True):
+        columns = (edge[self._n_answered : stop].tolist() for edge in edges)
+        for text, first, length, until in zip(*columns, strict=True):
             new = np.arange(self._n_targets, until, dtype=np.int32)
             self._path[tree.target_depths[self._n_targets : until]] = new
-            own = self._path[first:length]
-            found.append(ScoredText(text, float(self.logprobs[own].sum()), bool(self.greedy[own].all())))
+            scored = self._path[first:length]
+            scores.append(TextScore(text, float(self.logprobs[scored].sum()), bool(self.greedy[scored].all())))
             self._n_targets = until
         self._n_answered = max(self._n_answered, stop)
-        return found
+        return scores
 
 
 class TreeScorer:
@@ -156,12 +169,12 @@ class TreeScorer:
     def __init__(self, model: Any, device: torch.device, budget: TokenBudget) -> None:
         self.model, self.device, self.budget = TreeModel(model), device, budget
 
-    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
+    def answers(self, texts: Sequence[Text]) -> Iterator[TextScore]:
         """Yield the result of each text, in any order."""
         return chain.from_iterable(self.batches(texts))
 
-    def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
-        """Yield the same, those results together that are known at the same time."""
+    def batches(self, texts: Sequence[Text]) -> Iterator[list[TextScore]]:
+        """Yield the results of the texts, in lists of those that are complete at the same time."""
         tree = prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
@@ -173,38 +186,41 @@ class TreeScorer:
             yield sums.answers(first)
 
     def _advance(self, tree: PrefixTree, sums: PathSums, carried: Carried, first: int) -> tuple[Carried, int]:
+        """Score the piece that begins with the node `first`; return what it passes on, and the node after it."""
         n_left = len(tree.node_tokens) - first
-        n_pieces = -(-n_left // self.budget.max_tokens)  # of equal size: a last one of a few tokens costs a whole pass
+        # of equal size, since a last piece of a few tokens would take as long as a whole one
+        n_pieces = -(-n_left // self.budget.max_tokens)
         piece = Piece(tree, first, first - (-n_left // n_pieces), carried, device_type=self.device.type)
         targets, logprobs, greedy = self.model.score(piece, self.device)
         sums.logprobs[targets], sums.greedy[targets] = logprobs, greedy
         return piece.passed_on, piece.stop
 
 
-def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
-    """The model's own result on one text in its own row: the ground truth that tree attention must agree with."""
-    known = parameters_of(model)
+def plain_score(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
+    """Return a text's summed log-likelihood (nats) by the model's usual forward pass, and whether all tokens are the
+    most likely ones: the ground truth that tree attention must agree with."""
+    parameters = forward_parameters(model)
     tokens, n_tokens = index_tensor(text.tokens, device), len(text.tokens)
     # A long text's logits may not fit into memory, so request only some if the model supports it: each is the same
     # whether tokens follow or not.
-    step = rows_at_once(model, device) if "logits_to_keep" in known else text.n_scored
+    step = rows_at_once(model, device) if "logits_to_keep" in parameters else text.n_scored
     total, greedy = 0.0, True
     with torch.inference_mode():
         for first in range(n_tokens - text.n_scored, n_tokens, step):
             wanted = tokens[first : first + step]
-            kept = {"logits_to_keep": len(wanted)} if "logits_to_keep" in known else {}
+            kept = {"logits_to_keep": len(wanted)} if "logits_to_keep" in parameters else {}
             logits = model(tokens[None, : first + len(wanted) - 1], **kept).logits[0]
             some, likeliest = summed(logits[-len(wanted) :], wanted)
             total, greedy = total + some, greedy and likeliest
     return total, greedy
 
 
-def parameters_of(model: Any) -> Collection[str]:
-    """Of its forward pass."""
+def forward_parameters(model: Any) -> Collection[str]:
+    """Return the names of the parameters of a model's forward pass."""
     return inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
 
 
 def summed(logits: Tensor, tokens: Tensor) -> tuple[float, bool]:
-    """Summed log-likelihood of one token per row of logits, and whether each is the most likely."""
+    """Return the summed log-likelihood of one token per row of logits, and whether each is the most likely."""
     logprobs, greedy = logprobs_and_greedy(logits, torch.arange(len(tokens), device=logits.device), tokens)
     return float(logprobs.double().sum()), bool(greedy.all())

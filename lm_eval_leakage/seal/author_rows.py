@@ -1,7 +1,7 @@
-"""Reads an author's rows as questions to be sealed, and says of every row that is not used, or not drawn, why.
+"""Reads an author's rows as questions to be sealed, with a reason for every row that is not used or not drawn.
 
-Fields besides those of any question: `wordings` (other texts of the question), a list of equally right options as
-`answer` or `answers`, and `seal`: the author's word on whether the options may be drawn.
+Rows may have fields besides those of any question: `wordings` (other texts of the question), a list of equally right
+options as `answer` or `answers`, and `seal`, by which the author decides whether the options are drawn.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "h
 WRONG_ROWS_NAMED = 5
 OF_TEXTS_TOO = ("seal", "subject", "category", "Subject", "Category")
 OTHER_FIELDS_READ = ("wordings", *OF_TEXTS_TOO, *ANSWERS)
-Notes = tuple[tuple[int, str], ...]  # rows, from 1, and what the author has to know about them
+RowReading = tuple[Mapping[str, Any], Question | UntestableQuestion]  # fields of a row, and the question in them
+Notes = tuple[tuple[int, str], ...]  # numbers of rows, from 1, each with a sentence for the author
 
 
 @dataclass(frozen=True)
-class Examined:
-    """originals: the questions, in the author's order, those to be held out among them
+class ExaminedRows:
+    """Holds the author's rows as they were read, and notes on the rows that are not used or not drawn.
+
+    originals: the questions, in the author's order, those to be held out among them
     unusable: rows that are left out
     dependent: questions that are not drawn, since their options seem to depend on their order
     kept: texts without options that are published as they are
-    n_marked: of how many drawn texts the author marked the slot
+    n_marked: number of drawn texts of which the author marked the slot
     """
 
     originals: tuple[AuthorRow, ...]
@@ -43,13 +46,13 @@ class Examined:
 
 
 class WrongField(Exception):
-    """A field for sealing that says something else than it can say."""
+    """Raised if a field for sealing has a value that is not allowed."""
 
 
 def unpublished_fields(rows: Iterable[Mapping[str, Any]], of_texts: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the fields that no sealed folder has.
 
-    of_texts: the names of the fields that rows without options are read from
+    of_texts: the names of the fields from which rows without options are read
     """
     names: dict[str, None] = {}
     for row in rows:
@@ -58,10 +61,10 @@ def unpublished_fields(rows: Iterable[Mapping[str, Any]], of_texts: Collection[s
     return tuple(names)
 
 
-def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuestion]], rule: OrderRule) -> Examined:
-    """The author's rows as questions.
+def examine_rows(rows: Iterable[RowReading], rule: OrderRule) -> ExaminedRows:
+    """Return the author's rows as questions.
 
-    rows: the fields of each, and the question in it, or why there is none
+    rows: the fields of each, and the question in it, or the reason why there is none
 
     Raises ValueError if a field for sealing is wrong, if no question is left to be published, or, with the rule
     "refuse", if options depend on their order; it names the rows and the remedy.
@@ -76,7 +79,8 @@ def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuesti
             wordings = _wordings(fields.get("wordings"), question.stem)
             answers = _answers(fields)
             versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
-            if same := next((rows_with[version] for version in versions if version in rows_with), None):
+            same = next((rows_with[version] for version in versions if version in rows_with), None)
+            if same is not None:
                 raise UntestableQuestion(f"it asks the same as row {same}; remove or reword one of them")
             rows_with |= dict.fromkeys(versions, number)
             order, why = _order(fields.get("seal"), (question.stem, *wordings), question.options, rule)
@@ -94,9 +98,9 @@ def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuesti
             f"options depend on their order: {rows_in_words(dependent)}; reword these, or give them the field seal: "
             "keep, hold_out or permute"
         )
-    if not any(one.order != "held out" for one in originals):
+    if all(original.order == "held out" for original in originals):
         raise ValueError(f"no question is left to be published: {rows_in_words(unusable) or 'all are held out'}")
-    return Examined(tuple(originals), tuple(unusable), tuple(dependent))
+    return ExaminedRows(tuple(originals), tuple(unusable), tuple(dependent))
 
 
 def rows_in_words(notes: Sequence[tuple[int, str]]) -> str:
@@ -109,7 +113,10 @@ def rows_in_words(notes: Sequence[tuple[int, str]]) -> str:
 def _order(
     word: object, wordings: Sequence[str], options: Sequence[str], rule: OrderRule
 ) -> tuple[OrderFate, str | None]:
-    """What becomes of the order, and why the options seem to depend on it, if the author does not say."""
+    """Return what becomes of the order of the options, and the reason if they seem to depend on it.
+
+    word: the author's decision; None leaves it to the rule
+    """
     if word is None:
         why = order_dependence(wordings, options)
         return ("drawn" if why is None else "held out" if rule == "hold_out" else "kept"), why
@@ -119,6 +126,7 @@ def _order(
 
 
 def _check_options(options: Sequence[str]) -> None:
+    """Raise UntestableQuestion if the options are too few, too many or equal."""
     if not 2 <= len(options) <= len(ascii_uppercase):
         raise UntestableQuestion(f"it has {len(options)} option(s); give it 2 to {len(ascii_uppercase)}")
     read = list(map(canonical, options))
@@ -128,23 +136,23 @@ def _check_options(options: Sequence[str]) -> None:
             raise UntestableQuestion(f"its options {' and '.join(equal)} are equal; change or remove one of them")
 
 
-def _wordings(given: object, stem: str) -> tuple[str, ...]:
-    """The other wordings; raises WrongField if they are not distinct texts."""
-    if given is None:
+def _wordings(wordings: object, stem: str) -> tuple[str, ...]:
+    """Return the other wordings; raise WrongField if they are not distinct texts."""
+    if wordings is None:
         return ()
     if (
-        not isinstance(given, list)
-        or not all(isinstance(wording, str) and wording.strip() for wording in given)
-        or len({canonical(text) for text in (stem, *given)}) <= len(given)
+        not isinstance(wordings, list)
+        or not all(isinstance(wording, str) and wording.strip() for wording in wordings)
+        or len({canonical(text) for text in (stem, *wordings)}) <= len(wordings)
     ):
         raise WrongField(
-            f"wordings is {brief(given)}; give a list of other texts of the question, none empty or twice"
+            f"wordings is {brief(wordings)}; give a list of other texts of the question, none empty or twice"
         )
-    return tuple(map(well_formed, given))
+    return tuple(map(well_formed, wordings))
 
 
 def _answers(fields: Mapping[str, Any]) -> tuple[int, ...]:
-    """All equally right options; raises UntestableQuestion if there is none, or something else is named."""
+    """Return all equally right options; raise UntestableQuestion if the row names none, or something else."""
     field = next((name for name in ("answers", "answer") if isinstance(fields.get(name), (list, tuple))), None)
     places = right_options(fields, field)
     if not places:

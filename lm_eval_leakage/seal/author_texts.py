@@ -1,7 +1,7 @@
-"""Reads an author's rows without options as texts to be sealed: finds or reads the slot of each, and forms the blocks
-of texts that exchange their fillers.
+"""Reads an author's rows without options as texts to be sealed.
 
-A slot is what the author marks, `[[Anna]]`, or else the first given name of the question that may be exchanged
+The module finds the slot of each text, and forms the blocks of texts that exchange their fillers. A slot is what the
+author marks, `[[Anna]]`, or else the first given name of the question that may be exchanged
 (`questions.slots`). All of its places change together, in the question and in the answer: the marked ones, and the
 others where it stands as a whole word. Blocks depend on the author's texts alone, not on their order or on a key.
 """
@@ -18,26 +18,26 @@ from typing import Any
 from lm_eval_leakage.questions.fields import well_formed
 from lm_eval_leakage.questions.slots import Slot, blocks_of, find_slot, gender_of
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.seal.author_rows import Examined, WrongField, rows_in_words
-from lm_eval_leakage.seal.drawn_texts import OriginalText, content_of, marked
+from lm_eval_leakage.seal.author_rows import ExaminedRows, RowReading, WrongField, rows_in_words
+from lm_eval_leakage.seal.drawn_texts import OriginalText, content_digests, marked
 from lm_eval_leakage.stats.crossed_blocks import ALL_PLACEMENTS_UP_TO
 from lm_eval_leakage.texts import brief, canonical
 
 MARK = re.compile(r"\[\[([^\[\]]*)\]\]")
 MARKED = "marked"  # the kind of a marked filler that is no given name
 KEEP, HOLD_OUT = "keep", "hold_out"  # values of the field `seal` for a text
-BETWEEN = "\n\n"  # question and answer, where both are read as one text
+ANSWER_SEPARATOR = "\n\n"  # question and answer, where both are read as one text
 NO_SLOT = "its question has no given name that could be exchanged for another; mark what can be, as in [[Anna]]"
 KEPT_BY_AUTHOR = "its field seal says keep"
-FEWEST_WITH_SLOT = 2
+FEWEST_TEXTS = 2
 
 
 @dataclass(frozen=True)
 class _Text:
     """A row that can be published.
 
-    question, answer: with marks, if it has a slot
-    slot: what it could exchange; None, with the reason, if it has nothing
+    question, answer: with marks, if the text has a slot
+    slot: the slot that it could exchange; None, with the reason, if it has none
     is_marked: whether the author marked the slot
     """
 
@@ -51,11 +51,12 @@ class _Text:
 
     @property
     def key(self) -> str:
-        """Equal for texts that differ in white space or in their fillers alone."""
+        """Return a key that is equal for texts that differ in white space or in their fillers alone."""
         question = self.question if self.slot is None else self.question.replace(marked(self.slot.filler), "")
         return canonical(question)
 
     def original(self, block: str = "") -> OriginalText:
+        """Return the text as it is sealed: in a block, or, without the name of one, as the author wrote it."""
         slot = self.slot
         if block and slot is not None:
             return OriginalText(self.question, self.answer, slot.filler, block, self.subject, "drawn")
@@ -65,10 +66,11 @@ class _Text:
         return OriginalText(question, answer, "", "", self.subject, "held out" if self.is_held_out else "kept")
 
 
-def examined_texts(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuestion]], answer: str) -> Examined:
+def examine_texts(rows: Iterable[RowReading], answer: str) -> ExaminedRows:
     """Return the author's rows as texts to be sealed.
 
-    rows: the fields of each, and the text in it, or why there is none; answer: the name of the field with the answer
+    rows: the fields of each, and the text in it, or the reason why there is none
+    answer: the name of the field with the answer
 
     Raises ValueError, with the rows and the remedy, if a mark or a field for sealing is wrong, or if no two texts can
     exchange a filler.
@@ -98,14 +100,15 @@ def examined_texts(rows: Iterable[tuple[Mapping[str, Any], Question | Untestable
     if not blocks:
         why = rows_in_words(kept or unusable) or "all are held out"
         raise ValueError(
-            f"no two questions can exchange a name or detail ({why}); mark in at least {FEWEST_WITH_SLOT} questions "
+            f"no two questions can exchange a name or detail ({why}); mark in at least {FEWEST_TEXTS} questions "
             "what can be exchanged, as in [[Anna]]"
         )
     n_marked = sum(texts[number].is_marked for number in blocks)
-    return Examined(tuple(originals.values()), tuple(sorted(unusable)), (), tuple(kept), n_marked)
+    return ExaminedRows(tuple(originals.values()), tuple(sorted(unusable)), (), tuple(kept), n_marked)
 
 
 def _read(fields: Mapping[str, Any], reading: Question | UntestableQuestion, answer: str) -> _Text:
+    """Return the text of a row; raise UntestableQuestion or WrongField if it cannot be sealed."""
     if isinstance(reading, UntestableQuestion):
         raise reading
     if fields.get("wordings") is not None:
@@ -134,14 +137,14 @@ def _answer(value: object, field: str) -> str:
 
 
 def _with_slot(text: _Text) -> _Text:
-    """Return the text with a mark around each place of its slot; without a slot, with the reason."""
-    fillers = dict.fromkeys(MARK.findall(text.question + BETWEEN + text.answer))
+    """Return the text with a mark around each place of its slot; without a slot, with the reason for that."""
+    fillers = dict.fromkeys(MARK.findall(text.question + ANSWER_SEPARATOR + text.answer))
     if fillers:
         filler = _marked_filler(text, [*fillers])
         slot = Slot(filler, gender_of().get(filler, MARKED), ())
     else:
         try:
-            slot = find_slot(text.question + BETWEEN + text.answer)
+            slot = find_slot(text.question + ANSWER_SEPARATOR + text.answer)
         except UntestableQuestion as reason:
             return replace(text, reason=str(reason))
         if slot.begins[0] >= len(text.question):
@@ -151,13 +154,13 @@ def _with_slot(text: _Text) -> _Text:
 
 
 def _marked_filler(text: _Text, fillers: Sequence[str]) -> str:
-    """Return what the author marked. Raises WrongField, with the remedy, for marks that make no slot."""
+    """Return the text that the author marked. Raises WrongField, with the remedy, for marks that make no slot."""
     filler, *others = fillers
     if others:
         raise WrongField(f"marks are {marked(filler)} and {marked(others[0])}; all marks of a row have the same text")
     if not filler or filler != filler.strip():
         raise WrongField(f"a mark is {marked(filler)!r}; mark a text without white space at its ends")
-    rest = MARK.sub("", text.question + BETWEEN + text.answer)
+    rest = MARK.sub("", text.question + ANSWER_SEPARATOR + text.answer)
     if "[[" in rest or "]]" in rest:
         raise WrongField(
             f"beside the mark {marked(filler)}, brackets [[ or ]] stand without their other half; complete the mark, "
@@ -185,9 +188,11 @@ def _blocks(texts: Mapping[int, _Text]) -> dict[int, str]:
     slots, whole, numbers = dict[str, Slot](), dict[str, str](), dict[str, int]()
     for number, text in texts.items():
         if text.slot is not None:
-            row = content_of(text.question, text.answer).hex()
+            row = content_digests(text.question, text.answer).hex()
             slots[row] = text.slot
-            whole[row] = (text.question + BETWEEN + text.answer).replace(marked(text.slot.filler), text.slot.filler)
+            whole[row] = (text.question + ANSWER_SEPARATOR + text.answer).replace(
+                marked(text.slot.filler), text.slot.filler
+            )
             numbers[row] = number
     blocks: dict[int, str] = {}
     for rows in blocks_of(slots, whole, ALL_PLACEMENTS_UP_TO):
@@ -199,6 +204,7 @@ def _blocks(texts: Mapping[int, _Text]) -> dict[int, str]:
 
 
 def _why_kept(text: _Text) -> str:
+    """Return why a text is published as it is."""
     if text.slot is None:
         return text.reason
     kind = "a marked detail that is no given name" if text.slot.kind == MARKED else f"a {text.slot.kind} name"

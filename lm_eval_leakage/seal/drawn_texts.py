@@ -1,4 +1,4 @@
-"""Texts without options: a secret key draws which filler stands in the slot of which text.
+"""Draws, by a secret key, which filler stands in the slot of which text without options.
 
 A slot is a detail that could as well be another one, such as the given name in a word problem. In the author's text
 each of its places is marked, `[[Anna]]`. Texts of one block exchange their fillers: the key draws one of all
@@ -30,8 +30,9 @@ from lm_eval_leakage.seal.drawn import (
 class OriginalText:
     """A text without options in its author's words.
 
-    question, answer: with a mark around each place of the slot; without a block, exactly what is published
-    filler: the author's; block: the name of the block that exchanges its fillers; both are empty if nothing is drawn
+    question, answer: with a mark around each place of the slot; without a block, exactly as published
+    filler: the author's filler; empty if nothing is drawn
+    block: the name of the block that exchanges its fillers; empty if nothing is drawn
     order: whether the filler is drawn or is the author's, or the text is not published at all
     """
 
@@ -44,8 +45,8 @@ class OriginalText:
 
     @property
     def content(self) -> bytes:
-        """Its `content_of`."""
-        return content_of(self.question, self.answer)
+        """Return the `content_digests` of the question and the answer."""
+        return content_digests(self.question, self.answer)
 
     def as_row(self) -> JsonRow:
         """Return the text as JSON values."""
@@ -56,8 +57,8 @@ class OriginalText:
         return text.replace(marked(self.filler), filler) if self.block else text
 
 
-def content_of(question: str, answer: str) -> bytes:
-    """Return what draws about a text depend on besides the key."""
+def content_digests(question: str, answer: str) -> bytes:
+    """Return digests of the content of a text; draws about it depend on them and on the key."""
     return b"".join(sha256(part.encode()).digest() for part in (question, answer))
 
 
@@ -92,6 +93,7 @@ def _drawn_blocks(texts: Sequence[OriginalText], key: bytes) -> Mapping[bytes, B
 
 
 def _published(text: OriginalText, block: Block | None) -> SealedQuestion:
+    """Return the published version of a text; its place is added later."""
     filler = "" if block is None else block.fillers[block.place]
     return SealedQuestion(
         id="",

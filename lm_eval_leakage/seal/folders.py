@@ -1,9 +1,9 @@
-"""The two folders of a sealed benchmark: what is in their files, and how the private one is read.
+"""Makes the files of the two folders of a sealed benchmark, and reads the private folder.
 
 The public folder holds the drawn version of the questions, and the commitment to all versions. Every file is a
-function of the drawn version alone, but for the commitment, which is a hash: bytes, columns, order and metadata tell
-nothing else of the key or of the author's order. The private folder holds the key and every version that was not
-published.
+function of the drawn version alone, but for the commitment, which is a hash. So bytes, columns, order and metadata
+reveal nothing else about the key or the author's order. The private folder holds the key and every version that was
+not published.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lm_eval_leakage.seal.drawn import (
     Seal,
     SealedQuestion,
     canonical_json,
+    commitment_header,
     commitment_of,
     digest_of_public,
-    made_with,
     original_of,
     public_rows,
     published_questions,
@@ -81,15 +81,36 @@ DRAWN_OF_TEXTS = (
     "which of several details, such as given names, stands in which question and its answer, and the order of the "
     "questions in the file"
 )
-ORDERS_KEPT, FILLERS_KEPT = "orders_kept", "fillers_kept"  # in commitment.json: of how many questions
+ORDERS_KEPT, FILLERS_KEPT = "orders_kept", "fillers_kept"  # in commitment.json: the number of questions
 KEPT_IN_WORDS = {
     ORDERS_KEPT: "questions whose options stand in their author's order",
     FILLERS_KEPT: "questions that stand as their author wrote them",
 }
+KEY_FILE, QUESTIONS_FILE, HELD_OUT_FILE = "key.json", "questions.jsonl", "held_out.jsonl"
+LOST = (
+    "without its key the draws can be neither verified nor tested, and they cannot be had from what is public; "
+    "restore the folder from a backup, or seal the questions again and publish them under a new name"
+)
+README = f"""PRIVATE: the seal of the benchmark {{name}}
+
+Whoever has this folder can distinguish the published version of every question from those that were not published.
+Do not publish it, do not put it into a repository, do not send it to a model or a service that keeps what it gets.
+
+Keep at least two backups. If it is lost, the draws can be neither verified nor tested any more, and nobody can
+restore them from what is public: the way out is a new seal, published under a new name.
+
+{KEY_FILE}: the key, and what the commitment was made with
+{QUESTIONS_FILE}: {{questions}}, in your order
+{HELD_OUT_FILE}: questions that were not published
+{LOOKS_FILE}, later, and {HEAD_FILE}: every model that `seal audit` looked at; the error of all claims together
+depends on it, so restore these two from the newest backup only
+commitment: {{commitment}}
+"""
+YOUR_QUESTIONS, YOUR_TEXTS = "your questions with all their wordings", "your texts, with marks on what was exchanged"
 
 
 def public_files(seal: Seal) -> dict[str, bytes]:
-    """The folder's files by name, but for the task of lm_eval."""
+    """Return the files of the public folder by name, without the task of lm_eval."""
     return data_files(seal.name, public_rows(seal.questions)) | {
         COMMITMENT_FILE: json.dumps(commitment_record(seal), indent=1).encode() + b"\n",
         CARD_FILE: _card(seal).encode(),
@@ -97,7 +118,7 @@ def public_files(seal: Seal) -> dict[str, bytes]:
 
 
 def data_files(name: str, rows: Sequence[JsonRow]) -> dict[str, bytes]:
-    """The public rows, as JSON lines and as Parquet."""
+    """Return the files with the public rows by name, as JSON lines and as Parquet."""
     return {
         f"{name}{JSON_LINES}": b"".join(as_json(row).encode() + b"\n" for row in rows),
         f"{name}{PARQUET}": _parquet(rows),
@@ -105,7 +126,7 @@ def data_files(name: str, rows: Sequence[JsonRow]) -> dict[str, bytes]:
 
 
 def commitment_record(seal: Seal) -> dict[str, str | int]:
-    """What commitment.json says."""
+    """Return the content of commitment.json."""
     if seal.is_of_texts:
         kept = {FILLERS_KEPT: sum(question.exchange is None for question in seal.questions)}
     else:
@@ -122,7 +143,7 @@ def commitment_record(seal: Seal) -> dict[str, str | int]:
 
 
 def _parquet(rows: Sequence[JsonRow]) -> bytes:
-    """One row group, without statistics and without metadata of whoever wrote it."""
+    """Return rows as a Parquet file of one row group, without statistics and without metadata of its writer."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -137,6 +158,7 @@ def _parquet(rows: Sequence[JsonRow]) -> bytes:
 
 
 def _card(seal: Seal) -> str:
+    """Return the data card of the public folder."""
     record = commitment_record(seal)
     kind = FILLERS_KEPT if seal.is_of_texts else ORDERS_KEPT
     drawn = DRAWN_OF_TEXTS if seal.is_of_texts else _drawn_of_options(seal, kept=bool(record[ORDERS_KEPT]))
@@ -144,8 +166,9 @@ def _card(seal: Seal) -> str:
 
 
 def _drawn_of_options(seal: Seal, *, kept: bool) -> str:
-    n_wordings = max(len(one.wordings) for one in seal.questions)
-    n_several = sum(len(one.equally_right) > 1 for one in seal.questions)
+    """Return which parts of questions with options were drawn, in words."""
+    n_wordings = max(len(question.wordings) for question in seal.questions)
+    n_several = sum(len(question.equally_right) > 1 for question in seal.questions)
     several = f", and, in {n_several:,} questions, which of several equally right options is the answer"
     return DRAWN.format(
         kept=" (unless they depend on it)" if kept else "",
@@ -154,39 +177,17 @@ def _drawn_of_options(seal: Seal, *, kept: bool) -> str:
     )
 
 
-KEY_FILE, QUESTIONS_FILE, HELD_OUT_FILE = "key.json", "questions.jsonl", "held_out.jsonl"
-LOST = (
-    "without its key the draws can be neither verified nor tested, and they cannot be had from what is public; "
-    "restore the folder from a backup, or seal the questions again and publish them under a new name"
-)
-README = f"""PRIVATE: the seal of the benchmark {{name}}
-
-Whoever has this folder can tell the published version of every question from those that were not published. Do not
-publish it, do not put it into a repository, do not send it to a model or a service that keeps what it gets.
-
-Keep at least two backups. If it is lost, the draws can be neither verified nor tested any more, and nobody can
-restore them from what is public: the way out is a new seal, published under a new name.
-
-{KEY_FILE}: the key, and what the commitment was made with
-{QUESTIONS_FILE}: {{questions}}, in your order
-{HELD_OUT_FILE}: questions that were not published
-{LOOKS_FILE}, later, and {HEAD_FILE}: every model that `seal audit` looked at; the error of all claims together
-depends on it, so restore these two from the newest backup only
-commitment: {{commitment}}
-"""
-
-
-YOUR_QUESTIONS, YOUR_TEXTS = "your questions with all their wordings", "your texts, with marks on what was exchanged"
-
-
 def private_files(seal: Seal, originals: Sequence[AuthorRow]) -> dict[str, bytes]:
-    """The folder's files by name; a .gitignore keeps it out of repositories."""
-    key = made_with(seal.name, seal.tool, seal.key) | {"commitment": seal.commitment}
-    lines = [(one.order == "held out", canonical_json(one.as_row()) + b"\n") for one in originals]
+    """Return the files of the private folder by name; a .gitignore keeps it out of repositories."""
+    key = commitment_header(seal.name, seal.tool, seal.key) | {"commitment": seal.commitment}
+    published, held_out = list[bytes](), list[bytes]()
+    for original in originals:
+        lines = held_out if original.order == "held out" else published
+        lines.append(canonical_json(original.as_row()) + b"\n")
     return {
         KEY_FILE: json.dumps(key, indent=1).encode() + b"\n",
-        QUESTIONS_FILE: b"".join(line for is_held_out, line in lines if not is_held_out),
-        HELD_OUT_FILE: b"".join(line for is_held_out, line in lines if is_held_out),
+        QUESTIONS_FILE: b"".join(published),
+        HELD_OUT_FILE: b"".join(held_out),
         HEAD_FILE: head_text(seal).encode(),
         "README.txt": README.format(
             name=seal.name,
@@ -197,8 +198,8 @@ def private_files(seal: Seal, originals: Sequence[AuthorRow]) -> dict[str, bytes
     }
 
 
-def sealed(name: str, tool: str, key: bytes, originals: Sequence[AuthorRow]) -> Seal:
-    """The seal that `key` puts on the author's questions, or on texts without options."""
+def make_seal(name: str, tool: str, key: bytes, originals: Sequence[AuthorRow]) -> Seal:
+    """Return the seal that `key` puts on the author's questions, or on texts without options."""
     return Seal(name, tool, _published(originals, key), key, commitment_of(name, tool, key, originals))
 
 
@@ -211,12 +212,12 @@ def _published(originals: Sequence[AuthorRow], key: bytes) -> tuple[SealedQuesti
 
 
 def _author_row(row: JsonRow) -> Original | OriginalText:
-    """Return what `as_row` gave as JSON values. Raises AttributeError or TypeError for any other value."""
+    """Return the question or text that `as_row` gave; raise AttributeError or TypeError for other values."""
     return original_of(row) if "choices" in row else OriginalText(**row)
 
 
 def read_seal(folder: Path) -> Seal:
-    """The seal in a private folder, its published version drawn and its commitment computed again.
+    """Return the seal in a private folder; its published version and its commitment are computed again.
 
     Raises ValueError, with the remedy, if the folder is missing, is not a private folder, or was changed.
     """
@@ -228,9 +229,9 @@ def read_seal(folder: Path) -> Seal:
         if kept.get("format") == FORMAT:
             texts = [(folder / name).read_text(encoding="utf-8") for name in (QUESTIONS_FILE, HELD_OUT_FILE)]
             originals = [_author_row(json.loads(line)) for text in texts for line in text.splitlines()]
-            found = sealed(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
-            if found.commitment != kept.get("commitment"):
-                raise ValueError(f"its commitment is now {found.commitment}, and was {kept.get('commitment')}")
+            seal = make_seal(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
+            if seal.commitment != kept.get("commitment"):
+                raise ValueError(f"its commitment is now {seal.commitment}, and was {kept.get('commitment')}")
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{changed} ({error})") from error
     if kept.get("format") != FORMAT:
@@ -238,4 +239,4 @@ def read_seal(folder: Path) -> Seal:
             f"seal is {str(folder)!r}, whose format is {kept.get('format')!r}; this version reads format {FORMAT}: "
             f"install the version that sealed it ({kept.get('tool')})"
         )
-    return found
+    return seal

@@ -1,14 +1,14 @@
-"""The ledger of a seal: every look at a model, one JSON line each, in the private folder.
+"""Reads and writes the ledger of a seal: every look at a model, one JSON line each, in the private folder.
 
-Looks are numbered by who writes them, under a lock, so that two authors who look at the same time never get the same
-number. The file is replaced as a whole: a kill loses no look that was told.
+Looks get their numbers under a lock, when they are written, so that two authors who look at the same time never get
+the same number. The file is replaced as a whole: a kill loses no look that was reported.
 
-Claim: whoever does not have the key can neither change, add, remove nor move a line unnoticed. The lines are a chain:
+Claim: without the key, no line can be changed, added, removed or moved unnoticed. The lines are a chain:
 each ends with the HMAC-SHA256, by the seal's key, of its own content and of the code before (of the commitment, in
-the first line). The last code is the *head*. Number of looks and head are in a file of their own, with a code, too.
+the first line). The last code is the *head*. A second file holds the number of looks and the head, with a code, too.
 
-Limits: the owner has the key and can write another chain, and whoever restores both files as they once were goes back
-to that day. Only a head that was published before, where nothing can be changed later, shows either of them.
+Limits: the owner has the key and can write another chain, and restoring older copies of both files removes later
+looks. Only a head that was published before, where nothing can be changed later, shows either of them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from lm_eval_leakage.stats.looks import Look, as_record, look_of, numbered
 
 LOOKS_FILE, HEAD_FILE, LOOKS_LOCK = "looks.jsonl", "looks_head.json", "looks.lock"
 LOCK_SECONDS = 60.0
-CODE = "code"  # of a line, and of the file with the head
+CODE = "code"  # key of the code of a line, and of the file with the head
 BROKEN = "this line, or one before it, was changed, added, removed or moved"
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """looks: so far, in the order of their numbers
+    """Holds the looks of a seal and the codes that chain them.
+
+    looks: the looks so far, in the order of their numbers
     heads: hexadecimal codes of the chain: without a look, after the first one, and so on; one more than looks
     """
 
@@ -45,9 +47,12 @@ class Ledger:
 
 
 def read_ledger(folder: Path, seal: Seal) -> Ledger:
-    """The looks so far. Raises ValueError, with the remedy, if the ledger is not as it was written: a lost look would
-    make later claims look surer than they are."""
-    n_told, head_told = _told_head(folder, seal)  # first: who writes a look writes its line first
+    """Return the looks so far.
+
+    Raises ValueError, with the remedy, if the ledger is not as it was written: a lost look would make later claims
+    look surer than they are.
+    """
+    n_recorded, recorded_head = _recorded_head(folder, seal)  # read first, since a look's line is written first
     file = folder / LOOKS_FILE
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
     looks, heads = list[Look](), [_code(seal, "ledger", seal.commitment)]
@@ -65,17 +70,18 @@ def read_ledger(folder: Path, seal: Seal) -> Ledger:
                 "newest backup"
             ) from error
         heads.append(code)
-    if len(looks) < n_told or heads[n_told] != head_told:
+    if len(looks) < n_recorded or heads[n_recorded] != recorded_head:
         raise ValueError(
-            f"{file} has {len(looks)} of the {n_told} looks that {HEAD_FILE} counts; looks that are lost would make "
-            "later claims look surer than they are: restore both files from the newest backup"
+            f"{file} has {len(looks)} of the {n_recorded} looks that {HEAD_FILE} counts; looks that are lost would "
+            "make later claims look surer than they are: restore both files from the newest backup"
         )
     return Ledger(tuple(looks), tuple(heads))
 
 
 def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Look, Look | None]]:
-    """Looks that are told together, each with its number, and the one that is written if the same answers were looked
-    at before; new ones are in the ledger when this returns.
+    """Add looks that are reported together, and return each with its number and the earlier look at the same answers.
+
+    The earlier look is None if these answers are new. New looks are in the ledger when this returns.
 
     Raises ValueError if the ledger was changed, is being written for a minute, or cannot be written.
     """
@@ -84,8 +90,8 @@ def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Loo
     try:
         with FileLock(folder / LOOKS_LOCK, timeout=LOCK_SECONDS):
             earlier = read_ledger(folder, seal).looks
-            found = numbered(earlier, looks)
-            new = [own for own, written in found if written is None]
+            results = numbered(earlier, looks)
+            new = [look for look, written in results if written is None]
             if new:
                 _write(folder, seal, [*earlier, *new])
     except OSError as error:  # also if another process writes for too long
@@ -94,13 +100,13 @@ def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Loo
             "would spoil the error of all others; wait until no other command writes it, or make the private folder "
             "writable"
         ) from error
-    return found
+    return results
 
 
 def head_text(seal: Seal, head: str | None = None, n_looks: int = 0) -> str:
-    """What the file with the head holds; by default, before the first look."""
-    told = {"looks": n_looks, "head": head or _code(seal, "ledger", seal.commitment)}
-    return json.dumps(told | {CODE: _code(seal, "head", told)}, indent=1) + "\n"
+    """Return the content of the file with the head; by default, that before the first look."""
+    record = {"looks": n_looks, "head": head or _code(seal, "ledger", seal.commitment)}
+    return json.dumps(record | {CODE: _code(seal, "head", record)}, indent=1) + "\n"
 
 
 def _write(folder: Path, seal: Seal, looks: Sequence[Look]) -> None:
@@ -114,16 +120,18 @@ def _write(folder: Path, seal: Seal, looks: Sequence[Look]) -> None:
 
 
 def _code(seal: Seal, before: str, content: object) -> str:
-    """Unlike the draws' messages, which begin with their purpose and a zero byte, so that no code is a draw."""
+    """Return the code of some content, which is no draw: messages of draws begin with their purpose and a zero
+    byte."""
     return hmac.new(seal.key, canonical_json(["looks", before, content]), "sha256").hexdigest()
 
 
-def _told_head(folder: Path, seal: Seal) -> tuple[int, str]:
+def _recorded_head(folder: Path, seal: Seal) -> tuple[int, str]:
+    """Return the number of looks and the head in the file with the head. Raise ValueError if it was changed."""
     file = folder / HEAD_FILE
     try:
-        told = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-        n_looks, head = int(told["looks"]), str(told["head"])
-        if told != json.loads(head_text(seal, head, n_looks)):
+        record = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+        n_looks, head = int(record["looks"]), str(record["head"])
+        if record != json.loads(head_text(seal, head, n_looks)):
             raise ValueError("it was changed")
     except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         why = "it is missing" if isinstance(error, FileNotFoundError) else str(error)

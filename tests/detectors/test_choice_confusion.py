@@ -18,7 +18,7 @@ from lm_eval_leakage.detectors.choice_confusion import (
     difference,
 )
 from lm_eval_leakage.detectors.tail_answered import QuestionTail, TailAnswered
-from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import ARMS, Answered, Frame, Question, UntestableQuestion
 
 COLOUR = Question("q", "Which colour?", ("red", "blue", "lime", "grey"), answer=1, subject="art")
@@ -83,9 +83,9 @@ def test_letters_are_scored_in_the_tasks_own_prompt() -> None:
 
 def test_texts_are_scored_where_the_task_shows_no_options() -> None:
     arc = replace(COLOUR, prompt="Question: Which colour?\nAnswer:")
-    asked = probe().requests(arc)
-    assert [request.continuation for request in asked[:4]] == [" red", " blue", " lime", " grey"]
-    assert {request.context for request in asked} == {arc.prompt}
+    requests = probe().requests(arc)
+    assert [request.continuation for request in requests[:4]] == [" red", " blue", " lime", " grey"]
+    assert {request.context for request in requests} == {arc.prompt}
     lettered = probe(score="letters").requests(arc)
     assert lettered[0].context == "Which colour?\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
     assert probe(score="texts").requests(COLOUR)[0].context == "Question: Which colour?\nAnswer:"
@@ -93,7 +93,7 @@ def test_texts_are_scored_where_the_task_shows_no_options() -> None:
 
 def test_a_prompt_that_ends_in_white_space_gets_no_additional_space() -> None:
     frame = Frame("Which?", ("\n(A) ", "\n(B) "), "\nAnswer: ")
-    requests = asked_for_letter(Question("q", "Which?", ("x", "y"), frame=frame), ("x", "y"))
+    requests = letter_requests(Question("q", "Which?", ("x", "y"), frame=frame), ("x", "y"))
     assert [request.continuation for request in requests] == ["A", "B"]
 
 
@@ -108,10 +108,10 @@ def test_a_prompt_that_ends_in_white_space_gets_no_additional_space() -> None:
 )
 def test_the_tail_is_the_last_seven_words_or_half(stem: str, kept: str) -> None:
     question = replace(COLOUR, stem=stem)
-    asked = QuestionTail().requests(question)
-    assert asked[0].context == f"{stem}\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
-    assert asked[4].context == f"{kept}\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
-    assert [request.continuation for request in asked] == [" A", " B", " C", " D"] * 2
+    requests = QuestionTail().requests(question)
+    assert requests[0].context == f"{stem}\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
+    assert requests[4].context == f"{kept}\nA. red\nB. blue\nC. lime\nD. grey\nAnswer:"
+    assert [request.continuation for request in requests] == [" A", " B", " C", " D"] * 2
 
 
 QUESTION = Question("q", "Which?", ("a", "b", "c"), answer=1)
@@ -152,17 +152,17 @@ def test_without_questions_every_value_is_undefined() -> None:
 
 
 def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
-    found = difference([True] * 60 + [False] * 40, [False] * 20 + [True] * 40 + [False] * 40)
-    assert found.value == pytest.approx(-0.2)
-    assert below_reference(found, -0.2, 0.0) == pytest.approx(0.5)
-    assert below_reference(found, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(found.stderr, 0.03)))
+    change = difference([True] * 60 + [False] * 40, [False] * 20 + [True] * 40 + [False] * 40)
+    assert change.value == pytest.approx(-0.2)
+    assert below_reference(change, -0.2, 0.0) == pytest.approx(0.5)
+    assert below_reference(change, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(change.stderr, 0.03)))
     assert math.isnan(below_reference(difference([True] * 4, [False] * 4), 0.0, 0.0))  # it has no spread
 
 
 def test_the_tail_is_judged_by_the_right_letter_and_the_result_on_the_whole_question_is_reported() -> None:
-    (found,) = TailAnswered().judge([Answered(QUESTION, (), (2.0, 1.0, 0.0, -1.0, 0.5, 0.0))])
-    assert (found.flagged, found.pvalue, found.null_rate) == (True, 1 / 3, 1 / 3)
-    assert (found.margin, found.whole) == (0.5, False)
+    (evidence,) = TailAnswered().judge([Answered(QUESTION, (), (2.0, 1.0, 0.0, -1.0, 0.5, 0.0))])
+    assert (evidence.flagged, evidence.pvalue, evidence.null_rate) == (True, 1 / 3, 1 / 3)
+    assert (evidence.margin, evidence.whole) == (0.5, False)
     (tied,) = TailAnswered().judge([Answered(QUESTION, (), (0.0, 1.0, 0.0, 0.5, 0.5, 0.0))])
     assert (tied.flagged, tied.pvalue, tied.whole) == (False, 2 / 3, True)
     (tied,) = TailAnswered().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.5, 0.7, 0.0))])
@@ -173,9 +173,9 @@ def test_a_reference_may_be_the_results_file_of_a_clean_run(tmp_path) -> None:
     file = tmp_path / "results.json"
     row = {"delta,paired_accuracy": 0.25, "delta_stderr,paired_accuracy": 0.03}
     file.write_text(json.dumps({"results": {"arc_choice_confusion": row, "mmlu": {"acc,none": 0.3}}}))
-    known = PairedAccuracy(reference=str(file))
-    assert (known.reference, known.reference_stderr) == (0.25, 0.03)
-    assert PairedAccuracy(reference=f"{file}#arc_choice_confusion") == known
+    statistic = PairedAccuracy(reference=str(file))
+    assert (statistic.reference, statistic.reference_stderr) == (0.25, 0.03)
+    assert PairedAccuracy(reference=f"{file}#arc_choice_confusion") == statistic
     file.write_text(json.dumps({"results": {"a": row, "b": row}}))
     with pytest.raises(ValueError, match=r"2 tasks of that file have a delta \(a, b\); name one as FILE#TASK"):
         PairedAccuracy(reference=str(file))

@@ -75,7 +75,7 @@ def fillers_of(probe: Probe, question: Question, rng: np.random.Generator) -> Fi
 
 def answered(probe: str, seed: int) -> list[Answered]:
     rng, asking = np.random.default_rng(seed), probe_of(probe)
-    asked = [(question, asking.requests(question)) for question in QUESTIONS]
+    requests_of_questions = [(question, asking.requests(question)) for question in QUESTIONS]
     return [
         Answered(
             question,
@@ -87,7 +87,7 @@ def answered(probe: str, seed: int) -> list[Answered]:
             candidates=asking.candidates(question),
             fillers=fillers_of(asking, question, rng) if asking.exchanges_fillers else None,
         )
-        for question, requests in asked
+        for question, requests in requests_of_questions
     ]
 
 
@@ -100,11 +100,11 @@ def test_every_statistic_belongs_to_an_audit() -> None:
 @given(st.integers(0, 10_000), st.randoms())
 def test_the_order_in_which_questions_arrive_does_not_matter(probe: str, name: str, seed: int, random) -> None:
     judge = statistics.get(name)().judge
-    asked = answered(probe, seed)
-    order = list(range(len(asked)))
+    answers = answered(probe, seed)
+    order = list(range(len(answers)))
     random.shuffle(order)
-    forward = judge(asked, "cpu")
-    assert list(judge([asked[i] for i in order], "cpu")) == [forward[i] for i in order]
+    forward = judge(answers, "cpu")
+    assert list(judge([answers[i] for i in order], "cpu")) == [forward[i] for i in order]
 
 
 @every_audit
@@ -124,8 +124,8 @@ OF_EVIDENCE = {"flagged", "pvalue", "null_rate"}  # fields of all evidence, unde
 def test_no_value_or_row_uses_a_log_key_that_has_another_meaning(probe: str, name: str) -> None:
     taken = {*CORE, *OF_HARNESS}
     for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
-        own = {field.name for field in fields(verdict)}
-        assert own & taken == (OF_EVIDENCE if isinstance(verdict, Evidence) else set())
+        keys = {field.name for field in fields(verdict)}
+        assert keys & taken == (OF_EVIDENCE if isinstance(verdict, Evidence) else set())
     assert {row.name for row in statistics.get(name).rows} & taken <= {"null_rate"}
 
 

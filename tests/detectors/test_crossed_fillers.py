@@ -1,4 +1,4 @@
-"""What is asked about rows that exchange their names."""
+"""The requests about rows that exchange their names."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ QUESTION = Question("q", "Which animals are seen there?", OPTIONS)
 
 
 def wrote(*texts: str):
-    (found,) = Reproduction().judge([Answered(QUESTION, (), (), texts=texts)])
-    return found
+    (verdict,) = Reproduction().judge([Answered(QUESTION, (), (), texts=texts)])
+    return verdict
 
 
 def test_one_reproduced_option_of_four_is_enough() -> None:
-    found = wrote("a cat on a mat.", "no", "no", "no")
-    assert (found.reproduced, found.control, found.hit_rate, found.best_rouge) == (True, False, 0.25, 1.0)
+    verdict = wrote("a cat on a mat.", "no", "no", "no")
+    assert (verdict.reproduced, verdict.control, verdict.hit_rate, verdict.best_rouge) == (True, False, 0.25, 1.0)
     assert not wrote("a cat on", "no", "no", "no").reproduced  # ROUGE-L F is 2 * 3/3 * 3/5 / (3/3 + 3/5) = 0.75
 
 
@@ -40,8 +40,8 @@ def test_a_hit_is_above_the_threshold_and_not_at_it() -> None:
     question = Question("q", "Which?", ("red sun", "red sun"))
     texts = ("red moon", "red moon")  # ROUGE-L F is 1/2 with the own option as with the next
     for threshold, hits in ((0.5, 0.0), (0.49, 1.0)):
-        (found,) = Reproduction(threshold, 1.0).judge([Answered(question, (), (), texts=texts)])
-        assert (found.hit_rate, found.reproduced, found.control) == (hits, bool(hits), bool(hits))
+        (verdict,) = Reproduction(threshold, 1.0).judge([Answered(question, (), (), texts=texts)])
+        assert (verdict.hit_rate, verdict.reproduced, verdict.control) == (hits, bool(hits), bool(hits))
 
 
 @pytest.mark.parametrize(("n_hits", "reproduced"), [(1, False), (2, True), (4, True)])
@@ -49,13 +49,13 @@ def test_a_question_is_reproduced_if_its_share_of_hits_reaches_the_threshold(n_h
     """Half of four options; the control compares each completion with the option after its own, the last with the
     first."""
     texts = OPTIONS[:n_hits] + ("nothing",) * (4 - n_hits)
-    (found,) = Reproduction(share=0.5).judge([Answered(QUESTION, (), (), texts=texts)])
-    assert (found.reproduced, found.control, found.hit_rate) == (reproduced, False, n_hits / 4)
-    assert found.mean_rouge == pytest.approx(n_hits / 4 + sum(map(rouge_l, OPTIONS[n_hits:], texts[n_hits:])) / 4)
+    (verdict,) = Reproduction(share=0.5).judge([Answered(QUESTION, (), (), texts=texts)])
+    assert (verdict.reproduced, verdict.control, verdict.hit_rate) == (reproduced, False, n_hits / 4)
+    assert verdict.mean_rouge == pytest.approx(n_hits / 4 + sum(map(rouge_l, OPTIONS[n_hits:], texts[n_hits:])) / 4)
     after = (*OPTIONS[1:], OPTIONS[0])
     texts = ("nothing",) * (4 - n_hits) + after[4 - n_hits :]
-    (found,) = Reproduction(share=0.5).judge([Answered(QUESTION, (), (), texts=texts)])
-    assert (found.reproduced, found.control) == (False, reproduced)
+    (verdict,) = Reproduction(share=0.5).judge([Answered(QUESTION, (), (), texts=texts)])
+    assert (verdict.reproduced, verdict.control) == (False, reproduced)
 
 
 def test_words_are_stemmed_as_in_the_paper() -> None:
@@ -68,8 +68,8 @@ def test_words_are_stemmed_as_in_the_paper() -> None:
 
 def test_the_control_sees_what_options_share() -> None:
     shared = Question("q", "How long?", ("in 5 to 6 days", "in 5 to 7 days", "in 5 to 8 days", "in 5 to 9 days"))
-    (found,) = Reproduction().judge([Answered(shared, (), (), texts=("in 5 to 4 days",) * 4)])
-    assert (found.reproduced, found.control) == (True, True)
+    (verdict,) = Reproduction().judge([Answered(shared, (), (), texts=("in 5 to 4 days",) * 4)])
+    assert (verdict.reproduced, verdict.control) == (True, True)
 
 
 def test_options_in_other_scripts_are_compared_by_their_beginning() -> None:
@@ -79,25 +79,25 @@ def test_options_in_other_scripts_are_compared_by_their_beginning() -> None:
 
 
 def test_completions_follow_the_true_options_before_them() -> None:
-    asked = OptionCompletions().requests(QUESTION)
-    assert asked[0] == Request("Which animals are seen there?\nA.", OPTIONS[0])
-    assert asked[2].context == f"Which animals are seen there?\nA. {OPTIONS[0]}\nB. {OPTIONS[1]}\nC."
+    requests = OptionCompletions().requests(QUESTION)
+    assert requests[0] == Request("Which animals are seen there?\nA.", OPTIONS[0])
+    assert requests[2].context == f"Which animals are seen there?\nA. {OPTIONS[0]}\nB. {OPTIONS[1]}\nC."
     framed = Question("q", "?", ("x", "y"), frame=Frame("Q: ?", (" (a) ", " (b) "), "\nA:"))
     assert [request.context for request in OptionCompletions().requests(framed)] == ["Q: ? (a)", "Q: ? (a) x (b)"]
 
 
 def test_ngram_accuracy_counts_what_is_written_exactly() -> None:
-    asked = PrefixCompletions().requests(QUESTION)
-    assert len(asked) == 5
-    text = asked[0].context + asked[0].continuation
+    requests = PrefixCompletions().requests(QUESTION)
+    assert len(requests) == 5
+    text = requests[0].context + requests[0].continuation
     assert text.endswith("D. a horse of course")
-    assert all(request.context + request.continuation == text for request in asked)
-    lengths = np.diff([len(request.context.split()) for request in asked])
+    assert all(request.context + request.continuation == text for request in requests)
+    lengths = np.diff([len(request.context.split()) for request in requests])
     assert max(lengths) - min(lengths) <= 1  # equally spaced
-    texts = (asked[0].continuation[:9], "never", asked[2].continuation, "", "  ")
-    (found,) = NgramAccuracy().judge([Answered(QUESTION, asked, (), texts=texts)])
-    assert found.ngram_accuracy == 2 / 5
-    assert PrefixCompletions(n=7).n_tokens(asked[0]) == 7
+    texts = (requests[0].continuation[:9], "never", requests[2].continuation, "", "  ")
+    (verdict,) = NgramAccuracy().judge([Answered(QUESTION, requests, (), texts=texts)])
+    assert verdict.ngram_accuracy == 2 / 5
+    assert PrefixCompletions(n=7).n_tokens(requests[0]) == 7
     with pytest.raises(UntestableQuestion, match="has 3 words; more than 5"):
         PrefixCompletions().requests(Question("q", "?", ("x",)))
 
@@ -113,12 +113,12 @@ def test_a_wrong_option_is_hidden_and_always_the_same() -> None:
 
 def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
     probe = MaskedOption(benchmark="zoo_quiz", hides="right")
-    (asked,) = probe.requests(Question("q", "Which?", OPTIONS, answer=1))
-    assert "test set of zoo_quiz" in asked.context
-    assert "Which?\nA. a cat on a mat\nB. [MASK]\nC. three hens\nD. a horse of course\n" in asked.context
-    assert asked.continuation == " two dogs in the rain"
-    own = MaskedOption(instruction="{{ benchmark }}? {{ question }}")
-    assert own.requests(QUESTION)[0].context.startswith("a benchmark? Which animals")
+    (request,) = probe.requests(Question("q", "Which?", OPTIONS, answer=1))
+    assert "test set of zoo_quiz" in request.context
+    assert "Which?\nA. a cat on a mat\nB. [MASK]\nC. three hens\nD. a horse of course\n" in request.context
+    assert request.continuation == " two dogs in the rain"
+    custom = MaskedOption(instruction="{{ benchmark }}? {{ question }}")
+    assert custom.requests(QUESTION)[0].context.startswith("a benchmark? Which animals")
 
 
 def row_values(verdict) -> dict[str, float | None]:
@@ -131,10 +131,10 @@ def row_values(verdict) -> dict[str, float | None]:
 )
 def test_the_hidden_option_must_be_written_exactly(written: str, exact: bool) -> None:
     request = Request("...", " two dogs in the rain")
-    (found,) = MaskedOptionWritten().judge([Answered(QUESTION, (request,), (), texts=(written,))])
-    assert found.exact is exact
-    assert (found.rouge == 1.0) is exact
-    assert row_values(found) == {"exact_rate": float(exact), "rouge": found.rouge, "judged_rate": None}
+    (verdict,) = MaskedOptionWritten().judge([Answered(QUESTION, (request,), (), texts=(written,))])
+    assert verdict.exact is exact
+    assert (verdict.rouge == 1.0) is exact
+    assert row_values(verdict) == {"exact_rate": float(exact), "rouge": verdict.rouge, "judged_rate": None}
 
 
 # ---------------------------------------------------------------------- a judge
@@ -144,7 +144,7 @@ class Judge:
     """Says yes to a prompt with `judge: a mat`; with `fails`, generation raises."""
 
     fails = False
-    asked: ClassVar[list] = []
+    prompts: ClassVar[list] = []
 
     @classmethod
     def create_from_arg_string(cls, arguments: str):
@@ -158,7 +158,7 @@ class Judge:
     def generate_until(self, requests):
         if Judge.fails:
             raise ConnectionError("server went away")
-        Judge.asked += [request.args for request in requests]
+        Judge.prompts += [request.args for request in requests]
         return ["Yes." if "judge: a mat" in request.args[0] else "I would say No" for request in requests]
 
 
@@ -166,7 +166,7 @@ class Judge:
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     if "a-judge" not in model_registry:
         model_registry.register("a-judge", target=Judge)
-    monkeypatch.setattr(Judge, "asked", [])
+    monkeypatch.setattr(Judge, "prompts", [])
 
 
 def written(text: str) -> Answered:
@@ -180,7 +180,7 @@ def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
         None, [written("a mat\nand more"), written("a dog"), written("\n \n")]
     )
     assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False), (False, False)]
-    assert [prompt for prompt, _ in Judge.asked] == [
+    assert [prompt for prompt, _ in Judge.prompts] == [
         "<user>Which: is a cat on a mat this? judge: a mat",
         "<user>Which: is a cat on a mat this? judge: a dog",
         "<user>Which: is a cat on a mat this? judge: ",

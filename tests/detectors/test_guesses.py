@@ -59,13 +59,13 @@ def test_over_all_orders_exactly_1_of_k_guesses_is_a_hit(
 ) -> None:
     question = Question("q", "Which one?", (*QUESTION.options, "five")[-n_options:])
     probe = PublishedGuess(form, shown)
-    found = [guess(probe, ordered(question, order), guesser) for order in permutations(range(n_options))]
+    guesses = [guess(probe, ordered(question, order), guesser) for order in permutations(range(n_options))]
     n_left = 2 if form == "pair" else max(2, n_options - shown)
-    n_guessed = sum(one.guessed for one in found)
-    assert sum(one.flagged for one in found) == Fraction(n_guessed, n_left)
-    assert {one.null_rate for one in found if one.guessed} <= {1 / n_left}
-    assert {one.null_rate for one in found if not one.guessed} <= {0.0}
-    assert all(one.pvalue == (one.null_rate if one.flagged else 1) for one in found)
+    n_guessed = sum(evidence.guessed for evidence in guesses)
+    assert sum(evidence.flagged for evidence in guesses) == Fraction(n_guessed, n_left)
+    assert {evidence.null_rate for evidence in guesses if evidence.guessed} <= {1 / n_left}
+    assert {evidence.null_rate for evidence in guesses if not evidence.guessed} <= {0.0}
+    assert all(evidence.pvalue == (evidence.null_rate if evidence.flagged else 1) for evidence in guesses)
 
 
 @pytest.mark.parametrize(("form", "shown"), [("pair", 0), ("next", 0), ("next", 1), ("next", 2)])
@@ -79,8 +79,8 @@ def test_all_that_the_backend_gets_is_the_same_for_every_order_that_it_could_hav
         candidates = probe.candidates(question)
         key = repr((arguments_of(probe, None, *request), sorted(candidates)))
         published.setdefault(key, []).append(candidates[0])
-    for found in published.values():
-        counts = Counter(found)
+    for named in published.values():
+        counts = Counter(named)
         assert len(counts) == (2 if form == "pair" else 4 - shown)
         assert len(set(counts.values())) == 1
 
@@ -95,8 +95,10 @@ def test_the_number_of_hits_has_the_distribution_that_the_p_value_takes_it_to_ha
         ]
         pvalues = []
         for drawn in product(*each):
-            guessed = [one for one in drawn if one.guessed]
-            pvalues.append(hits_pvalue([one.flagged for one in guessed], [one.null_rate for one in guessed]))
+            guessed = [evidence for evidence in drawn if evidence.guessed]
+            pvalues.append(
+                hits_pvalue([evidence.flagged for evidence in guessed], [evidence.null_rate for evidence in guessed])
+            )
         for level in set(pvalues):
             assert sum(pvalue <= level for pvalue in pvalues) <= level * len(pvalues) + 1e-9
 
@@ -127,7 +129,7 @@ def test_the_benchmarks_own_layout_is_kept_also_without_labels() -> None:
 
 def test_both_listings_are_shown_sorted_and_the_published_one_may_be_either() -> None:
     backwards = replace(QUESTION, options=QUESTION.options[::-1])
-    (request,), (other,) = (PublishedGuess("pair").requests(one) for one in (QUESTION, backwards))
+    (request,), (other,) = (PublishedGuess("pair").requests(question) for question in (QUESTION, backwards))
     assert request.context == other.context
     assert "Listing 1:\nA. a red hat\nB. blue" in request.context
     assert (request.continuation, other.continuation) == (" 1", " 2")

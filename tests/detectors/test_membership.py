@@ -29,10 +29,12 @@ nats = st.floats(-500, -1)
 
 
 def measured(answers: tuple[float, ...], reference: tuple[float, ...] = ()):
-    given_off = tuple(own - other for own, other in zip(answers, reference, strict=True)) if reference else answers
+    given_off = (
+        tuple(answer - other for answer, other in zip(answers, reference, strict=True)) if reference else answers
+    )
     answered = Answered(QUESTION, AlteredText().requests(QUESTION), given_off, reference=reference)
-    (found,) = RelativeLikelihood().judge([answered])
-    return found
+    (verdict,) = RelativeLikelihood().judge([answered])
+    return verdict
 
 
 def test_ratios_by_hand() -> None:
@@ -81,7 +83,7 @@ def test_the_unseen_questions_before_a_question_never_include_itself() -> None:
 
 
 def test_the_text_is_asked_for_as_published_and_as_a_row_of_json() -> None:
-    published, in_json = (one.continuation for one in PublishedText().requests(QUESTION))
+    published, in_json = (request.continuation for request in PublishedText().requests(QUESTION))
     assert published == "What shines?\nA. The sun\nB. A stone\nC. Wool\nD. Mud"
     assert json.loads(in_json + '"]}') == {"question": QUESTION.stem, "choices": [*QUESTION.options]}
 
@@ -90,28 +92,28 @@ IN_JSON = TokenScores((-1.5, -2.0), (0.0, 0.0), (1.0, 1.0))
 
 
 def of_tokens(tokens: TokenScores, k: float = 20.0) -> TokenMeasurement | Skipped:
-    asked = PublishedText().requests(QUESTION)
-    (found,) = TokenEvidence(k).judge([Answered(QUESTION, asked, (), tokens=(tokens, IN_JSON))])
-    return found
+    requests = PublishedText().requests(QUESTION)
+    (verdict,) = TokenEvidence(k).judge([Answered(QUESTION, requests, (), tokens=(tokens, IN_JSON))])
+    return verdict
 
 
 def test_values_of_tokens_by_hand() -> None:
-    own = (-1.0, -8.0, -3.0, -4.0, -2.0, -6.0, -1.0, -1.0, -1.0, -1.0)
-    found = of_tokens(TokenScores(own, (-2.0,) * 10, (2.0,) * 10))
-    assert found == TokenMeasurement(-2.8, -0.4, -7.0, -2.5, 10, -3.5)  # 20 % are two tokens: -8 and -6
+    loglikelihoods = (-1.0, -8.0, -3.0, -4.0, -2.0, -6.0, -1.0, -1.0, -1.0, -1.0)
+    verdict = of_tokens(TokenScores(loglikelihoods, (-2.0,) * 10, (2.0,) * 10))
+    assert verdict == TokenMeasurement(-2.8, -0.4, -7.0, -2.5, 10, -3.5)  # 20 % are two tokens: -8 and -6
 
 
 @pytest.mark.parametrize(("k", "lowest"), [(1.0, -8.0), (39.0, -8.0), (40.0, -7.0), (100.0, -4.4)])
 def test_k_percent_of_five_tokens_is_rounded_down_to_at_least_one(k: float, lowest: float) -> None:
-    found = of_tokens(TokenScores((-1.0, -8.0, -6.0, -5.0, -2.0), (0.0,) * 5, (1.0,) * 5), k)
-    assert isinstance(found, TokenMeasurement)
-    assert (found.min_k, found.min_k_zscore) == pytest.approx((lowest, lowest))
+    verdict = of_tokens(TokenScores((-1.0, -8.0, -6.0, -5.0, -2.0), (0.0,) * 5, (1.0,) * 5), k)
+    assert isinstance(verdict, TokenMeasurement)
+    assert (verdict.min_k, verdict.min_k_zscore) == pytest.approx((lowest, lowest))
 
 
 def test_a_token_that_the_model_is_certain_of_scores_zero() -> None:
     np.full(64, 7.0)  # fills memory that is then freed and must not show up as a score
-    found = z_scores(TokenScores((0.0, -3.0) * 32, (0.0, -2.0) * 32, (0.0, 0.5) * 32))
-    assert found.tolist() == [0.0, -2.0] * 32
+    scores = z_scores(TokenScores((0.0, -3.0) * 32, (0.0, -2.0) * 32, (0.0, 0.5) * 32))
+    assert scores.tolist() == [0.0, -2.0] * 32
 
 
 def test_a_text_without_tokens_is_skipped_with_the_reason() -> None:

@@ -1,4 +1,5 @@
-"""What benchmarks/open_ended_methods.py computes itself; its statistics are tested where they are declared."""
+"""The parts that benchmarks/open_ended_methods.py computes itself; its statistics are tested where they are
+declared."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ class ScriptedModel:
         return [(sum(self._nats(context + text)[len(context.split()) :]), False) for context, text in pairs]
 
     def token_scores(self, requests):
-        own = [self._nats(*request.args) for request in requests]
-        return [TokenScores(tuple(nats), (-2.0,) * len(nats), (0.5,) * len(nats)) for nats in own]
+        nats_of_requests = [self._nats(*request.args) for request in requests]
+        return [TokenScores(tuple(nats), (-2.0,) * len(nats), (0.5,) * len(nats)) for nats in nats_of_requests]
 
     def generate_until(self, requests):
         return [self.written(request.args[0]) for request in requests]
@@ -115,7 +116,7 @@ def test_row_order_is_tested_in_shards_of_neighbours() -> None:
     split = split_of([f"r{n} and some words" for n in range(20)])
 
     def in_order(words, place):
-        """Every row that comes after one with a higher number costs a nat."""
+        """Return scores in which every row that comes after one with a higher number costs a nat."""
         if place < 4 or not words[place].startswith("r"):
             return 0.0
         return -1.0 if int(words[place][1:]) < int(words[place - 4][1:]) else 0.0

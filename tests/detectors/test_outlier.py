@@ -30,14 +30,14 @@ def test_rows_of_different_lengths_share_a_batch() -> None:
     assert scores.loglikelihoods.dtype == torch.float64
 
 
-@pytest.mark.parametrize(("there", "found"), [(None, "cpu"), ("cuda", "cuda"), ("xpu", "xpu"), ("mps", "cpu")])
+@pytest.mark.parametrize(("there", "expected"), [(None, "cpu"), ("cuda", "cuda"), ("xpu", "xpu"), ("mps", "cpu")])
 def test_the_first_accelerator_with_float64_is_found(
-    there: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+    there: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = None if there is None else torch.device(there)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: device is not None)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
-    assert find_device().type == found
+    assert find_device().type == expected
     assert find_device("cpu").type == "cpu"
 
 
@@ -52,7 +52,8 @@ def forest_score(row: list[float], n_trees: int, seed: int = 0) -> float:
 
 
 def expected_path(points: list[float], depth: int) -> float:
-    """The definition, by exact enumeration of where the next split of a node falls: no batch, no suffix sums."""
+    """Return the path length by exact enumeration of where the next split of a node falls: no batch, no suffix
+    sums."""
     lowest, highest = points[0], points[-1]
     if depth == 0 or lowest == highest:
         return c(len(points))
@@ -91,8 +92,8 @@ def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None
     parts = [OrderScores.from_rows(rows[at : at + size], "cpu") for at in range(0, len(rows), size)]
     assert torch.equal(torch.cat([*map(isolation_scores, parts)]), isolation_scores(whole))
     for at, part in enumerate(parts):
-        own = part.standardised()
-        assert torch.equal(own, whole.standardised()[at * size : (at + 1) * size, : own.shape[1]])
+        standardised = part.standardised()
+        assert torch.equal(standardised, whole.standardised()[at * size : (at + 1) * size, : standardised.shape[1]])
 
 
 def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:
@@ -112,9 +113,9 @@ def test_the_papers_threshold_follows_the_number_of_orders(n_orders: int, delta:
 @pytest.mark.parametrize(("n_orders", "delta"), [(24, None), (60, None), (120, None), (120, -0.2)])
 def test_the_evidence_gives_the_rate_at_which_it_flags_without_leakage(n_orders: int, delta: float | None) -> None:
     n = 4_000
-    found = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
-    flagged = np.mean([evidence.flagged for evidence in found])
-    (null_rate,) = {evidence.null_rate for evidence in found}
+    verdicts = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
+    flagged = np.mean([evidence.flagged for evidence in verdicts])
+    (null_rate,) = {evidence.null_rate for evidence in verdicts}
     assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
 
 
@@ -131,9 +132,9 @@ def test_numbers_of_orders_between_tabulated_ones_are_interpolated() -> None:
 
 
 def test_the_shipped_table_is_what_its_script_draws() -> None:
-    found = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
+    drawn = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
     shipped = np.array([null_cdf(24, score) for score in GRID])
-    assert np.abs(found - shipped).max() < 0.02
+    assert np.abs(drawn - shipped).max() < 0.02
     assert set(range(2, 121)) <= set(N_ORDERS)
 
 

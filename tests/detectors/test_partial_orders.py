@@ -41,34 +41,34 @@ def test_like_for_like_agrees_with_enumeration_by_hand(seed: int, n_options: int
         return sum(ll[i, j] - ll[j, i] for i, j in combinations(order, 2))
 
     published, *others = map(total, permutations(range(n_options)))
-    (found,) = PairDirection().judge([question])
-    assert found.margin == pytest.approx(published - max(others), abs=1e-6)
-    assert found.pvalue == (1 + sum(other >= published - 1e-7 for other in others)) / factorial(n_options)
-    assert found.null_rate == 1 / factorial(n_options)
+    (evidence,) = PairDirection().judge([question])
+    assert evidence.margin == pytest.approx(published - max(others), abs=1e-6)
+    assert evidence.pvalue == (1 + sum(other >= published - 1e-7 for other in others)) / factorial(n_options)
+    assert evidence.null_rate == 1 / factorial(n_options)
 
 
 def test_with_many_options_orders_are_drawn_and_their_number_is_reported() -> None:
-    (found,) = PairDirection().judge([drawn(8, np.random.default_rng(1))])
-    assert 4_900 < found.n_compared <= 5_001
-    assert PairDirection().judge([drawn(8, np.random.default_rng(1))]) == [found]
+    (evidence,) = PairDirection().judge([drawn(8, np.random.default_rng(1))])
+    assert 4_900 < evidence.n_compared <= 5_001
+    assert PairDirection().judge([drawn(8, np.random.default_rng(1))]) == [evidence]
     (all_of_them,) = PairDirection().judge([drawn(7, np.random.default_rng(1))])
     assert all_of_them.n_compared == factorial(7)
 
 
 def test_pairs_are_all_ordered_pairs() -> None:
-    asked = OptionPairs().requests(QUESTION)
-    assert len(asked) == 12
+    requests = OptionPairs().requests(QUESTION)
+    assert len(requests) == 12
     first, *others = OPTIONS[:3]
-    assert [request.continuation for request in asked[:2]] == [f"\nA. {first}\nB. {other}" for other in others]
+    assert [request.continuation for request in requests[:2]] == [f"\nA. {first}\nB. {other}" for other in others]
     with pytest.raises(UntestableQuestion, match="two of its options are identical"):
         OptionPairs().requests(Question("q", "Which?", ("x", "x ", "y")))
 
 
 def test_steps_request_every_remaining_option() -> None:
-    asked = OptionSteps().requests(QUESTION)
-    assert len(asked) == 4 + 3 + 2
-    assert [request.continuation for request in asked[4:7]] == [f" {option}\n" for option in OPTIONS[1:]]
-    assert asked[4].context.endswith(f"A. {OPTIONS[0]}\nB.")
+    requests = OptionSteps().requests(QUESTION)
+    assert len(requests) == 4 + 3 + 2
+    assert [request.continuation for request in requests[4:7]] == [f" {option}\n" for option in OPTIONS[1:]]
+    assert requests[4].context.endswith(f"A. {OPTIONS[0]}\nB.")
     with pytest.raises(UntestableQuestion, match="two of its options are identical"):
         OptionSteps().requests(Question("q", "Which?", ("x", "x ", "y")))
 
@@ -78,18 +78,18 @@ def test_the_null_distribution_of_steps_is_that_of_random_orders() -> None:
     def preference(seen: tuple[int, ...], option: int) -> float:
         return hash((seen, option)) % 1009 + option / 10
 
-    found = []
+    verdicts = []
     for order in permutations(range(4)):
         scores = [preference(order[:place], option) for place in range(3) for option in order[place:]]
-        found += Stepwise().judge([Answered(QUESTION, (), tuple(scores))])
-    assert sum(evidence.flagged for evidence in found) == 1  # of 4! orders
+        verdicts += Stepwise().judge([Answered(QUESTION, (), tuple(scores))])
+    assert sum(evidence.flagged for evidence in verdicts) == 1  # of 4! orders
     for count in range(4):
-        observed = sum(evidence.n_expected >= count for evidence in found) / factorial(4)
-        pvalues = {evidence.pvalue for evidence in found if evidence.n_expected == count}
+        observed = sum(evidence.n_expected >= count for evidence in verdicts) / factorial(4)
+        pvalues = {evidence.pvalue for evidence in verdicts if evidence.n_expected == count}
         assert all(pvalue == pytest.approx(observed) for pvalue in pvalues)
-    assert {evidence.null_rate for evidence in found} == {1 / 24}
+    assert {evidence.null_rate for evidence in verdicts} == {1 / 24}
 
 
 def test_a_tie_is_not_an_expectation() -> None:
-    (found,) = Stepwise().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.0, 2.0, 1.0, 0.0, 1.0, 0.0))])
-    assert (found.flagged, found.n_expected, found.least_margin) == (False, 2, 0.0)
+    (evidence,) = Stepwise().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.0, 2.0, 1.0, 0.0, 1.0, 0.0))])
+    assert (evidence.flagged, evidence.n_expected, evidence.least_margin) == (False, 2, 0.0)

@@ -16,7 +16,7 @@ from lm_eval_leakage.stats.order_sum import SUM_DRAWS
 
 
 def benchmark(*sizes: int) -> list[Question]:
-    """Questions of subjects of the sizes given."""
+    """Return questions of subjects of the sizes given."""
     return [
         Question(f"{subject}/{i}", f"What is {i} in {subject}?", ("yes", "no"), subject=f"s{subject}")
         for subject, size in enumerate(sizes)
@@ -81,9 +81,9 @@ SHARD = Question("shard", "", ("one", "two", "three"))
 
 
 def permutation_pvalue(shards) -> float:
-    """As in the table."""
+    """Return the p-value that the table shows."""
     (row,) = [row for row in SharedLikelihood.rows if row.name == "permutation_pvalue"]
-    return row.compute([judged(*own) for own in shards])
+    return row.compute([judged(*loglikelihoods) for loglikelihoods in shards])
 
 
 def judged(*loglikelihoods: float, level: float = 0.05):
@@ -105,7 +105,7 @@ def test_a_shard_is_flagged_by_its_rank_and_a_tie_counts_against() -> None:
 
 @pytest.mark.parametrize(("level", "n_orders", "flagged"), [(0.05, 19, 0), (0.05, 20, 1), (0.29, 100, 29)])
 def test_the_null_rate_is_the_most_that_the_level_allows(level: float, n_orders: int, flagged: int) -> None:
-    """In floating point, 0.29 * 100 is 28.999999999999996."""
+    """The rate is right although 0.29 * 100 is 28.999999999999996 in floating point."""
     assert judged(*(-float(i) for i in range(n_orders)), level=level).null_rate == flagged / n_orders
     assert judged(*(-float(i) for i in range(n_orders)), level=level).flagged is (flagged > 0)
 
@@ -122,7 +122,7 @@ def test_the_t_test_is_students_one_sided() -> None:
 def test_the_permutation_test_agrees_with_enumeration() -> None:
     rng = np.random.default_rng(1)
     shards = [rng.normal(size=n) for n in (2, 3, 4, 5, 3)]
-    weights = [np.exp((own - own.mean()) / own.std()) for own in shards]
+    weights = [np.exp((shard - shard.mean()) / shard.std()) for shard in shards]
     sums = [sum(chosen) for chosen in product(*weights)]
     exact = np.mean([total >= sums[0] - 1e-9 for total in sums])
     assert permutation_pvalue(shards) == pytest.approx(exact, abs=5 * math.sqrt(0.25 / SUM_DRAWS))

@@ -109,7 +109,7 @@ def test_a_reference_in_other_layouts_is_not_compared(questions_file, tmp_path: 
 def test_other_layouts_are_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="layouts is 'xml'; choose one of: audited, mixed, every"):
         OptionOrders(layouts="xml")
-    with pytest.raises(ValueError, match="layouts is 'mixed' and orders is 'paper', which are asked as in the paper"):
+    with pytest.raises(ValueError, match="layouts is 'mixed' and orders is 'paper', which are scored as in the paper"):
         OptionOrders(layouts=MIXED, orders="paper")
     probe = OptionOrders(layouts=MIXED, orders=24)
     assert len(probe.requests(question_from_doc(DOCS[0]))) == 24 * N_LAYOUTS

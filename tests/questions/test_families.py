@@ -17,7 +17,7 @@ from lm_eval_leakage.questions.families import (
     SCRIPT,
     STEM,
     QuestionsInPrompts,
-    described,
+    describe,
     distinct,
     each_once,
     families,
@@ -35,7 +35,7 @@ def question(stem: str, *options: str) -> Question:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "related"),
+    ("first", "other", "related"),
     [
         (question("Which?", "oak", "elm"), question("What?", "Elm ", "oak"), True),
         (question("Which?", "oak", "elm"), question("which ?", "ash", "fir"), False),
@@ -57,8 +57,8 @@ def question(stem: str, *options: str) -> Question:
         "more options",
     ],
 )
-def test_questions_that_share_options_a_stem_or_a_passage_are_one_family(one, other, related) -> None:
-    numbers = families([shared_texts(one), shared_texts(other)])
+def test_questions_that_share_options_a_stem_or_a_passage_are_one_family(first, other, related) -> None:
+    numbers = families([shared_texts(first), shared_texts(other)])
     assert (numbers[0] == numbers[1]) is related
 
 
@@ -67,11 +67,11 @@ def test_families_are_the_connected_parts_of_what_is_shared(shared) -> None:
     numbers = families(shared)
     reached = [{place} for place in range(len(shared))]
     for _ in shared:  # by repeated merging, the slow way
-        for one in range(len(shared)):
+        for start in range(len(shared)):
             for other in range(len(shared)):
-                if any(set(shared[i]) & set(shared[j]) for i in reached[one] for j in reached[other]):
-                    reached[one] = reached[one] | reached[other]
-    assert numbers == [min(own) for own in reached]
+                if any(set(shared[i]) & set(shared[j]) for i in reached[start] for j in reached[other]):
+                    reached[start] = reached[start] | reached[other]
+    assert numbers == [min(members) for members in reached]
 
 
 def test_a_long_chain_is_one_family() -> None:
@@ -104,7 +104,9 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("other", "is_copy"), [*((one, True) for one in COPIES), *((one, False) for one in OTHERS)])
+@pytest.mark.parametrize(
+    ("other", "is_copy"), [*((question, True) for question in COPIES), *((question, False) for question in OTHERS)]
+)
 def test_a_question_that_reads_the_same_is_a_copy_and_another_is_not(other: Question, is_copy: bool) -> None:
     assert (question_key(other) == question_key(CAFE)) is is_copy
     assert distinct([CAFE, other, CAFE]) == [CAFE, *[other] * (not is_copy)]
@@ -123,7 +125,7 @@ def test_a_shard_has_no_copies() -> None:
 def test_the_lowest_place_counts_and_the_order_stays(items: list[tuple[str, int]]) -> None:
     once = each_once(items, lambda item: item[0], lambda item: item[1])
     assert {name for name, _ in once} == {name for name, _ in items}
-    assert all(place == min(p for name, p in items if name == own) for own, place in once)
+    assert all(place == min(p for name, p in items if name == kept) for kept, place in once)
     assert len(once) == len({name for name, _ in items})
     firsts = [items.index(item) for item in once]
     assert firsts == sorted(firsts)
@@ -134,16 +136,16 @@ PLAIN = Question("1", " Which metal is liquid? ", ("gold", "iron ", "mercury"))
 
 def test_properties_are_lengths_numbers_guards_and_script() -> None:
     chinese = Question("2", "哪种金属是液体", ("汞", "Au"))
-    found = described([(PLAIN, False), (chinese, True)])
-    assert found.properties == {
+    description = describe([(PLAIN, False), (chinese, True)])
+    assert description.properties == {
         STEM: (22.0, 7.0),
         OPTION: (5.0, 1.5),
         N_OPTIONS: (3.0, 2.0),
         GUARDED: (0.0, 1.0),
         SCRIPT: (0.0, pytest.approx(8 / 10)),
     }
-    assert list(found.stems.values()) == [PLAIN.stem, chinese.stem]
-    assert len(found) == 2
+    assert list(description.stems.values()) == [PLAIN.stem, chinese.stem]
+    assert len(description) == 2
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ KNOWN = QuestionsInPrompts(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "options", "found"),
+    ("prompt", "options", "expected"),
     [
         ("Which one is tall?", TREES, "tall"),
         ("which one\nis  TALL?", (" Elm", "oak "), "tall"),
@@ -199,5 +201,7 @@ KNOWN = QuestionsInPrompts(
         ("", TREES, None),
     ],
 )
-def test_a_question_is_found_in_any_wording_of_a_prompt_and_no_other_is_taken_for_it(prompt, options, found) -> None:
-    assert KNOWN.find(prompt, options) == found
+def test_a_question_is_found_in_any_wording_of_a_prompt_and_no_other_is_taken_for_it(
+    prompt, options, expected
+) -> None:
+    assert KNOWN.find(prompt, options) == expected

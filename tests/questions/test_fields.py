@@ -208,10 +208,10 @@ def test_a_bad_row_is_refused_with_its_reason(doc: dict, reason: str) -> None:
         question_from_doc(doc)
 
 
-@pytest.mark.parametrize("own", ["", None])
-def test_an_empty_id_is_that_of_the_content(own: object) -> None:
+@pytest.mark.parametrize("empty", ["", None])
+def test_an_empty_id_is_that_of_the_content(empty: object) -> None:
     doc = {"question": "Q?", "choices": ["a", "b"], "answer": 0}
-    assert question_from_doc(doc | {"id": own}).id == question_from_doc(doc).id
+    assert question_from_doc(doc | {"id": empty}).id == question_from_doc(doc).id
 
 
 COLOURS = ("red", "green", "blue", "grey", "pink")
@@ -239,7 +239,7 @@ def rows_with(places: list[int], n_options: int = 4, encoding: str = "indices fr
 def texts_of_right_options(rows: list[dict[str, Any]]) -> list[str | None]:
     changed = read_keys(rows).changed
     questions = [question_from_doc(row | changed.get(place, {})) for place, row in enumerate(rows)]
-    return [None if one.answer is None else one.options[one.answer] for one in questions]
+    return [None if question.answer is None else question.options[question.answer] for question in questions]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

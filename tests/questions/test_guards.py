@@ -165,9 +165,9 @@ def test_other_numbers_are_not(options: list[str]) -> None:
 @given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=5, unique=True), st.sampled_from(["{}", "{} m", "${}"]))
 def test_of_all_orders_of_numbers_only_two_are_in_order(numbers: list[int], form: str) -> None:
     assume(form != "${}" or min(numbers) >= 0)
-    found = [order for order in permutations(numbers) if in_order([form.format(number) for number in order])]
-    assert found == sorted([tuple(sorted(numbers)), tuple(sorted(numbers, reverse=True))], key=found.index)
-    assert len(found) == 2
+    orders = [order for order in permutations(numbers) if in_order([form.format(number) for number in order])]
+    assert orders == sorted([tuple(sorted(numbers)), tuple(sorted(numbers, reverse=True))], key=orders.index)
+    assert len(orders) == 2
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ def test_guards_judge_any_option_in_linear_time(text: str) -> None:
     ],
 )
 def test_options_may_follow_a_text_of_as_many_sentences_or_parts(stem: str, n_options: int, guarded: bool) -> None:
-    asked = Question("1", stem, tuple(f"place {letter}" for letter in "bdac"[:n_options]))
-    assert (PASSAGE in guards_of(asked)) is guarded
+    question = Question("1", stem, tuple(f"place {letter}" for letter in "bdac"[:n_options]))
+    assert (PASSAGE in guards_of(question)) is guarded
 
 
 @pytest.mark.parametrize(
@@ -320,8 +320,8 @@ STORY = "Robert brought the plates. Laura brought a lamp, and Tom came later. Wh
 
 
 def test_an_option_is_where_the_text_names_it_first() -> None:
-    found = mentions(STORY, ("Tom", "Laura", "Susan", "Robert"))
-    assert found == (STORY.index("Tom"), STORY.index("Laura"), None, 0)
+    places = mentions(STORY, ("Tom", "Laura", "Susan", "Robert"))
+    assert places == (STORY.index("Tom"), STORY.index("Laura"), None, 0)
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_an_option_is_where_the_text_names_it_first() -> None:
     ],
 )
 def test_options_are_read_as_whole_words_without_case_and_article(option: str, is_named: bool) -> None:
-    (found,) = mentions(STORY, (option,))
-    assert (found is not None) == is_named
+    (place,) = mentions(STORY, (option,))
+    assert (place is not None) == is_named
 
 
 def test_scripts_without_spaces_are_read_by_character() -> None:

@@ -43,8 +43,8 @@ OTHERS = {
 }
 
 
-def are_related(one: Question, other: Question) -> bool:
-    return families([shared_texts(one), shared_texts(other)]) == [0, 0]
+def are_related(first: Question, other: Question) -> bool:
+    return families([shared_texts(first), shared_texts(other)]) == [0, 0]
 
 
 @pytest.mark.parametrize("other", NEAR.values(), ids=NEAR)
@@ -61,7 +61,7 @@ def test_other_stems_or_options_make_another_question(other: Question) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "related"),
+    ("first", "other", "related"),
     [
         (question(SUGAR, *UNITS), question(SUGAR.replace("cake", "bread"), *UNITS[:3], "50 grams"), False),
         (question(SUGAR, *UNITS), question(f"Q: {SUGAR}", "10 gram", *UNITS[1:]), True),
@@ -72,12 +72,12 @@ def test_other_stems_or_options_make_another_question(other: Question) -> None:
         (question("12", "oak", "elm"), question("13", "oak.", "elm."), False),
     ],
 )
-def test_numbers_in_options_count_and_those_in_stems_do_not(one: Question, other: Question, related: bool) -> None:
-    assert are_related(one, other) is related
+def test_numbers_in_options_count_and_those_in_stems_do_not(first: Question, other: Question, related: bool) -> None:
+    assert are_related(first, other) is related
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "related"),
+    ("first", "other", "related"),
     [
         (question(RIVER, *RIVERS), question("3、中国最长的河流是哪条", "黄河。", "长江。", "珠江。", "辽河。"), True),
         (question(RIVER, *RIVERS), question("中国最高的山峰是哪一座？", "泰山", "黄山", "华山", "珠峰"), False),
@@ -95,8 +95,8 @@ def test_numbers_in_options_count_and_those_in_stems_do_not(one: Question, other
         (question("सबसे लंबी नदी कौन सी है?", "गंगा", "यमुना"), question("सबसे ऊँचा पर्वत कौन सा है?", "नंदा", "त्रिशूल"), False),
     ],
 )
-def test_scripts_with_and_without_spaces_are_compared(one: Question, other: Question, related: bool) -> None:
-    assert are_related(one, other) is related
+def test_scripts_with_and_without_spaces_are_compared(first: Question, other: Question, related: bool) -> None:
+    assert are_related(first, other) is related
 
 
 WORDS = ("oak", "elm", "ash", "fir")
@@ -107,13 +107,13 @@ def pairs_of(words: Sequence[str]) -> set[tuple[str, str]]:
     return set(zip(["", *words], words, strict=False))
 
 
-def is_half(one: set, other: set) -> bool:
-    return 2 * len(one & other) >= len(one | other)
+def is_half(pairs: set, other: set) -> bool:
+    return 2 * len(pairs & other) >= len(pairs | other)
 
 
 @given(some.lists(some.tuples(TEXTS, some.lists(TEXTS, min_size=2, max_size=2)), max_size=12))
 def test_exactly_those_that_share_half_of_their_pairs_of_words_are_linked(texts: list) -> None:
-    """By comparing all with all."""
+    """The expected links come from comparing all questions with all others."""
     questions = [question(" ".join(stem), *map(" ".join, options)) for stem, options in texts]
     stems = [pairs_of(stem) for stem, _ in texts]
     blocks = [set().union(*map(pairs_of, options)) for _, options in texts]
@@ -123,13 +123,13 @@ def test_exactly_those_that_share_half_of_their_pairs_of_words_are_linked(texts:
         for other in range(place)
         if is_half(stems[place], stems[other]) and is_half(blocks[place], blocks[other])
     }
-    digests = [word_pairs(one.stem, one.options) for one in questions]
-    assert set(near_copies(digests, lambda one, other: False)) == expected
+    digests = [word_pairs(text.stem, text.options) for text in questions]
+    assert set(near_copies(digests, lambda text, other: False)) == expected
 
 
 def test_thousands_of_near_copies_are_one_family() -> None:
     rng = random.Random(0)
-    letters = [f"{one}{other}" for one in "bcdfg" for other in "aeiou"]
+    letters = [f"{letter}{other}" for letter in "bcdfg" for other in "aeiou"]
     varied = [
         question(
             f"Which of all the many trees that grow near a cold lake is {rng.choice(letters)}",
@@ -137,7 +137,7 @@ def test_thousands_of_near_copies_are_one_family() -> None:
         )
         for _ in range(3_000)
     ]
-    assert set(families([shared_texts(one) for one in varied])) == {0}
+    assert set(families([shared_texts(letter) for letter in varied])) == {0}
 
 
 @pytest.mark.parametrize("damaged", [".", "..", "AAA..", "AAAAAAAA", "AAAA.BBBB", "äAAA.BBBB.", "AAAA.BBBB.CCCCDDDD"])

@@ -15,11 +15,11 @@ from tests.fuzzed_documents import nested
 FOUR = ("red", "dark blue", "lime", "grey")
 
 
-def shown(prompt: str, **known):
-    found = options_after_labels(prompt, **known)
-    assert found is not None
-    assert found.frame.text(found.options) == prompt
-    return found
+def shown(prompt: str, **arguments):
+    options = options_after_labels(prompt, **arguments)
+    assert options is not None
+    assert options.frame.text(options.options) == prompt
+    return options
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_options_of_several_lines_are_known_by_the_row() -> None:
 
 def test_the_list_that_holds_the_rows_fields_is_taken_and_not_an_example_or_an_instruction() -> None:
     example = "Which?\nA. one\nB. two\nC. three\nD. four\nAnswer: B\n\n"
-    asked = "Which?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer with A. or B. or C. or D.:"
-    assert shown(example + asked, fields=FOUR).options == FOUR
+    question = "Which?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer with A. or B. or C. or D.:"
+    assert shown(example + question, fields=FOUR).options == FOUR
 
 
 def test_separators_belong_to_places_and_not_to_options() -> None:
-    found = shown("Is it (A) red, (B) dark blue, (C) lime, (D) grey?")
-    assert found.options == ("red", "dark blue", "lime", "grey?")
-    assert found.frame.block(["1", "2", "3", "4"]).strip() == "(A) 1, (B) 2, (C) 3, (D) 4"
+    result = shown("Is it (A) red, (B) dark blue, (C) lime, (D) grey?")
+    assert result.options == ("red", "dark blue", "lime", "grey?")
+    assert result.frame.block(["1", "2", "3", "4"]).strip() == "(A) 1, (B) 2, (C) 3, (D) 4"
 
 
 def test_signs_that_the_row_has_belong_to_options() -> None:
@@ -100,16 +100,16 @@ def test_rendered_options_are_parsed_back(options: list[str], style: str, labels
     alphabet = [str(number + 1) for number in range(10)] if labels.startswith("1") else list(labels)
     block = "".join(style.format(label) + option for label, option in zip(alphabet, options, strict=False))
     prompt = f"Which of these?{block}\nAnswer:"
-    found = shown(prompt, fields=options)
-    assert list(found.options) == options
-    assert found.frame.before == "Which of these?"
-    assert found.frame.after == "\nAnswer:"
+    result = shown(prompt, fields=options)
+    assert list(result.options) == options
+    assert result.frame.before == "Which of these?"
+    assert result.frame.after == "\nAnswer:"
 
 
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = options_after_labels(text)
-    assert found is None or found.frame.text(found.options) == text
+    result = options_after_labels(text)
+    assert result is None or result.frame.text(result.options) == text
 
 
 def test_labels_are_distinguished_from_short_options() -> None:
@@ -143,15 +143,15 @@ HOSTILE_PROMPTS = {
 
 @pytest.mark.parametrize("prompt", HOSTILE_PROMPTS.values(), ids=HOSTILE_PROMPTS.keys())
 def test_any_prompt_is_read_in_linear_time(prompt: str) -> None:
-    found = options_after_labels(prompt, fields=["x", " x ", "y"])
-    assert found is None or found.frame.text(found.options) == prompt
+    result = options_after_labels(prompt, fields=["x", " x ", "y"])
+    assert result is None or result.frame.text(result.options) == prompt
 
 
 def test_options_after_a_long_passage_are_found_and_the_prompt_stays_whole() -> None:
     passage = "It was A. Smith who said (B) no. " * 5_000
-    found = shown(f"{passage}\nWhich?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:", fields=FOUR)
-    assert found.options == FOUR
-    assert found.frame.before == f"{passage}\nWhich?"
+    result = shown(f"{passage}\nWhich?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:", fields=FOUR)
+    assert result.options == FOUR
+    assert result.frame.before == f"{passage}\nWhich?"
 
 
 MMLU = {"question": " Which? ", "choices": ["red ", "blue", "lime", "grey"], "answer": 1, "subject": "art"}
@@ -160,8 +160,8 @@ MMLU_PROMPT = "Which?\nA. red \nB. blue\nC. lime\nD. grey\nAnswer:"
 
 def test_a_lettered_prompt_is_read_as_the_fields_are() -> None:
     read = read_question(MMLU, MMLU_PROMPT, list("ABCD"), 1)
-    known = question_from_doc(MMLU)
-    assert (read.id, read.options, read.answer) == (known.id, known.options, known.answer)
+    from_fields = question_from_doc(MMLU)
+    assert (read.id, read.options, read.answer) == (from_fields.id, from_fields.options, from_fields.answer)
     assert read.frame is not None
     assert read.frame.text(read.options) == MMLU_PROMPT
 

@@ -16,9 +16,9 @@ from lm_eval_leakage.questions.rendering import (
     INLINE,
     JSON_ROW,
     LAYOUTS,
+    candidate_in_reply,
     in_orders,
     laid_out,
-    named,
     whole_text,
 )
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -45,14 +45,14 @@ def test_a_row_of_any_texts_in_any_order_is_read_back(stem: str, options: list[s
     order = rng.sample(range(len(options)), len(options))
     texts = {}
     for layout in LAYOUTS:
-        frame, own = laid_out(question, layout)
-        (block,) = in_orders(frame.markers, own, [order])
+        frame, written = laid_out(question, layout)
+        (block,) = in_orders(frame.markers, written, [order])
         texts[layout] = frame.before + block
-        assert texts[layout] + frame.after == frame.text([own[place] for place in order])
+        assert texts[layout] + frame.after == frame.text([written[place] for place in order])
     shown = [options[place] for place in order]
     assert json.loads(texts[JSON_ROW] + '"]}') == {"question": stem.strip(), "choices": shown}
     assert next(csv.reader([texts[CSV_ROW]])) == [stem.strip(), *shown]
-    listed = [f" ({letter}) {one}" for letter, one in zip("ABCD", shown, strict=False)]
+    listed = [f" ({letter}) {option}" for letter, option in zip("ABCD", shown, strict=False)]
     assert texts[INLINE] == stem.strip() + "".join(listed)
     assert texts[AUDITED] == whole_text(Question("1", stem, tuple(shown)))
 
@@ -90,7 +90,7 @@ ANIMALS = ("a cat", "a cat on a mat", "two dogs", "10", "100")
     ],
 )
 def test_a_reply_names_the_one_candidate_that_it_is_or_begins_or_ends_with(reply: str, expected: str | None) -> None:
-    place = named(reply, ANIMALS)
+    place = candidate_in_reply(reply, ANIMALS)
     assert (None if place is None else ANIMALS[place]) == expected
 
 
@@ -103,7 +103,7 @@ def test_a_reply_names_the_one_candidate_that_it_is_or_begins_or_ends_with(reply
     ],
 )
 def test_a_listing_is_named_by_its_number_alone(expected: int | None, replies: list[str]) -> None:
-    assert {named(reply, ("1", "2")) for reply in replies} == {expected}
+    assert {candidate_in_reply(reply, ("1", "2")) for reply in replies} == {expected}
 
 
 texts = st.text("ab1 .A\n(", max_size=12)
@@ -111,8 +111,8 @@ texts = st.text("ab1 .A\n(", max_size=12)
 
 @given(texts, st.sets(st.sampled_from(["a", "b", "ab", "a b", "1", "a. b", "ab1"]), min_size=2, max_size=4))
 def test_which_candidate_a_reply_names_does_not_depend_on_their_order(reply: str, candidates: set[str]) -> None:
-    found = set()
+    chosen = set()
     for order in permutations(candidates):
-        place = named(reply, order)
-        found.add(None if place is None else order[place])
-    assert len(found) == 1
+        place = candidate_in_reply(reply, order)
+        chosen.add(None if place is None else order[place])
+    assert len(chosen) == 1

@@ -10,16 +10,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.reader import fields_in_order, read_question
-from lm_eval_leakage.questions.shown_values import Run, is_listed, lists_in, runs_among, runs_of
+from lm_eval_leakage.questions.shown_values import Listing, is_listed, listings_among, listings_of, lists_in
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 
 
-def run_of(prompt: str, values: list[str]) -> Run | None:
-    return next(runs_of(prompt, values), None)
+def listing_of(prompt: str, values: list[str]) -> Listing | None:
+    return next(listings_of(prompt, values), None)
 
 
-def run_among(prompt: str, values: list[str], n_options: int) -> Run | None:
-    return next(runs_among(prompt, values, n_options), None)
+def listing_among(prompt: str, values: list[str], n_options: int) -> Listing | None:
+    return next(listings_among(prompt, values, n_options), None)
 
 
 STEM = "Which of these grows?"
@@ -71,7 +71,8 @@ LIST = {"q": STEM, "opts": FOUR, "key": 1}
 
 
 def is_cut_right(question: Question, prompt: str) -> None:
-    """The options are the row's, and any order of them is the published text with the options exchanged."""
+    """Return whether the options are the row's, and any order of them is the published text with the options
+    exchanged."""
     assert question.frame is not None
     assert list(question.options) == FOUR
     assert question.frame.text(question.options) == prompt
@@ -174,8 +175,8 @@ def test_options_that_are_letters_do_not_become_labels_of_other_options() -> Non
 def test_a_list_of_which_the_prompt_shows_more_is_not_the_list_of_options() -> None:
     wrong = FOUR[1:]
     prompt = f"{STEM}\n- A. shawl\n- B. oak tree\n- C. a\n- D. 12\nAnswer:"
-    assert run_of(prompt, wrong) is None
-    assert run_of(prompt, FOUR[:3]) is None
+    assert listing_of(prompt, wrong) is None
+    assert listing_of(prompt, FOUR[:3]) is None
     row = {"q": STEM, "right": FOUR[0], "wrong": wrong}
     assert list(read_question(row, prompt, list("ABCD"), "A").options) == FOUR
 
@@ -188,7 +189,7 @@ def test_a_task_with_more_labels_than_a_question_has_options_is_read() -> None:
 
 def test_two_things_in_a_sentence_are_no_list_with_labels() -> None:
     row = {"s": "The trophy in a suitcase is big.", "opts": ["trophy", "suitcase"], "key": 0}
-    assert run_of(row["s"], row["opts"]) is None
+    assert listing_of(row["s"], row["opts"]) is None
     with pytest.raises(UntestableQuestion, match="stand in the prompt"):
         read_question(row, row["s"], row["opts"], 0)
 
@@ -208,11 +209,11 @@ def test_options_that_a_prompt_lists_twice_are_refused() -> None:
 
 
 def test_a_list_may_stand_before_the_question() -> None:
-    run = run_of("### Choose:\n- red\n- blue\n- lime\n### Input:\nWhich?", ["red", "blue", "lime"])
-    assert run is not None
-    assert run.shown.frame.before == "### Choose:"
-    assert run.shown.frame.markers == ("\n- ", "\n- ", "\n- ")
-    assert run.shown.frame.after == "\n### Input:\nWhich?"
+    listing = listing_of("### Choose:\n- red\n- blue\n- lime\n### Input:\nWhich?", ["red", "blue", "lime"])
+    assert listing is not None
+    assert listing.shown.frame.before == "### Choose:"
+    assert listing.shown.frame.markers == ("\n- ", "\n- ", "\n- ")
+    assert listing.shown.frame.after == "\n### Input:\nWhich?"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_a_list_may_stand_before_the_question() -> None:
     ["She saw red, then a blue house and lime.", "red\nblue and\nlime", "blue, red, lime", "red", "red blue lime"],
 )
 def test_options_that_only_occur_in_a_text_are_no_run(prompt: str) -> None:
-    assert run_of(prompt, ["red", "blue", "lime"]) is None
+    assert listing_of(prompt, ["red", "blue", "lime"]) is None
 
 
 # ---------------------------------------------------------------------- parts
@@ -235,27 +236,31 @@ def test_a_run_holds_all_values_in_their_order(options: list[str], marker: str, 
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     assume(not {*options} & {*letters})
     block = "".join(marker.format(letter) + option for letter, option in zip(letters, options, strict=False))
-    run = run_of(f"Which?{block}\nAnswer:", options)
-    assert isinstance(run, Run)
-    assert list(run.shown.options) == options
-    assert (run.shown.frame.before, run.shown.frame.after) == ("Which?", "\nAnswer:")
-    assert run.labels == (*letters[: len(options)],)
-    among = run_among(f"Which?{block}\nAnswer:", rng.sample(options, len(options)), len(options))
+    listing = listing_of(f"Which?{block}\nAnswer:", options)
+    assert isinstance(listing, Listing)
+    assert list(listing.shown.options) == options
+    assert (listing.shown.frame.before, listing.shown.frame.after) == ("Which?", "\nAnswer:")
+    assert listing.labels == (*letters[: len(options)],)
+    among = listing_among(f"Which?{block}\nAnswer:", rng.sample(options, len(options)), len(options))
     assert among is not None
-    assert among.shown == run.shown
+    assert among.shown == listing.shown
 
 
 @given(st.text(), st.lists(st.text(max_size=5), max_size=6))
 def test_any_text_is_searched_without_an_error(text: str, values: list[str]) -> None:
-    for run in (run_of(text, values), run_among(text, values, len(values) or 1)):
-        assert run is None or run.shown.frame.text(run.shown.options) == text
+    for listing in (listing_of(text, values), listing_among(text, values, len(values) or 1)):
+        assert listing is None or listing.shown.frame.text(listing.shown.options) == text
     assert is_listed(text, values) in (True, False)
 
 
 @pytest.mark.parametrize("prompt", ["a" * 40_000, "a b " * 10_000, "\nA. a\nB. b" * 4_000, "a" + " " * 40_000 + "b"])
 def test_long_prompts_are_searched_in_a_bounded_number_of_places(prompt: str) -> None:
-    for run in (run_of(prompt, ["a", "b"]), run_of(prompt, ["a b", "b a"]), run_among(prompt, ["a", "b"], 2)):
-        assert run is None or run.shown.frame.text(run.shown.options) == prompt
+    for listing in (
+        listing_of(prompt, ["a", "b"]),
+        listing_of(prompt, ["a b", "b a"]),
+        listing_among(prompt, ["a", "b"], 2),
+    ):
+        assert listing is None or listing.shown.frame.text(listing.shown.options) == prompt
 
 
 def test_the_lists_of_a_row_are_those_that_may_be_options() -> None:

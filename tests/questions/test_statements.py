@@ -1,4 +1,4 @@
-"""Which field of a row holds the text that a task asks about."""
+"""The field of a row that holds the text that a task asks about."""
 
 from __future__ import annotations
 

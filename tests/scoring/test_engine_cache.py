@@ -12,13 +12,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.scoring.engine import Returned, SharedScores
+from lm_eval_leakage.scoring.engine import EngineAnswer, SharedScores
 from lm_eval_leakage.scoring.prefix_tree import Text, lexicographic
 from tests.scoring.trees import texts
 
 
 def logprob(prefix: tuple[int, ...]) -> float:
-    """Log-probability of the last token after those before it, as float32."""
+    """Return the log-probability of the last token after those before it, as float32."""
     drawn = int.from_bytes(blake2b(repr(prefix).encode(), digest_size=4).digest(), "big") / 2**32
     return struct.unpack("f", struct.pack("f", -8 * drawn))[0]
 
@@ -34,14 +34,14 @@ def plain(text: Text) -> tuple[float, bool]:
 
 
 class BlockCache:
-    """Full blocks of the texts that an engine has read; a share `forgets` is lost after each text."""
+    """Holds full blocks of the texts that an engine has read; a share `forgets` is lost after each text."""
 
     def __init__(self, block: int, forgets: float = 0, seed: int = 0) -> None:
         self.block, self.forgets, self.rng = block, forgets, random.Random(seed)
         self.held: dict[tuple[object, ...], None] = {}  # in their order, so that what is lost is drawn by the seed
 
     def read(self, tokens: Sequence[int], of: object = None, is_used: bool = True) -> int:
-        """The number of tokens that are there of a text, never its last one; all of it is kept from now on.
+        """Return how many tokens of a text are cached, never its last one; from now on, all of it is cached.
 
         of: only texts of the same share blocks
         """
@@ -61,16 +61,16 @@ class ToyEngine:
         self.whole, self.rng = whole, random.Random(seed)
         self.cache = BlockCache(block, forgets, seed)
 
-    def ask(self, text: Text) -> Returned:
+    def ask(self, text: Text) -> EngineAnswer:
         whole = tuple(text.tokens.tolist())
         n_cached = self.cache.read(whole)
         logprobs = np.array([logprob(whole[: end + 1]) for end in range(1, len(whole))])
         greedy = np.array([is_greedy(whole[: end + 1]) for end in range(1, len(whole))])
         if not self.whole:
-            return Returned(n_cached, logprobs[n_cached:], greedy[n_cached:])
+            return EngineAnswer(n_cached, logprobs[n_cached:], greedy[n_cached:])
         logprobs[:n_cached] = [self.rng.choice([math.nan, 0.0, -1e30, math.inf]) for _ in range(n_cached)]
         greedy[:n_cached] = True
-        return Returned(n_cached, logprobs, greedy)
+        return EngineAnswer(n_cached, logprobs, greedy)
 
 
 def in_order(some: list[Text]) -> list[Text]:
@@ -98,8 +98,8 @@ def test_answers_in_any_order_equal_those_of_texts_computed_alone(
     returned = [(number, engine.ask(text)) for number, text in enumerate(some)]
     rng.shuffle(returned)
     scores = SharedScores(some)
-    for number, one in returned:
-        scores.receive(number, one)
+    for number, returned_text in returned:
+        scores.receive(number, returned_text)
     filled(scores)
     for number, text in enumerate(some):
         answer = scores.answer(number)
@@ -109,20 +109,20 @@ def test_answers_in_any_order_equal_those_of_texts_computed_alone(
 @given(texts(), ENGINES)
 def test_the_holes_are_the_scored_tokens_that_no_answer_holds_each_once(some: list[Text], engine: ToyEngine) -> None:
     some = in_order(some)
-    scores, known, scored = SharedScores(some), set(), set()
+    scores, computed, scored = SharedScores(some), set(), set()
     for number, text in enumerate(some):
         returned = engine.ask(text)
         scores.receive(number, returned)
         whole = tuple(text.tokens.tolist())
-        known |= {whole[: end + 1] for end in range(returned.n_cached + 1, len(whole))}
+        computed |= {whole[: end + 1] for end in range(returned.n_cached + 1, len(whole))}
         scored |= {whole[: end + 1] for end in range(len(whole) - text.n_scored, len(whole))}
     holes = [tuple(some[text].tokens[: depth + 1].tolist()) for text, depth in scores.holes()]
-    assert sorted(holes) == sorted(scored - known)
+    assert sorted(holes) == sorted(scored - computed)
 
 
 def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
     scores = SharedScores([Text([1, 2, 3, 4], 3)])
-    scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
+    scores.receive(0, EngineAnswer(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
     assert scores.holes() == [(0, 1), (0, 2)]
     scores.fill((0, 1), -2.0, True)
     assert math.isnan(scores.answer(0).loglikelihood)
@@ -133,5 +133,5 @@ def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -
 
 def test_an_answer_longer_than_its_text_is_read_from_the_end() -> None:
     scores = SharedScores([Text([1, 2, 3], 1)])
-    scores.receive(0, Returned(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
+    scores.receive(0, EngineAnswer(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
     assert scores.answer(0).loglikelihood == -2.0

@@ -9,7 +9,7 @@ import torch
 
 from lm_eval_leakage.scoring.positions import most_rows, steady_window
 from lm_eval_leakage.scoring.prefix_tree import Text
-from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, disagreement, reference
+from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, disagreement, plain_score
 from tests.scoring.trees import EXCHANGEABLE, SLIDING, TINY, orders_of_options, tiny_model
 
 CPU = torch.device("cpu")
@@ -81,10 +81,10 @@ def test_texts_are_exact_up_to_that_window_and_only_up_to_it(case: str) -> None:
     model = tiny_model(name, config)
 
     def error_beside(n_tokens: int) -> float:
-        """Of short texts and one that has so many tokens before its last."""
+        """Return the error of short texts beside one that has so many tokens before its last."""
         some = [Text([3 + (7 * place) % 50 for place in range(n_tokens + 1)], 1), *orders_of_options(1)]
         scorer = TreeScorer(model, CPU, TokenBudget(most_rows(model, 1000)))
-        return disagreement(scorer.answers(some), [reference(model, CPU, text)[0] for text in some], some)
+        return disagreement(scorer.answers(some), [plain_score(model, CPU, text)[0] for text in some], some)
 
     assert error_beside(window) < 1e-4
     assert error_beside(LONGEST) > 1e-3
@@ -93,6 +93,6 @@ def test_texts_are_exact_up_to_that_window_and_only_up_to_it(case: str) -> None:
 def test_a_model_keeps_its_frequencies_of_short_texts() -> None:
     model = tiny_model("llama", TINY | {"max_position_embeddings": 70, "rope_parameters": DYNAMIC})
     (text, *_) = orders_of_options(1)
-    before = reference(model, CPU, text)
+    before = plain_score(model, CPU, text)
     steady_window(model, CPU, LONGEST)
-    assert reference(model, CPU, text) == before
+    assert plain_score(model, CPU, text) == before

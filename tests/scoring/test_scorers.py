@@ -18,7 +18,7 @@ from lm_eval_leakage.scoring.scorers import (
     TreeScorer,
     bytes_per_token,
     default_max_tokens,
-    reference,
+    plain_score,
 )
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
@@ -38,12 +38,12 @@ def llama() -> Any:
 
 
 def assert_agrees(model: Any, scorer: Any, some: list[Text], tolerance: float = 1e-4) -> None:
-    found = {answer.text: answer for answer in scorer.answers(some)}
-    assert sorted(found) == list(range(len(some)))
+    answers = {answer.text: answer for answer in scorer.answers(some)}
+    assert sorted(answers) == list(range(len(some)))
     for index, text in enumerate(some):
-        loglikelihood, greedy = reference(model, CPU, text)
-        assert found[index].loglikelihood == pytest.approx(loglikelihood, abs=tolerance)
-        assert found[index].greedy == greedy
+        loglikelihood, greedy = plain_score(model, CPU, text)
+        assert answers[index].loglikelihood == pytest.approx(loglikelihood, abs=tolerance)
+        assert answers[index].greedy == greedy
 
 
 # ---------------------------------------------------------------------- tree attention
@@ -84,22 +84,24 @@ def test_long_texts_are_exact_where_blocks_are_larger_than_the_smallest(llama) -
 def test_the_models_own_attention_is_restored(llama) -> None:
     before = llama.config._attn_implementation
     (text, *_) = orders_of_options(1)
-    own = reference(llama, CPU, text)
+    usual = plain_score(llama, CPU, text)
     list(TreeScorer(llama, CPU, TokenBudget(32)).answers([text]))
     assert llama.config._attn_implementation == before != "lm_eval_leakage_prefix_tree"
     assert "forward" not in llama.model.__dict__
-    assert reference(llama, CPU, text) == own
+    assert plain_score(llama, CPU, text) == usual
 
 
 def test_bfloat16_differs_from_float32_no_more_than_for_single_rows() -> None:
     exact, rounded = (tiny_model("llama", TINY, dtype) for dtype in (torch.float32, torch.bfloat16))
     some = orders_of_options(12)
-    truth = [reference(exact, CPU, text)[0] for text in some]
-    rows = [reference(rounded, CPU, text)[0] for text in some]
-    found = {answer.text: answer.loglikelihood for answer in TreeScorer(rounded, CPU, TokenBudget(256)).answers(some)}
+    truth = [plain_score(exact, CPU, text)[0] for text in some]
+    rows = [plain_score(rounded, CPU, text)[0] for text in some]
+    in_tree = {
+        answer.text: answer.loglikelihood for answer in TreeScorer(rounded, CPU, TokenBudget(256)).answers(some)
+    }
     rms = [
         torch.tensor([value - true for value, true in zip(values, truth, strict=True)]).square().mean().sqrt()
-        for values in (rows, [found[index] for index in range(len(some))])
+        for values in (rows, [in_tree[index] for index in range(len(some))])
     ]
     assert rms[1] <= 1.1 * rms[0]
 
@@ -117,7 +119,7 @@ OUT_OF_MEMORY = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 def test_a_scorer_continues_with_fewer_tokens_when_memory_runs_out(caplog) -> None:
     model, budget, some = tiny_model("llama", TINY), TokenBudget(200), orders_of_options()
-    own, usual = [reference(model, CPU, text)[0] for text in some], model.model.forward
+    plain, usual = [plain_score(model, CPU, text)[0] for text in some], model.model.forward
 
     def forward(*args: Any, input_ids: torch.Tensor, **kwargs: Any) -> Any:
         if input_ids.numel() > 30:
@@ -125,10 +127,10 @@ def test_a_scorer_continues_with_fewer_tokens_when_memory_runs_out(caplog) -> No
         return usual(*args, input_ids=input_ids, **kwargs)
 
     model.model.forward = forward
-    found = {answer.text: answer.loglikelihood for answer in TreeScorer(model, CPU, budget).answers(some)}
+    scores = {answer.text: answer.loglikelihood for answer in TreeScorer(model, CPU, budget).answers(some)}
     assert budget.max_tokens <= 50
     assert f"continuing with max_tokens={budget.max_tokens}" in caplog.text
-    assert [found[index] for index in range(len(some))] == pytest.approx(own, abs=1e-4)
+    assert [scores[index] for index in range(len(some))] == pytest.approx(plain, abs=1e-4)
 
 
 # ---------------------------------------------------------------------- from logits
@@ -140,9 +142,11 @@ def test_greedy_is_argmax_even_if_logits_tie(rows, data: st.DataObject) -> None:
     places = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8))
     tokens = data.draw(st.lists(st.integers(0, 4), min_size=len(places), max_size=len(places)))
     logprobs, greedy = logprobs_and_greedy(logits, torch.tensor(places), torch.tensor(tokens))
-    own = logits.float().log_softmax(1)
-    assert torch.allclose(logprobs, own[places, tokens])
-    assert greedy.tolist() == [int(own[place].argmax()) == token for place, token in zip(places, tokens, strict=True)]
+    expected = logits.float().log_softmax(1)
+    assert torch.allclose(logprobs, expected[places, tokens])
+    assert greedy.tolist() == [
+        int(expected[place].argmax()) == token for place, token in zip(places, tokens, strict=True)
+    ]
 
 
 def model(dtype: torch.dtype = torch.bfloat16, **config: Any) -> Any:
@@ -167,19 +171,19 @@ def test_half_of_the_free_memory_is_used_within_bounds(
 ) -> None:
     tiny = model(hidden_size=1, intermediate_size=1)
     free = {str(device): free_tokens * bytes_per_token(tiny)}
-    monkeypatch.setattr(budget, "free_memory", lambda asked: free[str(asked)])
+    monkeypatch.setattr(budget, "free_memory", lambda device_of_call: free[str(device_of_call)])
     assert default_max_tokens(tiny, device) == expected
 
 
 def test_a_budget_is_halved_down_to_the_fewest_tokens_and_then_the_error_is_raised(caplog) -> None:
     tokens = TokenBudget(100)
-    found = []
+    budgets = []
     for _ in range(3):
         tokens.lower(OUT_OF_MEMORY)
-        found.append(tokens.max_tokens)
-    assert found == [50, 25, 16]
+        budgets.append(tokens.max_tokens)
+    assert budgets == [50, 25, 16]
     assert [record.getMessage() for record in caplog.records] == [
-        f"out of memory; continuing with max_tokens={n}" for n in found
+        f"out of memory; continuing with max_tokens={n}" for n in budgets
     ]
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         tokens.lower(OUT_OF_MEMORY)

@@ -21,13 +21,13 @@ from lm_eval_leakage.scoring.pieces import (
     Carried,
     Costs,
     Piece,
-    Shared,
-    blocks_of,
-    cheapest_layout,
-    layout_of,
+    SharedPath,
+    cheapest_division,
+    division_of,
+    trunks_and_blocks,
 )
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
-from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
+from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, plain_score
 from lm_eval_leakage.scoring.tree_model import TreeMask, tree_attention
 from tests.scoring.test_scorers import assert_agrees
 from tests.scoring.trees import EXCHANGEABLE, TINY, path_to, texts, tiny_model
@@ -46,12 +46,12 @@ def trunks_wherever_possible(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (pieces, tree_model):
             patch.setattr(module, "KEYS_MULTIPLE", 1)
-        patch.setattr(pieces, "cheapest_layout", lambda depths, _: layout_of(depths, size, FREE_TRUNKS))
+        patch.setattr(pieces, "cheapest_division", lambda depths, _: division_of(depths, size, FREE_TRUNKS))
         yield
 
 
 def few_shot(n_shared: int, n_questions: int = 12) -> list[Text]:
-    """Questions of different lengths after the same examples, two answers each."""
+    """Return questions of different lengths after the same examples, two answers each."""
     rng = np.random.default_rng(0)
     shared = rng.integers(3, 60, n_shared).tolist()
     stems = [rng.integers(3, 60, rng.integers(2, 9)).tolist() for _ in range(n_questions)]
@@ -69,7 +69,7 @@ def test_trunk_and_block_together_are_each_nodes_ancestors_once(some, size: int,
     depths, carried = tree.node_depths[first:], path_to(tree, first)[:-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "KEYS_MULTIPLE", 1)
-        trunks, groups = blocks_of(depths, len(carried), layout_of(depths, size, FREE_TRUNKS))
+        trunks, groups = trunks_and_blocks(depths, len(carried), division_of(depths, size, FREE_TRUNKS))
     nodes = np.array([*carried, *range(first, len(tree.node_tokens))])
     of_trunk: dict[int, list[int]] = {}
     for trunk in trunks:
@@ -85,9 +85,9 @@ def test_trunk_and_block_together_are_each_nodes_ancestors_once(some, size: int,
 
 
 def by_dense_mask(tree: PrefixTree, states: dict[str, Tensor], mask_function: Any, further: dict[str, Any]) -> Tensor:
-    """`(n_nodes, n_heads, value size)`, by the definition."""
+    """Return the attention by its definition, `(n_nodes, n_heads, value size)`."""
     query, key, value = (states[name][0].double() for name in ("query", "key", "value"))
-    key, value = (one.repeat_interleave(len(query) // len(key), dim=0) for one in (key, value))
+    key, value = (states_of_heads.repeat_interleave(len(query) // len(key), dim=0) for states_of_heads in (key, value))
     scores = query @ key.transpose(1, 2) * further.get("scaling", query.shape[2] ** -0.5)
     if "softcap" in further:
         scores = torch.tanh(scores / further["softcap"]) * further["softcap"]
@@ -122,15 +122,15 @@ def test_attention_of_a_tree_in_pieces_is_that_of_a_dense_mask_of_ancestors(
         name: torch.randn(1, n_heads, len(tree.node_tokens), width, generator=rng)
         for name, (n_heads, width) in sizes.items()
     }
-    carried, found = Carried(), []
+    carried, outputs = Carried(), []
     with trunks_wherever_possible(size):
         for first in range(0, len(tree.node_tokens), max_tokens):
             piece = Piece(tree, first, min(first + max_tokens, len(tree.node_tokens)), carried)
-            own = {name: one[:, :, piece.first : piece.stop] for name, one in states.items()}
-            found.append(tree_attention(**own, mask=TreeMask(piece, MASKS[mask], CPU), **further)[0])
+            part = {name: whole[:, :, piece.first : piece.stop] for name, whole in states.items()}
+            outputs.append(tree_attention(**part, mask=TreeMask(piece, MASKS[mask], CPU), **further)[0])
             carried = piece.passed_on
     expected = by_dense_mask(tree, states, MASKS[mask], further)
-    assert torch.allclose(torch.cat(found).double(), expected, atol=1e-5)
+    assert torch.allclose(torch.cat(outputs).double(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gemma3_text", "gpt_oss", "deepseek_v3"])
@@ -147,9 +147,9 @@ def test_questions_after_a_long_shared_prompt_are_exact_for(name: str) -> None:
 
 def test_questions_after_a_long_prompt_share_a_trunk_and_separate_texts_do_not() -> None:
     questions = np.array([*range(600), *([*range(600, 660)] * 20)], np.int32)
-    (shared,) = cheapest_layout(questions[600:]).shared
-    assert shared == Shared(0, 1200, 592)  # a multiple of 16
-    assert not cheapest_layout(np.array([*range(60)] * 30, np.int32)).shared
+    (shared,) = cheapest_division(questions[600:]).shared
+    assert shared == SharedPath(0, 1200, 592)  # a multiple of 16
+    assert not cheapest_division(np.array([*range(60)] * 30, np.int32)).shared
 
 
 SMALL = Costs(masked=1.15, gathered=2, joined=1, call=200)
@@ -157,7 +157,7 @@ SMALL = Costs(masked=1.15, gathered=2, joined=1, call=200)
 
 @st.composite
 def long_paths(draw: st.DrawFn) -> np.ndarray:
-    """Depths of nodes in depth-first order, of few branches, so that blocks share long paths."""
+    """Return depths of nodes in depth-first order, of few branches, so that blocks share long paths."""
     depths = [0]
     for back, length in draw(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=8)):
         begin = max(1, depths[-1] - back)
@@ -182,9 +182,9 @@ def test_no_division_into_trunks_costs_less_than_the_chosen_one(depths: np.ndarr
         for n_cuts in range(len(blocks))
         for cuts in combinations(range(1, len(blocks)), n_cuts)
     ]
-    found = layout_of(depths, size, SMALL)
-    assert np.isclose(found.cost, min(divisions))
-    for trunk in found.shared:
+    chosen = division_of(depths, size, SMALL)
+    assert np.isclose(chosen.cost, min(divisions))
+    for trunk in chosen.shared:
         assert depths[trunk.first : trunk.stop].min() >= trunk.length > 0
 
 
@@ -192,16 +192,16 @@ def test_no_division_into_trunks_costs_less_than_the_chosen_one(depths: np.ndarr
 
 
 class Largest(TorchDispatchMode):
-    """The size of the largest tensor that any operation has returned."""
+    """Records the size of the largest tensor that any operation has returned."""
 
     n_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(found):
+        output = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(output):
             if isinstance(leaf, Tensor):  # by what it holds, as an expanded tensor copies nothing
                 self.n_bytes = max(self.n_bytes, leaf.untyped_storage().nbytes())
-        return found
+        return output
 
 
 LARGE_VOCABULARY = TINY | {"vocab_size": 3000, "max_position_embeddings": 1024, "tie_word_embeddings": True}
@@ -213,20 +213,20 @@ def large_vocabulary() -> Any:
     return tiny_model("llama", LARGE_VOCABULARY)
 
 
-@pytest.mark.parametrize("way", ["TreeScorer", "reference"])
+@pytest.mark.parametrize("way", ["TreeScorer", "plain_score"])
 def test_memory_for_logits_is_bounded_whatever_the_vocabulary_and_length(way, large_vocabulary, monkeypatch) -> None:
     """500 scored tokens of a vocabulary of 3,000 would be 1.5 million logits at once."""
     text = Text(np.random.default_rng(0).integers(3, 3000, 501), 500)
-    own = reference(large_vocabulary, CPU, text)
+    expected = plain_score(large_vocabulary, CPU, text)
     monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": N_LOGITS})
     monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", N_LOGITS)
     with trunks_wherever_possible(16), Largest() as memory:
-        if way == "reference":
-            found = reference(large_vocabulary, CPU, text)
+        if way == "plain_score":
+            result = plain_score(large_vocabulary, CPU, text)
         else:
             (answer,) = TreeScorer(large_vocabulary, CPU, TokenBudget(128)).answers([text])
-            found = answer.loglikelihood, answer.greedy
-    assert found == (pytest.approx(own[0], abs=1e-3), own[1])
+            result = answer.loglikelihood, answer.greedy
+    assert result == (pytest.approx(expected[0], abs=1e-3), expected[1])
     assert 4 * N_LOGITS / 2 < memory.n_bytes <= 4 * N_LOGITS
 
 

@@ -62,7 +62,8 @@ UNSUITED: dict[str, Config] = {  # to tree attention
 
 
 def tiny_model(name: str, config: Config, dtype: torch.dtype = torch.float32) -> Any:
-    """Random weights, large enough that every token of a text affects the probability of the next one."""
+    """Return a model with random weights, large enough that every token of a text affects the probability of the next
+    one."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
@@ -76,7 +77,7 @@ def tiny_model(name: str, config: Config, dtype: torch.dtype = torch.float32) ->
 
 @st.composite
 def texts(draw: st.DrawFn, n_tokens: int = 3, longest: int = 14) -> list[Text]:
-    """A few texts over a small vocabulary: many share prefixes, some are equal, some are prefixes of others."""
+    """Draw a few texts over a small vocabulary: many share prefixes, some are equal, some are prefixes of others."""
     token = st.integers(1, n_tokens)
     rows = draw(st.lists(st.lists(token, min_size=2, max_size=longest), min_size=1, max_size=9))
     rows += [rows[0]] * draw(st.integers(0, 1))
@@ -85,24 +86,24 @@ def texts(draw: st.DrawFn, n_tokens: int = 3, longest: int = 14) -> list[Text]:
 
 
 def orders_of_options(n_questions: int = 3, seed: int = 0) -> list[Text]:
-    """Questions with three options in every order, and with a single last token to score."""
+    """Return questions with three options in every order, and with a single last token to score."""
     rng = random.Random(seed)
 
     def some(fewest: int, most: int) -> list[int]:
         return [rng.randrange(3, VOCABULARY) for _ in range(rng.randint(fewest, most))]
 
-    found = []
+    texts = []
     for _ in range(n_questions):
         stem, options = some(6, 18), [some(1, 6) for _ in range(3)]
         for order in itertools.permutations(options):
             block = [token for option in order for token in option]
-            found.append(Text(stem + block, len(block)))
-        found.append(Text(stem + options[0], 1))
-    return found
+            texts.append(Text(stem + block, len(block)))
+        texts.append(Text(stem + options[0], 1))
+    return texts
 
 
 def path_to(tree: PrefixTree, node: int) -> list[int]:
-    """The nodes from the root to `node`: at each smaller depth, the last one before it."""
+    """Return the nodes from the root to `node`: at each smaller depth, the last one before it."""
     path = [node]
     for before in range(node - 1, -1, -1):
         if tree.node_depths[before] == tree.node_depths[path[-1]] - 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from lm_eval_leakage.seal.drawn import Original, Seal
-from lm_eval_leakage.seal.folders import private_files, sealed
+from lm_eval_leakage.seal.folders import make_seal, private_files
 
 TOOL = "lm-eval-leakage 0.0"
 KEY = bytes(range(32))
@@ -33,11 +33,11 @@ def numbered(count: int, **others) -> list[Original]:
 
 
 def seal_of(originals: Sequence[Original], its_key: bytes = KEY) -> Seal:
-    return sealed("mine", TOOL, its_key, originals)
+    return make_seal("mine", TOOL, its_key, originals)
 
 
 def written(folder: Path, originals: Sequence[Original]) -> Path:
-    """Their private folder."""
+    """Write the private folder of the questions, and return it."""
     for name, content in private_files(seal_of(originals), originals).items():
         (folder / name).write_bytes(content)
     return folder
@@ -45,23 +45,24 @@ def written(folder: Path, originals: Sequence[Original]) -> Path:
 
 @st.composite
 def some_originals(draw: st.DrawFn) -> list[Original]:
-    """Distinct questions with 2 to 26 options, other wordings, several right options, kept orders, held-out ones."""
+    """Draw distinct questions with 2 to 26 options, other wordings, several right options, kept orders, held-out
+    ones."""
     stems = draw(st.lists(TEXT, min_size=1, max_size=9, unique_by=lambda text: " ".join(text.split())))
     cuts = draw(st.lists(st.integers(1, 3), min_size=len(stems), max_size=len(stems)))
-    found = []
+    originals = []
     while stems:
-        question, *wordings = stems[: cuts[len(found)]]
-        del stems[: cuts[len(found)]]
+        question, *wordings = stems[: cuts[len(originals)]]
+        del stems[: cuts[len(originals)]]
         choices = draw(st.lists(TEXT, min_size=2, max_size=26, unique_by=str.strip))
         places = st.integers(0, len(choices) - 1)
-        found.append(
+        originals.append(
             original(
                 question,
                 choices,
                 wordings=tuple(wordings),
                 answers=tuple(draw(st.lists(places, min_size=1, max_size=3, unique=True))),
                 subject=draw(st.sampled_from(["", "maths"])),
-                order=draw(st.sampled_from(["drawn", "kept"])) if found else "drawn",
+                order=draw(st.sampled_from(["drawn", "kept"])) if originals else "drawn",
             )
         )
-    return found
+    return originals

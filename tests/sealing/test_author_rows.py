@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import UntestableQuestion
-from lm_eval_leakage.seal.author_rows import Examined, OrderRule, examined
+from lm_eval_leakage.seal.author_rows import ExaminedRows, OrderRule, examine_rows
 from tests.sealing.made import original
 
 
@@ -17,19 +17,19 @@ def row(**fields: Any) -> dict[str, Any]:
     return {"question": "Which is even?", "choices": ["2", "3", "5", "7"], "answer": 0} | fields
 
 
-def read(*rows: dict[str, Any], rule: OrderRule = "keep") -> Examined:
+def read(*rows: dict[str, Any], rule: OrderRule = "keep") -> ExaminedRows:
     def reading(doc):
         try:
             return question_from_doc(doc)
         except UntestableQuestion as error:
             return error
 
-    return examined([(doc, reading(doc)) for doc in rows], rule)
+    return examine_rows([(doc, reading(doc)) for doc in rows], rule)
 
 
 def test_a_row_becomes_a_question_with_its_wordings() -> None:
-    found = read(row(wordings=["Name the even one."], subject="maths"))
-    assert found == Examined((original(wordings=("Name the even one.",), subject="maths"),), (), ())
+    examined_rows = read(row(wordings=["Name the even one."], subject="maths"))
+    assert examined_rows == ExaminedRows((original(wordings=("Name the even one.",), subject="maths"),), (), ())
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_answers_are_indices_letters_or_lists_of_them(fields, answers) -> None:
     ],
 )
 def test_an_unusable_row_is_left_out_with_its_number_and_the_reason(fields, why) -> None:
-    found = read(row(question="Another?"), row(**fields))
-    assert [number for number, _ in found.unusable] == [2]
-    assert why in found.unusable[0][1]
-    assert len(found.originals) == 1
+    result = read(row(question="Another?"), row(**fields))
+    assert [number for number, _ in result.unusable] == [2]
+    assert why in result.unusable[0][1]
+    assert len(result.originals) == 1
 
 
 def test_options_that_differ_in_case_or_by_a_superscript_are_different_options() -> None:
-    found = read(row(choices=["Aa", "aa", "AA"]), row(question="Which is larger?", choices=["x²", "x2", "½", "1⁄2"]))
-    assert len(found.originals) == 2
+    result = read(row(choices=["Aa", "aa", "AA"]), row(question="Which is larger?", choices=["x²", "x2", "½", "1⁄2"]))
+    assert len(result.originals) == 2
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_options_that_differ_in_case_or_by_a_superscript_are_different_options()
     ],
 )
 def test_the_same_question_twice_is_left_out_the_second_time(fields) -> None:
-    found = read(row(), row(**fields))
-    assert [(number, why.split(";")[0]) for number, why in found.unusable] == [(2, "it asks the same as row 1")]
+    result = read(row(), row(**fields))
+    assert [(number, why.split(";")[0]) for number, why in result.unusable] == [(2, "it asks the same as row 1")]
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ DEPENDENT = row(choices=["2", "3", "Both A and B"])
 
 @pytest.mark.parametrize(("rule", "order"), [("keep", "kept"), ("hold_out", "held out")])
 def test_options_that_depend_on_their_order_are_never_drawn_and_named(rule: OrderRule, order: str) -> None:
-    asked = (row(question="Another?"), DEPENDENT)
-    found = read(*asked, rule=rule)
-    assert [one.order for one in found.originals] == ["drawn", order]
-    assert [(number, "by letter" in reason) for number, reason in found.dependent] == [(2, True)]
+    rows = (row(question="Another?"), DEPENDENT)
+    result = read(*rows, rule=rule)
+    assert [question.order for question in result.originals] == ["drawn", order]
+    assert [(number, "by letter" in reason) for number, reason in result.dependent] == [(2, True)]
     with pytest.raises(ValueError, match="row 2: option 'Both A and B' names options by letter; reword"):
-        read(*asked, rule="refuse")
+        read(*rows, rule="refuse")
 
 
 @pytest.mark.parametrize(("word", "order"), [("permute", "drawn"), ("keep", "kept"), ("hold_out", "held out")])
 @pytest.mark.parametrize("fields", [DEPENDENT, row()])
 def test_the_authors_word_decides(word: str, order: str, fields) -> None:
-    found = read(row(question="Another?"), fields | {"seal": word}, rule="refuse")
-    assert (found.originals[1].order, found.dependent) == (order, ())
+    result = read(row(question="Another?"), fields | {"seal": word}, rule="refuse")
+    assert (result.originals[1].order, result.dependent) == (order, ())
 
 
 @pytest.mark.parametrize("fields", [{"answer": "X"}, {"seal": "hold_out"}])

@@ -41,29 +41,29 @@ def from_bits(bits: tuple[int, ...]) -> KeyedDraws:
 
 
 def counted(draw, length: int) -> Counter:
-    """How often each value is drawn from all sequences of so many bits, those that do not suffice left out."""
-    found: Counter = Counter()
+    """Count how often each value is drawn from all sequences of so many bits that suffice."""
+    counts: Counter = Counter()
     for bits in product((0, 1), repeat=length):
         try:
-            found[draw(from_bits(bits))] += 1
+            counts[draw(from_bits(bits))] += 1
         except OutOfBits:
             continue
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("n", range(1, 10))
 def test_numbers_are_exactly_uniform_over_all_sequences_of_bits(n: int) -> None:
-    found = counted(lambda draws: draws.below(n), 8)
-    assert sorted(found) == list(range(n))
-    assert len(set(found.values())) == 1
+    counts = counted(lambda draws: draws.below(n), 8)
+    assert sorted(counts) == list(range(n))
+    assert len(set(counts.values())) == 1
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_orders_are_exactly_uniform_over_all_sequences_of_bits(n: int) -> None:
-    """By the first two draws of bits that suffice; a longer sequence only adds rejected starts, as many for each."""
-    found = counted(lambda draws: draws.order(n), 11)
-    assert set(found) == set(permutations(range(n)))
-    assert len(set(found.values())) == 1
+    """Sequences of the first bits that suffice are enough: longer ones only add rejected starts, as many for each."""
+    counts = counted(lambda draws: draws.order(n), 11)
+    assert set(counts) == set(permutations(range(n)))
+    assert len(set(counts.values())) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,20 +92,22 @@ def test_what_draws_depend_on_differs_by_what_is_a_wording_and_what_an_option() 
 # ---------------------------------------------------------------------- the published version
 
 
-def rearranged(one: Original, by: Random) -> Original:
-    """The same question, as an author who wrote its parts in another order would give it."""
-    wordings, choices = [one.question, *one.wordings], list(one.choices)
+def rearranged(question: Original, by: Random) -> Original:
+    """Return the same question, as an author who wrote its parts in another order would give it."""
+    wordings, choices = [question.question, *question.wordings], list(question.choices)
     by.shuffle(wordings)
-    if one.order != "kept":
+    if question.order != "kept":
         by.shuffle(choices)
-    answers = tuple(choices.index(one.choices[place]) for place in one.answers)
-    return replace(one, question=wordings[0], wordings=tuple(wordings[1:]), choices=tuple(choices), answers=answers)
+    answers = tuple(choices.index(question.choices[place]) for place in question.answers)
+    return replace(
+        question, question=wordings[0], wordings=tuple(wordings[1:]), choices=tuple(choices), answers=answers
+    )
 
 
 @given(some_originals(), st.randoms(use_true_random=False))
 @settings(max_examples=15)
 def test_the_published_version_does_not_depend_on_the_order_in_which_the_author_wrote(originals, by) -> None:
-    others = [rearranged(one, by) for one in originals]
+    others = [rearranged(question, by) for question in originals]
     by.shuffle(others)
     assert published_questions(others, KEY) == published_questions(originals, KEY)
 
@@ -113,46 +115,50 @@ def test_the_published_version_does_not_depend_on_the_order_in_which_the_author_
 @given(some_originals())
 @settings(max_examples=15)
 def test_every_published_question_has_the_authors_texts_and_a_right_answer(originals: list[Original]) -> None:
-    by_texts = {frozenset(one.wordings): one for one in published_questions(originals, KEY)}
+    by_texts = {frozenset(question.wordings): question for question in published_questions(originals, KEY)}
     assert len(by_texts) == len(originals)
-    for one in originals:
-        found = by_texts[frozenset([one.question, *one.wordings])]
-        _, *private = found.wordings
-        assert private == sorted(private)  # so that they do not tell the author's order
-        assert sorted(found.options) == sorted(one.choices)
-        assert {found.options[place] for place in found.equally_right} == {one.choices[place] for place in one.answers}
-        assert found.answer in found.equally_right
-        assert (found.order_drawn, found.subject) == (one.order == "drawn", one.subject)
-        assert found.order_drawn or found.options == one.choices
+    for question in originals:
+        published = by_texts[frozenset([question.question, *question.wordings])]
+        _, *private = published.wordings
+        assert private == sorted(private)  # so that they do not reveal the author's order
+        assert sorted(published.options) == sorted(question.choices)
+        assert {published.options[place] for place in published.equally_right} == {
+            question.choices[place] for place in question.answers
+        }
+        assert published.answer in published.equally_right
+        assert (published.order_drawn, published.subject) == (question.order == "drawn", question.subject)
+        assert published.order_drawn or published.options == question.choices
 
 
 def drawn(number: int) -> SealedQuestion:
-    one = original("a", wordings=("b", "c"), choices=("right", "also", "x", "y"), answers=(0, 1))
-    return published_questions([one], key(number))[0]
+    question = original("a", wordings=("b", "c"), choices=("right", "also", "x", "y"), answers=(0, 1))
+    return published_questions([question], key(number))[0]
 
 
 def test_order_wording_and_key_are_drawn_independently() -> None:
-    found = Counter(
-        (one.wordings[0], one.options[one.answer], one.options.index("x")) for one in map(drawn, range(2_400))
+    counts = Counter(
+        (question.wordings[0], question.options[question.answer], question.options.index("x"))
+        for question in map(drawn, range(2_400))
     )
-    assert len(found) == 3 * 2 * 4
-    assert chisquare(list(found.values())).pvalue > 0.001
+    assert len(counts) == 3 * 2 * 4
+    assert chisquare(list(counts.values())).pvalue > 0.001
 
 
 def test_all_orders_of_four_questions_are_equally_frequent() -> None:
-    found = Counter(
-        tuple(one.wordings[0] for one in published_questions(numbered(4), key(number))) for number in range(1_200)
+    counts = Counter(
+        tuple(question.wordings[0] for question in published_questions(numbered(4), key(number)))
+        for number in range(1_200)
     )
-    assert len(found) == 24
-    assert chisquare(list(found.values())).pvalue > 0.001
+    assert len(counts) == 24
+    assert chisquare(list(counts.values())).pvalue > 0.001
 
 
 def test_a_question_is_found_by_its_published_options_and_wording_apart_from_white_space() -> None:
     seal = seal_of([original("What  is even?", wordings=("Name an even number",)), *numbered(3)])
-    one = next(one for one in seal.questions if "2" in one.options)
-    assert seal.find(Question("any", f" {one.wordings[0]}\n", one.options)) is one
-    assert seal.find(Question("any", one.wordings[1], one.options)) is None
-    assert seal.find(Question("any", one.wordings[0], one.options[::-1])) is None
+    question = next(question for question in seal.questions if "2" in question.options)
+    assert seal.find(Question("any", f" {question.wordings[0]}\n", question.options)) is question
+    assert seal.find(Question("any", question.wordings[1], question.options)) is None
+    assert seal.find(Question("any", question.wordings[0], question.options[::-1])) is None
 
 
 def test_a_printed_seal_does_not_show_its_key() -> None:
@@ -165,12 +171,12 @@ def test_a_printed_seal_does_not_show_its_key() -> None:
 
 
 def documented() -> dict[str, object]:
-    """What the programs on the page for authors define."""
-    found: dict[str, object] = {"__name__": "documented"}
+    """Return the names that the programs on the page for authors define."""
+    names: dict[str, object] = {"__name__": "documented"}
     for block in blocks(ROOT / "docs" / "howto" / "seal" / "verify.md"):
         if block.language == "python":
-            exec(block.text, found)
-    return found
+            exec(block.text, names)
+    return names
 
 
 DOCUMENTED = documented()

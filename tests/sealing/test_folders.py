@@ -96,14 +96,14 @@ ORIGINALS = [
 
 
 class OneDraw(KeyedDraws):
-    """Draws that are the same under every key."""
+    """Makes draws that are the same under every key."""
 
     def __init__(self, key: bytes, purpose, content: bytes) -> None:
         super().__init__(KEY, purpose, content)
 
 
 def without_hash(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files, the commitment's 64 digits replaced."""
+    """Return the files with the commitment's 64 digits replaced."""
     commitment = json.loads(files[COMMITMENT_FILE])["commitment"].encode()
     return {name: content.replace(commitment, b"commitment") for name, content in files.items()}
 
@@ -114,10 +114,10 @@ def one_draw(monkeypatch):
 
 
 def test_two_keys_with_the_same_draws_give_the_same_bytes_but_for_the_commitment(one_draw) -> None:
-    files, others = (public_files(seal_of(ORIGINALS, one)) for one in (key(1), key(2)))
+    files, others = (public_files(seal_of(ORIGINALS, version)) for version in (key(1), key(2)))
     assert files[COMMITMENT_FILE] != others[COMMITMENT_FILE]
     assert without_hash(files) == without_hash(others)
-    commitment, other = (json.loads(one[COMMITMENT_FILE]) for one in (files, others))
+    commitment, other = (json.loads(version[COMMITMENT_FILE]) for version in (files, others))
     assert {name for name in commitment if commitment[name] != other[name]} == {"commitment"}
 
 
@@ -125,7 +125,7 @@ def test_no_public_file_has_a_private_wording_or_a_held_out_question() -> None:
     seal = seal_of(ORIGINALS)
     files = public_files(seal)
     whole = b"\n".join(files.values()).decode("utf-8", "replace") + str(rows_of(files))
-    private = [wording for one in seal.questions for wording in one.wordings[1:]]
+    private = [wording for question in seal.questions for wording in question.wordings[1:]]
     assert len(private) == 9
     assert not [text for text in [*private, "Secret question?", "secret option"] if text in whole]
 

@@ -36,7 +36,7 @@ def add(folder: Path, *looks: Look) -> list[tuple[Look, Look | None]]:
 
 
 def refused(folder: Path, why: str) -> None:
-    """To be read and to be added to, and neither file is touched."""
+    """Check that the ledger can be neither read nor added to, and that neither file is touched."""
     before = {path: path.read_bytes() for path in folder.glob("looks*") if path.suffix != ".lock"}
     for use in (lambda: read_ledger(folder, SEAL), lambda: add(folder, look("new"))):
         with pytest.raises(ValueError, match=f"(?s){why}.*from the newest backup"):
@@ -47,7 +47,7 @@ def refused(folder: Path, why: str) -> None:
 def test_a_ledger_begins_empty_and_is_read_as_it_was_written(private: Path) -> None:
     assert read_ledger(private, SEAL).looks == ()
     added = add(private, look("a"), look("b", "org/two"), look("a"))
-    assert [(own.number, written and written.number) for own, written in added] == [(1, None), (2, None), (1, 1)]
+    assert [(new.number, written and written.number) for new, written in added] == [(1, None), (2, None), (1, 1)]
     first, second = read_ledger(private, SEAL).looks
     assert (first.model, second.model, second.digest) == ("org/one", "org/two", "b")
     assert math.isnan(first.log_evalue)
@@ -56,7 +56,7 @@ def test_a_ledger_begins_empty_and_is_read_as_it_was_written(private: Path) -> N
 
 
 def test_each_line_has_the_hmac_of_itself_and_of_the_line_before(private: Path) -> None:
-    """As anybody can compute it who has the key."""
+    """The test computes the codes as anybody who has the key can."""
     add(private, look("a"), look("b"))
 
     def code(before: str, content: object) -> str:
@@ -66,19 +66,19 @@ def test_each_line_has_the_hmac_of_itself_and_of_the_line_before(private: Path) 
     heads = [code("ledger", SEAL.commitment)]
     for line in (private / LOOKS_FILE).read_text().splitlines():
         kept = json.loads(line)
-        told = kept.pop("code")
+        written = kept.pop("code")
         heads.append(code(heads[-1], kept))
-        assert told == heads[-1]
+        assert written == heads[-1]
     assert read_ledger(private, SEAL).heads == tuple(heads)
     assert json.loads((private / HEAD_FILE).read_text())["head"] == heads[-1]
 
 
 def test_authors_who_look_at_the_same_time_lose_no_look_and_share_no_number(private: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda n: add(private, look(f"d{n}")), range(24)))
-    numbers = sorted(own.number for added in found for own, _ in added)
+        results = list(pool.map(lambda n: add(private, look(f"d{n}")), range(24)))
+    numbers = sorted(new.number for added in results for new, _ in added)
     assert numbers == list(range(1, 25))
-    assert [one.number for one in read_ledger(private, SEAL).looks] == numbers
+    assert [kept.number for kept in read_ledger(private, SEAL).looks] == numbers
 
 
 MOVED = "was changed, added, removed or moved"
@@ -121,8 +121,8 @@ def test_a_ledger_that_went_back_is_refused_and_so_is_a_head_that_was_made_to_fi
     add(private, look("b"))
     (private / LOOKS_FILE).write_text(earlier)
     refused(private, "has 1 of the 2 looks")
-    told = json.loads((private / HEAD_FILE).read_text()) | {"looks": 1, "head": head}
-    (private / HEAD_FILE).write_text(json.dumps(told))
+    record = json.loads((private / HEAD_FILE).read_text()) | {"looks": 1, "head": head}
+    (private / HEAD_FILE).write_text(json.dumps(record))
     refused(private, "looks_head.json, which counts .*it was changed")
 
 
@@ -150,7 +150,7 @@ def test_a_kill_after_a_look_was_written_and_before_the_head_was_loses_nothing(p
     add(private, look("b"))
     (private / HEAD_FILE).write_text(head)
     assert isinstance(read_ledger(private, SEAL), Ledger)
-    assert [own.number for own, _ in add(private, look("b"), look("c"))] == [2, 3]
+    assert [new.number for new, _ in add(private, look("b"), look("c"))] == [2, 3]
     assert json.loads((private / HEAD_FILE).read_text())["looks"] == 3
 
 

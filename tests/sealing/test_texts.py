@@ -18,11 +18,11 @@ from scipy.stats import chisquare
 from lm_eval_leakage.questions.slots import gender_of
 from lm_eval_leakage.questions.statements import StatementReader
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.seal.author_rows import Examined
-from lm_eval_leakage.seal.author_texts import examined_texts
+from lm_eval_leakage.seal.author_rows import ExaminedRows
+from lm_eval_leakage.seal.author_texts import examine_texts
 from lm_eval_leakage.seal.drawn import Seal, public_rows
 from lm_eval_leakage.seal.drawn_texts import OriginalText, published_texts
-from lm_eval_leakage.seal.folders import data_files, private_files, public_files, read_seal, sealed
+from lm_eval_leakage.seal.folders import data_files, make_seal, private_files, public_files, read_seal
 from lm_eval_leakage.stats.crossed_blocks import ALL_PLACEMENTS_UP_TO
 from tests.sealing.made import KEY, TOOL, key, numbered, original, seal_of
 from tests.sealing.test_drawn import DOCUMENTED
@@ -39,7 +39,7 @@ def rows_of(*names: str) -> list[dict[str, Any]]:
     ]
 
 
-def read(*rows: Mapping[str, Any]) -> Examined:
+def read(*rows: Mapping[str, Any]) -> ExaminedRows:
     reader = StatementReader(("question",))
 
     def reading(row: Mapping[str, Any]) -> Question | UntestableQuestion:
@@ -48,11 +48,11 @@ def read(*rows: Mapping[str, Any]) -> Examined:
         except UntestableQuestion as error:
             return error
 
-    return examined_texts([(row, reading(row)) for row in rows], "answer")
+    return examine_texts([(row, reading(row)) for row in rows], "answer")
 
 
 def seal_of_texts(*rows: Mapping[str, Any], its_key: bytes = KEY) -> Seal:
-    return sealed("mine", TOOL, its_key, read(*rows).originals)
+    return make_seal("mine", TOOL, its_key, read(*rows).originals)
 
 
 # ---------------------------------------------------------------------- slots
@@ -152,7 +152,7 @@ def test_a_number_is_an_answer() -> None:
 
 
 def test_a_text_that_another_one_may_be_published_as_is_left_out() -> None:
-    """Else the published file could have one question twice."""
+    """Otherwise the published file could have one question twice."""
     same = {"question": "Betty has 3 pears. How many does Betty have?", "answer": "3", "seal": "keep"}
     sealing = read(same, *rows_of("Alice", "Betty"))
     assert sealing.unusable == (
@@ -276,7 +276,7 @@ def test_the_slot_of_a_published_text_begins_where_its_filler_stands() -> None:
 
 def test_a_seal_of_texts_is_read_as_it_was_written_and_a_changed_one_is_refused(tmp_path: Path) -> None:
     originals = [*read(*word_problems(30)).originals, OriginalText("Held?", "1", "", "", "", "held out")]
-    seal = sealed("mine", TOOL, KEY, originals)
+    seal = make_seal("mine", TOOL, KEY, originals)
     for name, content in private_files(seal, originals).items():
         (tmp_path / name).write_bytes(content)
     assert read_seal(tmp_path) == seal
@@ -292,7 +292,7 @@ def test_a_seal_of_texts_is_read_as_it_was_written_and_a_changed_one_is_refused(
 
 def test_no_public_file_has_a_mark_a_block_or_a_held_out_text() -> None:
     originals = [*read(*word_problems(30)).originals, OriginalText("A secret?", "1", "", "", "", "held out")]
-    seal = sealed("mine", TOOL, KEY, originals)
+    seal = make_seal("mine", TOOL, KEY, originals)
     whole = b"\n".join(public_files(seal).values()).decode("utf-8", "replace")
     blocks = {text.block for text in originals if isinstance(text, OriginalText) and text.block}
     assert not [text for text in ("[[", "A secret?", *blocks) if text in whole]
@@ -309,11 +309,11 @@ def test_a_subject_is_published_and_rows_have_no_choices() -> None:
 
 def test_a_seal_is_of_one_kind() -> None:
     with pytest.raises(ValueError, match="2 rows have no options and 1 have some; a seal is of one kind"):
-        sealed("mine", TOOL, KEY, [*read(*rows_of("Alice", "Betty")).originals, original()])
+        make_seal("mine", TOOL, KEY, [*read(*rows_of("Alice", "Betty")).originals, original()])
 
 
 def test_commitments_and_files_of_questions_with_options_are_those_of_earlier_versions() -> None:
-    """Else a benchmark that was published once could not be verified any more."""
+    """Otherwise a benchmark that was published once could not be verified any more."""
     rows = [
         original(wordings=("Name the even one.",), answers=(0, 2), subject="maths"),
         original("Kept?", ("2", "Both A and B"), order="kept"),

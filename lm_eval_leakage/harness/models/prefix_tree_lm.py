@@ -27,7 +27,7 @@ from lm_eval_leakage.scoring.scorers import (
     default_max_tokens,
     disagreement,
     keep_freed_memory,
-    reference,
+    plain_score,
     slows_down,
 )
 from lm_eval_leakage.texts import in_one_sentence
@@ -96,7 +96,7 @@ class ScorerChoice:
         try:
             scorer = TreeScorer(self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
             with precision_of(self.lm):
-                own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
+                own = [plain_score(self.lm.model, self.lm.device, text)[0] for text in texts]
                 error = disagreement(scorer.answers(texts), own, texts)
             if error > tolerance:
                 trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"

@@ -32,7 +32,7 @@ from lm_eval_leakage.scoring.prefix_tree import (
     Lengths,
     TokenCounts,
     TokenEstimate,
-    estimated,
+    estimate_tokens,
     without_sharing,
 )
 
@@ -127,8 +127,8 @@ def read_by(model: str, counts: TokenCounts) -> int:
 def size_estimated(
     method: str, texts: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
 ) -> TokenEstimate:
-    """As `estimated`, for requests of one of the model's methods."""
-    found = estimated(texts, n_questions, lengths)
+    """As `estimate_tokens`, for requests of one of the model's methods."""
+    found = estimate_tokens(texts, n_questions, lengths)
     return found if method == SCORED else without_sharing(found)
 
 

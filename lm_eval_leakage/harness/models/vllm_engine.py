@@ -24,7 +24,7 @@ from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,u
 
 from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, probe_texts
 from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, encoded_pairs
-from lm_eval_leakage.scoring.engine import EngineScorer, Returned
+from lm_eval_leakage.scoring.engine import EngineAnswer, EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -44,7 +44,7 @@ class VllmEngine:
     def __init__(self, llm: Any, lora_request: Any) -> None:
         self.llm, self.lora_request = llm, lora_request
 
-    def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
+    def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[EngineAnswer]:
         """Log-probabilities of each text's tokens.
 
         salt: only blocks of requests with the same salt are taken from the cache; None computes every text whole
@@ -90,7 +90,7 @@ def _prompt(tokens: IntArray, salt: str | None) -> Any:
     return TokensPrompt(prompt_token_ids=tokens.tolist(), **salted)
 
 
-def returned(tokens: IntArray, output: Any) -> Returned:
+def returned(tokens: IntArray, output: Any) -> EngineAnswer:
     """What a vllm.RequestOutput says about the tokens of its prompt."""
     entries, n = output.prompt_logprobs, len(tokens)
     # after an interruption, more may have been cached than it says
@@ -99,7 +99,7 @@ def returned(tokens: IntArray, output: Any) -> Returned:
     last = slice(len(entries.logprobs) - 2 * n_computed, None)  # the prompt's token and the most likely one of each
     rows = np.array(entries.logprobs[last], np.float64).reshape(-1, 2)
     rows[np.array(entries.token_ids[last][::2]) != tokens[n - n_computed :]] = np.nan  # is of another token
-    return Returned(n_cached, rows[:, 0], rows[:, 0] >= rows[:, 1])
+    return EngineAnswer(n_cached, rows[:, 0], rows[:, 0] >= rows[:, 1])
 
 
 class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]

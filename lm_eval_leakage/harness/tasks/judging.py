@@ -19,7 +19,7 @@ from lm_eval.api.registry import get_model
 
 from lm_eval_leakage.detectors import Probe, statistics
 from lm_eval_leakage.detectors.crossed_fillers import FillerMeasurement
-from lm_eval_leakage.detectors.generated import Ask
+from lm_eval_leakage.detectors.generated import JudgeModel
 from lm_eval_leakage.harness.models.processes import of_every
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter
@@ -46,7 +46,7 @@ GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature
 
 
 @cache
-def load_judge(model: str, arguments: str) -> Ask:
+def load_judge(model: str, arguments: str) -> JudgeModel:
     """A function from prompts to replies of a model, given by name and arguments as for `--model` and `--model_args`;
     the model is loaded once.
 
