@@ -213,7 +213,7 @@ class RelativeLikelihood(Statistic):
     )
 
     def verdict(self, question: Answered) -> RelativeMeasurement | Skipped:
-        own = question.own_loglikelihoods
+        own = question.model_loglikelihoods
         expected = question.reference[0] if question.reference else own[0]
         published, upper, shuffled, after_unseen = own
         if max(*own, expected) > NO_NATS:
