@@ -112,8 +112,7 @@ class Audits:
         atomic_remove(work)
 
     def _task(self, suffix: str) -> LeakageTask:
-        """Return the task of an audit. For tests of question order, every block gets its own subject, which makes it a
-        shard."""
+        """Return the task of an audit. Tests of question order need a subject per block, which makes it a shard."""
         from lm_eval_leakage.harness.tasks.audit import audits_shards
         from lm_eval_leakage.harness.tasks.given_questions import audit_of
 
@@ -128,8 +127,7 @@ class Audits:
 
 
 def read_lines(audit: Path) -> list[AuditLine]:
-    """Return the lines in the folder of an audit. Their `question` is its id (for a shard, that of its first
-    question)."""
+    """Return the lines in the folder of an audit, with ids as `question` (for a shard, that of its first question)."""
     (log,) = audit.glob("samples_*.jsonl")
     with log.open(encoding="utf-8") as lines:
         samples = map(json.loads, lines)

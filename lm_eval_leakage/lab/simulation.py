@@ -165,8 +165,7 @@ def _fits(settings: Simulation) -> Callable[[Question], bool]:
 
 
 def _hard(settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path) -> set[str]:
-    """Return the ids of questions that the model answers incorrectly, with a perplexity above the mean of such
-    questions."""
+    """Return the ids of questions with a wrong answer and a perplexity above the mean of such questions."""
     audits = Audits(replace(settings, metadata={}), folder / "candidates", candidates, pool).answered(HARD_AUDITS)
     answers, likelihoods = HARD_AUDITS
     wrong = {line.question for line in audits.lines(answers) if line.values.get("whole") == 0}

@@ -176,8 +176,7 @@ def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
 
 def benchmark_of(audit: str) -> str:
     """Return the benchmark that an audit's name contains, such as `mmlu` for `mmlu_leakage_perm`; other names are
-    unchanged. It is needed only if the metadata has no `audit_of`: for audits with a YAML, and for runs without a
-    log."""
+    unchanged. Only audits with a YAML and runs without a log need it, since their metadata has no `audit_of`."""
     match = AUDIT_NAME.fullmatch(audit)
     return match[1] if match else audit
 
@@ -206,8 +205,7 @@ def audit_lines(
 
 
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
-    """Return the line of a sample of the audit `task`. Raises one of NOT_AS_WRITTEN if it is not a line of an
-    audit."""
+    """Return the line of a sample of the audit `task`. Raises one of NOT_AS_WRITTEN for any other sample."""
     version = sample.get(VERSION_KEY)
     if version != LINE_VERSION:
         raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads version {LINE_VERSION}")

@@ -71,8 +71,7 @@ def separated_by_rows(runs: Sequence[Run], problems: list[Problem]) -> list[RunP
 
 
 def name_apart(name: str, label: str) -> str:
-    """Return the name of a task, group or subject (as task/subject) with the label of its benchmark, if that has
-    one."""
+    """Return the name of a task, group or subject (as task/subject) with the label of its benchmark, if any."""
     task, slash, subject = name.partition("/")
     return f"{task} [{label}]{slash}{subject}" if label and name else name
 
@@ -115,8 +114,7 @@ class _Log:
 
     @cached_property
     def questions(self) -> dict[int, str]:
-        """Return the key of each question, by the row's number. It is equal for copies; if a row cannot be read, it is
-        the row's hash."""
+        """Return the key of each question, which copies share, by the row's number; the hash of an unreadable row."""
         keys = []
         for _, line in self.run.read_log(self.file, []):
             try:

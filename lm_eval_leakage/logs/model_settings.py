@@ -1,5 +1,4 @@
-"""Compares the settings of the model that runs record. Runs that contradict each other are of two models, even if
-these have one name."""
+"""Compares the model settings that runs record: runs that contradict each other are of two models with one name."""
 
 from __future__ import annotations
 

@@ -224,8 +224,7 @@ def _lighteval_details(results: Path, time: str) -> dict[str, Path]:
 
 
 def _is_first_of_details(file: Path) -> bool:
-    """Return whether a file has details of lighteval and is the first of its run, so that each run is reported
-    once."""
+    """Return whether a file has details of lighteval and is the first such file of its run."""
     match = LIGHTEVAL_DETAILS.fullmatch(file.name)
     return match is not None and file == min(file.parent.glob(f"details_*_{escape(match['time'])}.parquet"))
 
@@ -264,8 +263,7 @@ def _lighteval_lines(file: Path) -> Iterator[Line]:
 
 
 def _is_opencompass_log(file: Path) -> bool:
-    """Return whether a file is `predictions/MODEL/DATA_SET.json`. Of a data set in parts, only the first one
-    counts."""
+    """Return whether a file is `predictions/MODEL/DATA_SET.json`, or the first part of such a data set."""
     if file.suffix != ".json" or RESULTS.fullmatch(file.name):  # lm_eval may also have written into `predictions`
         return False
     return file.absolute().parent.parent.name == "predictions" and file == _parts(file)[0]

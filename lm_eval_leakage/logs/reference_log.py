@@ -82,8 +82,7 @@ def _model_of(place: Path) -> str | None:
 
 
 def _scored_texts(sample: Mapping[str, Any]) -> Iterator[tuple[bytes, float]]:
-    """Yield the scored texts in a line of a log, by digest. Generations and texts without a continuation are
-    skipped."""
+    """Yield the scored texts in a line of a log, by digest. Generations and empty continuations are skipped."""
     for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
         if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
             yield _key(arguments["arg_0"], arguments["arg_1"]), float(response[0][0])

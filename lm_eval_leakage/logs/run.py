@@ -191,8 +191,7 @@ def identity_differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> 
 
 
 def same_weights(identity: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether two identities are of the same weights, whatever their folder is called and however they are
-    used."""
+    """Return whether two identities are of the same weights, whatever their folder and the settings of a run."""
     first, second = _of_weights(identity), _of_weights(other)
     if WEIGHTS not in first or WEIGHTS not in second:
         first.pop(WEIGHTS, None)

@@ -188,8 +188,8 @@ def _model(results: Mapping[str, Any]) -> str:
 def _without_results(
     folder: Path, time: str, logs: Mapping[str, Path], others: Sequence[Run], problems: list[Problem]
 ) -> Run:
-    """Return the run of samples without a results file. Its model is that of the other runs in the folder, if these
-    have only one."""
+    """Return the run of samples without a results file. Its model is the only one of other runs in the folder, if
+    any."""
     beside = {run.model for run in others if run.results_file and run.results_file.parent == folder}
     model = beside.pop() if len(beside) == 1 else folder.name
     names = ", ".join(sorted(logs))

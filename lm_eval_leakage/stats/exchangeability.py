@@ -81,8 +81,7 @@ def _typical(values: Sequence[float]) -> float:
 
 
 def why_not_comparable(unseen: Described, benchmark: Described) -> str | None:
-    """Return why the unseen questions cannot be compared with the benchmark's, as a sentence with the remedy; None if
-    they can."""
+    """Return why the unseen questions cannot be compared with the benchmark's, with the remedy; None if they can."""
     return overlap(unseen, benchmark) or too_few(unseen, benchmark) or of_another_kind(unseen, benchmark)
 
 
@@ -110,7 +109,7 @@ def too_few(unseen: Described, benchmark: Described) -> str | None:
 
 
 def of_another_kind(unseen: Described, benchmark: Described) -> str | None:
-    """Return the problem, as a sentence, if the groups differ in a property that leakage does not change; else
+    """Return the problem, as a sentence, if the groups differ in a property that is unrelated to leakage; else
     None."""
     properties = exchangeability(unseen.properties, benchmark.properties, rng=np.random.default_rng(0))
     different = [likeness for likeness in properties if likeness.adjusted <= DIFFERENT_AT]

@@ -122,8 +122,8 @@ def numbered_alone(earlier: Iterable[Look], look: Look) -> tuple[Look, bool]:
 
 
 def accumulated(looks: Iterable[Look], model: str) -> tuple[float, int]:
-    """Return the logarithm of the product of a model's e-values over looks at different questions, and the number of
-    its factors."""
+    """Return the logarithm of the product of a model's e-values over looks at different questions, and their
+    number."""
     total, seen, n_looks = 0.0, set[int](), 0
     for look in sorted(looks, key=lambda look: look.number):
         if look.model != model:

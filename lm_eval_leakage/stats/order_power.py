@@ -147,8 +147,7 @@ class OrderPower:
 
 
 def _smallest_share(unseen: Floats, seen: Floats, least: float, probability: float, deviation: float) -> float:
-    """Return the smallest share of seen units with which the sum reaches `least` with this probability; NaN if none
-    does."""
+    """Return the smallest share of seen units with which the sum reaches `least` with this probability, or NaN."""
 
     def is_enough(share: float) -> bool:
         return _reached(unseen, seen, share, least, deviation) >= probability
@@ -202,8 +201,7 @@ def _moments(weights: Sequence[Floats], bases: Sequence[Floats]) -> Floats:
 
 
 def _mean_and_variance(moments: Floats) -> tuple[float, float]:
-    """Return the mean over units of their means and of their variances. Rounding may leave a variance of 0 below
-    it."""
+    """Return the mean over units of their means and of their variances, which rounding may leave below 0."""
     variances = moments[:, 1] - moments[:, 0] ** 2
     return float(moments[:, 0].mean()), max(0.0, float(variances.mean()))
 

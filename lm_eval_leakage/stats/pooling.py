@@ -68,8 +68,7 @@ def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
 
 
 def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the smallest number of an interval from which a condition holds, by bisection; `high` if it holds only
-    there."""
+    """Return the smallest number of an interval from which a condition holds, by bisection; it must hold at `high`."""
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -23,8 +23,7 @@ N_SHUFFLED = 2999
 
 
 def sorted_properties(shards: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the properties by which the shards' questions are not in a random order, with p-values adjusted for the
-    number of properties."""
+    """Return the properties by which the shards' questions are not in a random order, with adjusted p-values."""
     pvalues = {
         "length": trend_pvalue(shards, len),
         "alphabet": trend_pvalue(shards, str.casefold),
