@@ -25,7 +25,7 @@ from zipfile import ZipFile
 import torch
 
 from lm_eval_leakage import question_from_doc, task_configs_path
-from lm_eval_leakage.files import atomic_write, check_writable, own_part_folder, published
+from lm_eval_leakage.files import atomic_write, check_writable, new_part_folder, published
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import TRAINING, need_packages
 from lm_eval_leakage.lab.training import Recipe, train
@@ -38,7 +38,7 @@ def smollm2(folder: Path) -> Path:
     """Path of a transformers checkpoint with tokenizer in `folder`, created at the first call and reused later."""
     if folder.exists():
         return folder
-    with TemporaryDirectory() as scratch, own_part_folder(folder) as checkpoint:
+    with TemporaryDirectory() as scratch, new_part_folder(folder) as checkpoint:
         _save_checkpoint(_download(Path(scratch)), checkpoint)
         published(checkpoint, folder)
     return folder

@@ -34,7 +34,7 @@ from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.detection_quality import auroc, tpr_at_fpr
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import averaged, standard_scores, usual_spread
-from lm_eval_leakage.stats.unseen_texts import ScoredText, more_predictable, text_scores
+from lm_eval_leakage.stats.unseen_texts import ComparedText, more_predictable, text_scores
 
 N_ASKED, SHARE, SHARE_WRITTEN, DRAWS, LEVEL = 200, 0.1, 0.5, 4_000, 0.01
 N_UNSEEN, TEXT_DRAWS = 60, 400
@@ -164,7 +164,7 @@ def texts(found: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], ques
         rates = []
         for n_layouts in (1, 2):
             scored = [
-                ScoredText(text, tuple(a[:n_layouts]), tuple(b[:n_layouts]))
+                ComparedText(text, tuple(a[:n_layouts]), tuple(b[:n_layouts]))
                 for text, a, b in zip(shown, own, reference, strict=True)
             ]
             pvalues = []

@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats import unseen_texts
-from lm_eval_leakage.stats.unseen_texts import ScoredText, more_predictable, text_scores, told_apart
+from lm_eval_leakage.stats.unseen_texts import ComparedText, group_difference, more_predictable, text_scores
 
 SUBJECTS = (
     *("abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge", "college_biology"),
@@ -46,7 +46,7 @@ N_OF_SUBJECT, N_OF_OTHER, LONGEST = 40, 100, 250  # longest: characters of a que
 N_ASKED, N_UNSEEN, N_SEEN_OF_LAYOUT, N_TYPED = 200, 60, 40, 120
 TOLERANCES, LEVEL, LEVEL_OF_TWO, DRAWS = (0.0, 0.1, 0.2, 0.3), 0.01, 0.005, 200
 CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)  # of the Dirichlet distribution of two mixtures' subjects; the last is alike
-Scores = Mapping[str, Sequence[ScoredText]]  # of all questions, by the reference
+Scores = Mapping[str, Sequence[ComparedText]]  # of all questions, by the reference
 
 
 def drawn(task: str, n: int) -> list[Question]:
@@ -76,12 +76,12 @@ def scored(file: Path, model: str, questions: Sequence[Question]) -> np.ndarray:
     return scores
 
 
-def beside(questions: Sequence[Question], own: np.ndarray, reference: np.ndarray) -> list[ScoredText]:
+def beside(questions: Sequence[Question], own: np.ndarray, reference: np.ndarray) -> list[ComparedText]:
     texts = [" ".join([one.stem, *one.options]) for one in questions]
-    return [ScoredText(*one) for one in zip(texts, map(tuple, own), map(tuple, reference), strict=True)]
+    return [ComparedText(*one) for one in zip(texts, map(tuple, own), map(tuple, reference), strict=True)]
 
 
-def pvalues(texts: Sequence[ScoredText], asked: Sequence[int], unseen: Sequence[int]) -> list[float]:
+def pvalues(texts: Sequence[ComparedText], asked: Sequence[int], unseen: Sequence[int]) -> list[float]:
     """By tolerance."""
     values = text_scores([texts[place] for place in (*asked, *unseen)])
     own, others = values[: len(asked)], values[len(asked) :]
@@ -103,7 +103,7 @@ class Clean:
         """How often groups of questions are told apart, and of each score how often there is evidence by tolerance:
         in all, and in those that are not told apart."""
         groups = [(self.words[a].tolist(), self.words[u].tolist()) for a, u in pairs]
-        apart = np.array([bool(told_apart(*own)) for own in groups])
+        apart = np.array([bool(group_difference(*own)) for own in groups])
         for score, own in self.scores.items():
             found = np.array([pvalues(own, a, u) for a, u in pairs]) <= LEVEL
             rates = [" ".join(f"{n}" for n in some.sum(axis=0)) for some in (found, found[~apart])]

@@ -21,7 +21,7 @@ from lm_eval_leakage.stats.accuracy_gap import accuracy_gap
 from lm_eval_leakage.stats.detection_quality import auroc, auroc_interval, tpr_at_fpr, tpr_interval
 from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
-from lm_eval_leakage.stats.sorted_questions import told_by
+from lm_eval_leakage.stats.sorted_questions import sorted_properties
 
 FPR = 0.05
 Lines = Iterator[str]
@@ -125,7 +125,7 @@ def order(n_draws: int) -> Lines:
             gains = rng.normal(size=(30, 26)) + preference * (np.arange(26) == 0)
             rejected += version_sum(gains.tolist()).pvalue <= 0.05
             shards = [[" ".join(rng.choice(words, rng.integers(5, 30))) for _ in range(8)] for _ in range(30)]
-            warned += bool(told_by([sorted(shard, key=len) if preference else shard for shard in shards]))
+            warned += bool(sorted_properties([sorted(shard, key=len) if preference else shard for shard in shards]))
         yield f"| {name} | {rejected / n_draws:.2f} | {warned / n_draws:.2f} |"
 
 

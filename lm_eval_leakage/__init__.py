@@ -1,8 +1,8 @@
 """Leakage audits for the multiple-choice tasks of lm-evaluation-harness.
 
-`check` audits a model and returns one verdict per task. `load_run` returns what runs and audits found on each
-question, `leakage_task` the audit of a task for `lm_eval.simple_evaluate`. Importing this package is quick: torch,
-lm_eval and others are imported when they are used.
+`check` audits a model and returns one verdict per task. `load_run` returns the results of runs and audits, question by
+question. `leakage_task` returns the audit of a task for `lm_eval.simple_evaluate`. Importing this package is quick:
+torch, lm_eval and others are imported when they are used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`check`, whose module is imported when it is used: it needs PyYAML and more."""
+    """Return `check`. Its module is imported only when it is used, since it needs PyYAML and more."""
     if name != "check":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lm_eval_leakage.jobs.check import check
@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 def task_configs_path() -> Path:
-    """The folder of this package's task YAMLs, for `--include_path` and for `TaskManager(include_path=...)`.
+    """Return the folder of this package's task YAMLs, for `--include_path` and for `TaskManager(include_path=...)`.
 
     >>> (task_configs_path() / "fresh" / "fresh.jsonl").is_file()
     True
@@ -62,7 +62,7 @@ def task_configs_path() -> Path:
 
 
 def leakage_task(task: Task, probe: str = "option_orders", **metadata: object) -> LeakageTask:
-    """The audit of an lm_eval task, for `lm_eval.simple_evaluate(tasks=[...])`.
+    """Return the audit of an lm_eval task, for `lm_eval.simple_evaluate(tasks=[...])`.
 
     task: a task as lm_eval loads it
     probe: the name of a probe, such as option_orders
@@ -81,14 +81,15 @@ def leakage_task(task: Task, probe: str = "option_orders", **metadata: object) -
 
 
 def load_run(*paths: str | Path) -> LoadedRun:
-    """What runs of `lm_eval --log_samples` and audits of the same models found on each question.
+    """Return the results of runs of `lm_eval --log_samples` and of audits of the same models, question by question.
 
     paths: output folders of runs and of audits, in any order
 
-    Returns a list of flat records, one per question: model, task, doc_id, doc_hash, subject, the metrics by
-    "name,filter", flagged, pvalue, null_rate, margin (nats) and so on; None where a value is not known. In a notebook
-    it is shown as a table of the verdicts; `to_pandas()` gives a data frame, `plot()` a plot that compares models and
-    benchmarks. What could not be read or joined is logged as warnings. Raises ValueError if a folder holds no run.
+    The result is a list of flat records, one per question: model, task, doc_id, doc_hash, subject, the metrics by
+    "name,filter", flagged, pvalue, null_rate, margin (nats) and so on; None where a value is not recorded. A notebook
+    shows it as a table of the verdicts. `to_pandas()` returns a data frame, and `plot()` a plot that compares models
+    and benchmarks. Whatever cannot be read or joined is logged as a warning. Raises ValueError if a folder holds no
+    run.
 
     >>> run = load_run("runs", "audits")
     >>> run
@@ -102,6 +103,7 @@ def load_run(*paths: str | Path) -> LoadedRun:
     from lm_eval_leakage.results.page import LoadedRun
 
     annotations = annotate([Path(path) for path in paths])
-    for problem in (problem for annotation in annotations for problem in annotation.problems):
-        logging.getLogger(__name__).warning("%s", problem)
+    for annotation in annotations:
+        for problem in annotation.problems:
+            logging.getLogger(__name__).warning("%s", problem)
     return LoadedRun(annotations)

@@ -1,4 +1,4 @@
-"""Digests of what files hold, whatever they are called and whenever they were written.
+"""Computes digests of the content of files, whatever their names and times.
 
 A file is read whole, once: its digest is remembered in the user's cache folder by path, size, times and inode. The
 time of the last change of an inode cannot be set, so that an edit which keeps size and modification time is noticed.
@@ -21,31 +21,31 @@ SETTLED = 2.0  # seconds; a younger file may change again without a change of it
 
 
 def content_digest(file: Path) -> str:
-    """Return a digest of all bytes of a file, computed again only if its size, times or inode are others.
+    """Return a digest of all bytes of a file. It is computed again only if the size, times or inode have changed.
 
     Raises OSError for a file that cannot be read.
     """
     file = file.resolve()
-    kept_in = _kept_in(file)
+    cache_file = _cache_file(file)
     try:
-        kept = kept_in.read_text()
+        cached = cache_file.read_text()
     except (OSError, ValueError):
-        kept = ""
-    if len(kept) == 2 * DIGEST_SIZE:
-        return kept
+        cached = ""
+    if len(cached) == 2 * DIGEST_SIZE:
+        return cached
     digest = blake2b(digest_size=DIGEST_SIZE)
     with file.open("rb") as stream:
         while part := stream.read(BYTES_AT_ONCE):
             digest.update(part)
     is_settled = time.time() - max(file.stat().st_mtime, file.stat().st_ctime) > SETTLED
-    if is_settled and _kept_in(file) == kept_in:
+    if is_settled and _cache_file(file) == cache_file:
         with suppress(OSError):  # such as in a container without a home
-            atomic_write(kept_in, digest.hexdigest())
+            atomic_write(cache_file, digest.hexdigest())
     return digest.hexdigest()
 
 
-def _kept_in(file: Path) -> Path:
-    """Return the file of the user's cache that has the digest; its name changes with the file's content."""
+def _cache_file(file: Path) -> Path:
+    """Return the file of the user's cache that holds the digest. Its name is another one once the file has changed."""
     stat = file.stat()
     state = (str(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev)
     name = blake2b(repr(state).encode("utf-8", "surrogateescape"), digest_size=DIGEST_SIZE).hexdigest()
@@ -53,19 +53,20 @@ def _kept_in(file: Path) -> Path:
 
 
 def with_imports(modules: Iterable[Path]) -> list[Path]:
-    """Return Python files with the modules that they import from their own folders, at any depth, and the files there
-    that their texts name. One that cannot be parsed imports nothing."""
+    """Return Python files and all that they use from their own folders, at any depth: imported modules, and files
+    whose names stand in string literals. A file that cannot be parsed uses nothing."""
     files: dict[Path, None] = {}
-    left = [file.absolute() for file in modules]
-    while left:
-        file = left.pop()
+    pending = [file.absolute() for file in modules]
+    while pending:
+        file = pending.pop()
         if file not in files:
             files[file] = None
-            left += _used_by(file) if file.suffix == ".py" else ()
+            pending += _used_by(file) if file.suffix == ".py" else ()
     return [*files]
 
 
 def _used_by(module: Path) -> Iterator[Path]:
+    """Yield the files that a module imports or names. Some may be yielded twice."""
     try:
         tree = ast.parse(module.read_bytes())
     except (OSError, ValueError, SyntaxError, RecursionError):

@@ -1,8 +1,8 @@
 """Atomic file writes: a file or folder appears complete or not at all. All output of the package goes through here.
 
-Until it is complete, it has the name of a *part*, which no other write has. Process ids do not tell writers apart on
-storage that several machines or containers share, so each part has a random name. Its writer holds its lock; whoever
-writes into a folder removes the parts there that kills left.
+A file that is being written is a *part*, with a random name that no other write uses. Process ids would not do, since
+several machines or containers may share the storage and use the same ids. The writer of a part holds its lock. Every
+write into a folder removes the parts there that killed processes have left.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ PART = ".part"  # suffix of parts; our readers ignore such files
 A_PART = re.compile(rf"\..*\.(?P<kernel>[0-9a-f]{{8}})\.[0-9a-f]{{32}}{re.escape(PART)}", re.DOTALL)
 LONGEST_NAME = 40  # characters of the final name in that of a part; a file system takes 255 bytes
 DAY = 24 * 60 * 60.0  # seconds
+DEVICES = (Path("/dev"), Path("/dev/fd"))
+LOCK = ".lock"
 
 
 @contextmanager
-def own_part(place: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A new file beside `place`, which nobody else writes; it is removed at the end, if it still has that name."""
+def new_part(place: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a new file beside `place` that nobody else writes. At the end it is removed if it still has that name."""
     place.parent.mkdir(parents=True, exist_ok=True)
     part, stream = _locked_part(place)
     try:
@@ -44,10 +46,10 @@ def own_part(place: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 @contextmanager
-def own_part_folder(place: Path) -> Iterator[Path]:
-    """The path of a folder beside `place`, which nobody else writes and which is removed at the end, if it is there.
-    Locked is a part beside it, since many file systems cannot lock folders."""
-    with own_part(place) as (part, _):
+def new_part_folder(place: Path) -> Iterator[Path]:
+    """Return the path of a folder beside `place` that nobody else writes. At the end the folder is removed if it
+    exists. The lock is that of a part beside it, since many file systems cannot lock folders."""
+    with new_part(place) as (part, _):
         folder = _folder_of(part)
         try:
             yield folder
@@ -56,7 +58,7 @@ def own_part_folder(place: Path) -> Iterator[Path]:
 
 
 def remove_parts(folder: Path) -> None:
-    """Removes all parts in a folder that this process alone may write into, also those of machines that were lost."""
+    """Remove all parts in a folder that only this process may write into, including those of lost machines."""
     for part in list(folder.glob(f".*{PART}")):
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
@@ -66,7 +68,7 @@ def remove_parts(folder: Path) -> None:
 
 def clock_of(folder: Path) -> float:
     """Return the time by the clock of the file system that holds a folder, which may differ from this machine's."""
-    with own_part(folder / "clock") as (_, stream):
+    with new_part(folder / "clock") as (_, stream):
         return os.fstat(stream.fileno()).st_mtime
 
 
@@ -75,7 +77,7 @@ def _folder_of(part: Path) -> Path:
 
 
 def _locked_part(place: Path) -> tuple[Path, BinaryIO]:
-    """A new one is made if another process took it for abandoned in the moment before it was locked."""
+    """Create a part and lock it. If another process removes it before it is locked, create another one."""
     while True:
         part = place.with_name(f".{place.name[:LONGEST_NAME]}.{kernel()}.{uuid4().hex}{PART}")
         stream = part.open("xb")
@@ -85,7 +87,8 @@ def _locked_part(place: Path) -> tuple[Path, BinaryIO]:
 
 
 def _takes_lock(stream: BinaryIO) -> bool | None:
-    """Until the stream is closed or the process ends; False if another has it, None if the file system has none."""
+    """Lock a file until the stream is closed or the process ends. Return False if another process holds the lock, and
+    None if the file system has no locks."""
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -96,13 +99,14 @@ def _takes_lock(stream: BinaryIO) -> bool | None:
 
 
 def _remove_abandoned_parts(folder: Path, now: float) -> None:
-    """Removes what kills have left in `folder`, never a part that is being written.
+    """Remove the parts in `folder` that killed processes have left, never a part that is being written.
 
-    A part is abandoned if nobody has its lock, which the system frees when a process ends. Locks of other machines may
-    not be seen here (NFS with `nolock`, Lustre with `localflock`), so theirs must have been as they are for a day,
-    too. Where a file system has no locks, parts stay.
+    A part is abandoned if nobody holds its lock, which the system frees when a process ends. Locks of other machines
+    may be invisible here (NFS with `nolock`, Lustre with `localflock`), so a part of another machine must also have
+    been unchanged for a day. Where a file system has no locks, parts stay.
 
-    now: when a file was just made, by the clock of the file system, which may differ from this machine's
+    now: the time at which a file was just created, by the clock of the file system, which may differ from this
+        machine's
     """
     for part in list(folder.iterdir()):
         name = A_PART.fullmatch(part.name)
@@ -117,31 +121,27 @@ def _remove_abandoned_parts(folder: Path, now: float) -> None:
 
 @cache
 def kernel() -> str:
-    """Eight digits of the running kernel, which all containers on a machine share and no two machines do."""
+    """Return eight digits that identify the running kernel: all containers on a machine share it."""
     try:
-        told = Path("/proc/sys/kernel/random/boot_id").read_bytes()  # Linux
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes()  # Linux
     except OSError:
-        told = socket.gethostname().encode()
-    return sha256(told).hexdigest()[:8]
-
-
-DEVICES = (Path("/dev"), Path("/dev/fd"))
-LOCK = ".lock"
+        boot_id = socket.gethostname().encode()
+    return sha256(boot_id).hexdigest()[:8]
 
 
 @contextmanager
 def atomic_binary_file(file: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name only when all of it is on disk: if the process is killed, the disk is full or the
-    block raises, the old file remains, or none. Missing folders are created.
+    """Open a file that gets its name only when all of it is on disk. If the process is killed, the disk is full or the
+    block raises, the old file stays as it was. Missing folders are created.
 
-    Anything but a regular file, such as /dev/stdout, is written directly. Raises OSError if that fails.
+    Anything but a regular file, such as /dev/stdout, is written directly. Raises OSError if a write fails.
     """
     if _is_device(file):
         with file.open("wb") as stream:
             yield stream
         return
     place = file.resolve()  # a symbolic link stays a link
-    with own_part(place) as (part, stream):
+    with new_part(place) as (part, stream):
         yield stream
         _flush(stream)
         part.replace(place)
@@ -150,8 +150,8 @@ def atomic_binary_file(file: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_file(file: Path) -> Iterator[TextIO]:
-    """A text file (UTF-8), written like `atomic_binary_file`. A lone surrogate, which UTF-8 cannot encode, is replaced
-    by a question mark."""
+    """Open a text file (UTF-8) that is written like `atomic_binary_file`. A lone surrogate, which UTF-8 cannot encode,
+    is replaced by a question mark."""
     with atomic_binary_file(file) as stream:
         text = TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         yield text
@@ -160,13 +160,13 @@ def atomic_file(file: Path) -> Iterator[TextIO]:
 
 
 def atomic_write(file: Path, text: str) -> None:
-    """Writes `text` to `file` atomically (see `atomic_file`)."""
+    """Write `text` to `file` atomically (see `atomic_file`)."""
     with atomic_file(file) as stream:
         stream.write(text)
 
 
 def add_record(file: Path, line: str) -> None:
-    """Adds a line to a file that only this process writes, and waits until it is on disk. A kill may leave the last
+    """Add a line to a file that only this process writes, and wait until it is on disk. A kill may leave the last
     line incomplete."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as stream:
@@ -175,15 +175,15 @@ def add_record(file: Path, line: str) -> None:
         os.fsync(stream.fileno())
 
 
-def log_to_add_to(file: Path) -> TextIO:
-    """A log, open at its end; every line is written at once."""
+def open_log(file: Path) -> TextIO:
+    """Open a log at its end. Every line is written immediately."""
     file.parent.mkdir(parents=True, exist_ok=True)
     return file.open("a", buffering=1, encoding="utf-8", errors="replace")
 
 
 def published(finished: Path, folder: Path) -> bool:
-    """Renames a finished folder on the same disk in one step, its files flushed. Returns False, and changes nothing,
-    if there is one already."""
+    """Flush a finished folder and rename it in one step, on the same disk. Return False, and change nothing, if
+    `folder` exists already."""
     to_disk(finished)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -197,13 +197,13 @@ def published(finished: Path, folder: Path) -> bool:
 
 
 def publish_files(folder: Path, files: Mapping[str, bytes], secret: str) -> bool:
-    """Writes a new folder with `files` in one step. Returns False, and changes nothing, if there is one with files.
+    """Write a new folder with `files` in one step. Return False, and change nothing, if it exists and holds files.
 
-    Whatever is below its folder `secret` can be read by its owner only, from the first byte on. All files get the same
-    time, in whole seconds.
+    Only the owner can read the files below its folder `secret`, from the first byte on. All files get the same time,
+    in whole seconds.
     """
     place, now = folder.resolve(), int(time.time())
-    with own_part_folder(place) as staged:
+    with new_part_folder(place) as staged:
         staged.mkdir()
         for name, content in files.items():
             file, is_secret = staged / name, name.startswith(f"{secret}/")
@@ -219,7 +219,7 @@ def _owners_only(file: str, flags: int) -> int:
 
 
 def to_disk(folder: Path) -> None:
-    """Flushes every file of a folder to disk (fsync), which the system might otherwise do much later."""
+    """Flush every file of a folder to disk (fsync), which the system might otherwise do much later."""
     for file in folder.rglob("*"):
         if file.is_file():
             with file.open("rb") as stream:
@@ -227,17 +227,17 @@ def to_disk(folder: Path) -> None:
 
 
 def atomic_remove(folder: Path) -> None:
-    """Removes a folder if it exists. It is renamed first: a kill halfway leaves no incomplete one under its name."""
+    """Remove a folder if it exists. It is renamed first, so that a kill leaves no incomplete folder under its name."""
     if not folder.parent.is_dir():
         return
-    with own_part_folder(folder) as beside, suppress(FileNotFoundError):
+    with new_part_folder(folder) as beside, suppress(FileNotFoundError):
         folder.rename(beside)
 
 
 @contextmanager
 def sole_use(folder: Path) -> Iterator[None]:
-    """Locks `folder`, which is created if it is missing, for one command; a command that is killed gives it up. Raises
-    ValueError if another one has it, or if it cannot be written."""
+    """Lock `folder` for one command; it is created if it is missing. The lock of a killed command is released. Raises
+    ValueError if another command holds the lock, or if the folder cannot be written."""
     from filelock import FileLock, Timeout
 
     check_writable(folder, folder=True)
@@ -259,25 +259,25 @@ def user_cache() -> Path:
 
 
 def check_writable(place: Path, *, folder: bool = False) -> None:
-    """Raises ValueError, with the reason, if a file (or a `folder`) cannot be written at `place`, so that this is
-    known before the work whose result goes there. Creates nothing."""
-    there = place.absolute()
-    present = next(path for path in (there, *there.parents) if path.exists())
-    if present == there and there.is_dir() != folder:
-        is_one, wanted = ("a file", "a folder") if folder else ("a folder", "a file")
-        raise ValueError(f"{place} is {is_one}; choose {wanted}")
-    if present != there and not present.is_dir():
-        raise ValueError(f"{place} cannot be written, since {present} is a file; choose another place")
+    """Raise ValueError, with the reason, if a file (or a `folder`) cannot be written at `place`. Callers check this
+    before the work whose result goes there. Nothing is created."""
+    target = place.absolute()
+    nearest = next(path for path in (target, *target.parents) if path.exists())
+    if nearest == target and target.is_dir() != folder:
+        existing, wanted = ("a file", "a folder") if folder else ("a folder", "a file")
+        raise ValueError(f"{place} is {existing}; choose {wanted}")
+    if nearest != target and not nearest.is_dir():
+        raise ValueError(f"{place} cannot be written, since {nearest} is a file; choose another place")
     # an existing file is replaced by renaming, not changed
-    holder = there.resolve().parent if there.is_file() else present
-    if not (os.access(present, os.W_OK) and os.access(holder, os.W_OK)):
+    holder = target.resolve().parent if target.is_file() else nearest
+    if not (os.access(nearest, os.W_OK) and os.access(holder, os.W_OK)):
         raise ValueError(f"{place} cannot be written ({holder} is read-only); choose another place")
 
 
 def try_to_write(folder: Path) -> None:
-    """Raises OSError if no file can be written in `folder`, which is created if it is missing. As every write does, it
-    removes what kills have left there."""
-    with own_part(folder / "trial") as (_, stream):
+    """Raise OSError if no file can be written in `folder`, which is created if it is missing. Like every write, it
+    removes the parts that killed processes have left there."""
+    with new_part(folder / "trial") as (_, stream):
         _flush(stream)
 
 
@@ -287,7 +287,7 @@ def _flush(stream: BinaryIO) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """So that a new name outlasts a power failure; some file systems cannot."""
+    """Make a new name in a folder survive a power failure. Some file systems cannot do this."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -297,5 +297,6 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _is_device(file: Path) -> bool:
-    """Whether it is no regular file; also /dev/stdout redirected to a file, which the shell has open."""
+    """Return whether this is no regular file. /dev/stdout counts even if it is redirected to a file, since the shell
+    has that file open."""
     return (file.exists() and not file.is_file()) or file.absolute().parent in DEVICES

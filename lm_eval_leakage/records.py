@@ -1,4 +1,4 @@
-"""The frozen dataclasses that the packages hand to each other; standard library only."""
+"""Defines the frozen dataclasses that packages pass to each other. It imports only the standard library."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Literal, NamedTuple
 
-QUESTIONS_KEPT = 1 << 15  # of which what was read of their texts is remembered: all of MMLU
+QUESTIONS_KEPT = 1 << 15  # size of the caches of what is read from a question's texts: all of MMLU
 ARMS = ("original", "shuffled", "replaced", "generalized")  # arms of choice confusion: what is done to the options
 
 
 class StrEnum(str, Enum):
-    """An enumeration whose members are texts, such as `enum.StrEnum`, which Python 3.10 lacks."""
+    """An enumeration whose members are strings. It replaces `enum.StrEnum`, which Python 3.10 lacks."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -22,7 +22,7 @@ class StrEnum(str, Enum):
 
 
 class UntestableQuestion(ValueError):
-    """A question that a probe cannot ask about; its message is the reason that reports show."""
+    """Raised for a question that a probe cannot test; reports show its message as the reason."""
 
 
 class NoOptions(UntestableQuestion):
@@ -31,7 +31,8 @@ class NoOptions(UntestableQuestion):
 
 @dataclass(frozen=True)
 class Frame:
-    """How a benchmark's own prompt shows options: `before`, each option after the marker of its place, `after`.
+    """The layout in which a benchmark's own prompt shows options: it consists of `before`, each option after the
+    marker of its place, and `after`.
 
     markers: the label of each place with what separates it from the previous option, such as "\\nB. "
     """
@@ -41,7 +42,7 @@ class Frame:
     after: str
 
     def text(self, options: Sequence[str]) -> str:
-        """The prompt with `options` in the order given."""
+        """Return the prompt with `options` in the given order."""
         return self.before + self.block(options) + self.after
 
     def block(self, options: Sequence[str]) -> str:
@@ -50,7 +51,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Question:
-    """One multiple-choice question as its benchmark publishes it.
+    """A multiple-choice question as its benchmark publishes it.
 
     id: stable across runs and subsets; every random draw about the question is seeded from it
     stem: the question without its options
@@ -72,10 +73,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Described:
-    """What questions are like, without their options.
+    """A description of a set of questions that can be compared with another set; it holds no options.
 
     properties: numbers per question that leakage does not change, such as lengths, by name of the property
-    stems: by digest of the whole text, see `questions.families`; empty texts where the questions are private
+    stems: each question's stem by the digest of its whole text, see `questions.families`; empty texts where the
+        questions are private
     """
 
     properties: Mapping[str, Sequence[float]]
@@ -96,7 +98,7 @@ class Shard(Question):
 
 
 class Request(NamedTuple):
-    """One text for the model to score: the log-likelihood of `continuation` given `context`."""
+    """A text for the model to score: it returns the log-likelihood of `continuation` given `context`."""
 
     context: str
     continuation: str
@@ -104,8 +106,12 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenScores:
-    """For every token of a text: its log-probability, and mean and standard deviation of log p(v) for v drawn from the
-    model's distribution at that position; nats."""
+    """The scores of every token of a text, in nats; each field holds one value per token.
+
+    loglikelihoods: the token's log-probability
+    means, deviations: mean and standard deviation of log p(v) for v drawn from the model's distribution at the
+        position
+    """
 
     loglikelihoods: tuple[float, ...]
     means: tuple[float, ...]
@@ -114,11 +120,11 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that exchange their fillers, as one of them sees them.
+    """A group of rows that exchange their fillers, with the place of one row in it.
 
     name: equal for the rows of one block and for no others
-    fillers: those with which the rows were published, in the order of the rows
-    place: of this row among them
+    fillers: the fillers with which the rows were published, in the order of the rows
+    place: index of this row among them
     """
 
     name: str
@@ -128,14 +134,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Answered:
-    """A question with the model's answers to what a probe asked about it, in the probe's order.
+    """A question with the model's answers to a probe's requests about it, in the probe's order.
 
     answers: log-likelihoods, nats, minus those of a reference model if the run has one
     reference: the reference model's log-likelihoods of the same texts; empty without one
     gold: index of the correct option in each list of options that the probe showed, if it showed several
     tokens: scores of every token of each request's text, if the probe needs them
     texts: what the model generated after each request's context, if the probe asks for generation
-    candidates: the texts of which a reply may name one, the published one first, if the probe asks for a guess
+    candidates: the texts among which the model guesses, the published one first, if the probe asks for a guess
     fillers: the answers to the question with each filler of its block, if the probe exchanges fillers
     """
 
@@ -150,8 +156,8 @@ class Answered:
     fillers: FillerAnswers | None = None
 
     @property
-    def own_loglikelihoods(self) -> tuple[float, ...]:
-        """The log-likelihoods by the run's model alone, without subtracting the reference's."""
+    def model_loglikelihoods(self) -> tuple[float, ...]:
+        """Return the log-likelihoods by the run's model alone, without subtracting the reference model's."""
         if not self.reference:
             return self.answers
         return tuple(answer + other for answer, other in zip(self.answers, self.reference, strict=True))
@@ -159,18 +165,19 @@ class Answered:
 
 @dataclass(frozen=True)
 class OrderAnswers:
-    """A model's answers to all orders of one question's options, for the verdict on the data set.
+    """A model's answers to all orders of one question's options, from which the verdict on the data set is computed.
 
-    loglikelihoods: of each order, the published one first, nats, `(n_orders,)`
+    loglikelihoods: one per order, the published one first, nats, `(n_orders,)`
     orders: the status of the benchmark's published orders, as `results.null_status` names it
     guarded: whether the options have a natural order, or are a set that many questions share
-    compared: the places of the orders that are asked in the control forms, too, 0 first; empty for all
+    compared: indices of the orders that the control forms repeat, 0 first; empty if they repeat all
     control: the model's log-likelihoods of the compared orders in each control form, one form after the other; empty
-        if none was asked
+        without control forms
     reference: another model's log-likelihoods of the same texts; empty without one
     shared: keys of what the question may share with others (`questions.families`); empty where the log has none
-    right: of each order, the place of the right option; empty where the answer is unknown
-    layouts: in which each order was asked; its log-likelihoods are averaged (`stats.order_sum.averaged`)
+    right: for each order, the place of the right option; empty where the answer is unknown
+    layouts: names of the layouts in which each order was scored; the log-likelihoods are averaged over them
+        (`stats.order_sum.averaged`)
     """
 
     loglikelihoods: tuple[float, ...]
@@ -185,23 +192,24 @@ class OrderAnswers:
 
     @property
     def controls(self) -> tuple[tuple[float, ...], ...]:
-        """Those of each control form, `(n_compared,)`."""
+        """Return the log-likelihoods of each control form, `(n_compared,)` each."""
         n = len(self.compared) or len(self.loglikelihoods) or 1
         return tuple(self.control[begin : begin + n] for begin in range(0, len(self.control), n))
 
 
 @dataclass(frozen=True)
 class FillerAnswers:
-    """A model's answers to one row with every filler of its block, for the verdict on the data set.
+    """A model's answers to one row with every filler of its block, from which the verdict on the data set is computed.
 
-    block: its name; place: of the row in it, and so of the published filler
+    block: name of the block
+    place: index of the row in the block, and so of its published filler
     loglikelihoods: of the row with each filler, in the order of the block, nats, `(n_layouts, n_fillers)`
-    control: likewise in the control form, `(n_fillers,)`; empty if it was not asked
+    control: the same in the control form, `(n_fillers,)`; empty without one
     reference: another model's log-likelihoods of the same texts; empty without one
-    layouts: names of those in which the row was asked
+    layouts: names of the layouts in which the row was scored
     start: the text at the start of each document
     is_drawn: whether a secret key drew which filler stands in which row of the block
-    fillers: what was exchanged, names or numbers
+    fillers: the kind of fillers, names or numbers
     """
 
     block: str
@@ -221,7 +229,7 @@ class FillerAnswers:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A statistic's verdict on one question, with a null hypothesis; each statistic adds its own values.
+    """A verdict on one question by a statistic that has a null hypothesis. Each statistic adds its own values.
 
     ranked_by: name of the value behind the decision; a higher one always means more leakage
     flagged: the statistic's decision; a suspicion, not proof
@@ -242,7 +250,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A statistic's verdict on one question without a null hypothesis; each statistic adds its own values.
+    """A verdict on one question by a statistic that has no null hypothesis. Each statistic adds its own values.
 
     ranks_by: names of the values that rank questions, a higher one meaning more leakage
     """
@@ -251,13 +259,13 @@ class Measurement:
 
     @property
     def flagged(self) -> bool | None:
-        """The published rule's decision, whose rate without leakage is unknown; None if there is no rule."""
+        """Return the published rule's decision, whose rate without leakage is unknown; None if there is no rule."""
         return None
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A question that was not tested, with the reason in words."""
+    """The verdict on a question that was not tested; it holds the reason in words."""
 
     reason: str
 
@@ -266,7 +274,7 @@ Verdict = Evidence | Measurement | Skipped
 
 
 class InWords(float):
-    """A row's number that the table shows in words instead."""
+    """A number of a row that the table shows in words instead."""
 
     words: str
 
@@ -282,14 +290,15 @@ class DeclaredRow:
 
     name: the printed name, which a YAML's `metric_list` may also use
     meaning: what the number means, in a sentence
-    compute: its value from the verdicts on all questions, tested or not; NaN if undefined, an int for a count
-    error: its standard error from the same verdicts; None if it has none
+    compute: returns its value from the verdicts on all questions, tested or not: NaN if undefined, an int for a count
+    error: returns its standard error from the same verdicts; None if it has none
     higher_is_better: as in lm_eval; None if neither direction is better
-    per_question: what one verdict contributes, for the samples log; None if only all questions together have a value
-    questions: which verdicts it is computed from: "all", those on questions with a guard ("guarded") or without
+    per_question: returns the contribution of one verdict, for the samples log; None if only all questions together
+        have a value
+    questions: the verdicts from which it is computed: "all", those on questions with a guard ("guarded") or without
         ("unguarded"), or the answers to option orders ("orders")
-    withheld_if_undecidable: whether it is hidden if questions could be flagged only by chance (2 options)
-    in_table: whether the harness's table shows it; if not, only the results file has it
+    withheld_if_undecidable: whether it is hidden if every flag would be by chance (2 options)
+    in_table: whether the harness's table shows it; the results file always has it
     """
 
     name: str

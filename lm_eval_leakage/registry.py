@@ -1,4 +1,4 @@
-"""Registries that map names to probes and statistics: a module registers what it defines, and nothing else lists it.
+"""Maps names to probes and statistics: each module registers what it defines, and no other list exists.
 
 Other distributions add detectors through an entry point in the group `lm_eval_leakage.detectors`, whose value names
 one of their packages. That package is imported at the first lookup of a probe or statistic; if it is broken, only its
@@ -6,9 +6,9 @@ own detectors are unavailable.
 
 A detector's id is a short, stable name that people read and type (`max_order`; `max_order:orders=12`;
 `outlier:delta=-0.1,orders=paper`; `max_order@option_pairs`; `relative_likelihood:reference=gpt2`) and the key of its
-scores in logs. It is the statistic's registered name, the probe if it is not the one that the
-statistic is made for, and every parameter of either that differs from its default, so that adding a parameter with a
-default changes no id.
+scores in logs. It consists of the statistic's registered name, the probe if it is not the one that the statistic is
+made for, and every parameter of either that differs from its default. Adding a parameter with a default therefore
+changes no id.
 """
 
 from __future__ import annotations
@@ -30,20 +30,25 @@ from typing import Any, ClassVar, Generic, TypeVar
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 ENTRY_POINTS = "lm_eval_leakage.detectors"
-OWN_PREFIX = f"{__name__.partition('.')[0]}."
+OUR_PREFIX = f"{__name__.partition('.')[0]}."
+OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
+NAME = re.compile(r"[A-Za-z0-9_.+/-]+")  # of a model; other names are replaced by a digest
+REFERENCE = re.compile(r"[:,]reference=[^,]*$")  # `detector_id` writes it last
+MOST_CHARACTERS = 24  # of a parameter's value
 _name_of: dict[object, str] = {}
 
 
 def registered_name(item: type) -> str:
-    """The name under which a class is registered, or its own name if it is not registered."""
+    """Return the name under which a class is registered, or the class's name if it is not registered."""
     return _name_of.get(item, item.__name__)
 
 
 class Registry(Generic[T]):
-    """The named objects that the modules of one package, and of other distributions, define.
+    """A registry of the named objects that the modules of one package, and of other distributions, define.
 
-    kind: what the objects are called in messages, such as "probe"
-    package: all its modules are imported at the first lookup, so that adding a module needs no other edit
+    kind: the noun for an object in messages, such as "probe"
+    package: the package whose modules are all imported at the first lookup, so that adding a module needs no other
+        edit
     """
 
     _all: ClassVar[list[Registry[Any]]] = []
@@ -55,9 +60,11 @@ class Registry(Generic[T]):
         self._all.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that registers a class by this name. It raises ValueError if the name is taken."""
+
         def add(item: T) -> T:
-            if not item.__module__.startswith(OWN_PREFIX):
-                import_whole(self.package)  # first, so that our own names are already taken
+            if not item.__module__.startswith(OUR_PREFIX):
+                import_whole(self.package)  # first, so that the names of this package are taken
             if name in self._objects:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; give one of them another name")
             self._objects[name] = item
@@ -67,14 +74,16 @@ class Registry(Generic[T]):
         return add
 
     def names(self) -> list[str]:
+        """Return all names, in alphabetical order."""
         import_whole(self.package)
         _import_detector_packages()
         return sorted(self._objects)
 
     def get(self, name: str) -> T:
-        known = self.names()
+        """Return the object with this name. Raises ValueError, with all names, if there is none."""
+        names = self.names()
         if name not in self._objects:
-            raise ValueError(f"unknown {self.kind} {name!r}; choose one of: {', '.join(known)}")
+            raise ValueError(f"unknown {self.kind} {name!r}; choose one of: {', '.join(names)}")
         return self._objects[name]
 
     def _forget(self, package: DetectorPackage) -> None:
@@ -82,7 +91,7 @@ class Registry(Generic[T]):
 
 
 def import_whole(package: str) -> None:
-    """Imports a package and its modules, but not the modules of its sub-packages."""
+    """Import a package and its modules, but not the modules of its sub-packages."""
     for module in pkgutil.iter_modules(import_module(package).__path__):
         if module.name != "__main__":
             import_module(f"{package}.{module.name}")
@@ -95,36 +104,38 @@ def import_whole(package: str) -> None:
 class DetectorPackage:
     """A package of another distribution that defines detectors.
 
-    folder: contains its modules and its audit templates
+    name: dotted name of the package
+    folder: folder of its modules and its audit templates
     """
 
     name: str
     folder: Path
 
     def defines(self, item: object) -> bool:
+        """Return whether a class or object comes from this package."""
         return f"{item.__module__}.".startswith(f"{self.name}.")
 
 
 @cache
 def detector_packages() -> tuple[DetectorPackage, ...]:
-    """The installed detector packages, sorted by name; none is imported by this call."""
+    """Return the installed detector packages, sorted by name. This call imports none of them."""
     names = sorted({point.value for point in entry_points(group=ENTRY_POINTS)})
-    return tuple(package for package in map(_found, names) if package is not None)
+    return tuple(package for package in map(_locate, names) if package is not None)
 
 
 def package_of(item: object) -> DetectorPackage | None:
-    """The package of another distribution that defines a probe or statistic; None for one of ours."""
+    """Return the package of another distribution that defines a probe or statistic; None for one of this package."""
     return next((package for package in detector_packages() if package.defines(item)), None)
 
 
-def leave_out(package: DetectorPackage, why: object) -> None:
-    """Removes its probes and statistics from all registries, with a warning."""
+def unregister(package: DetectorPackage, why: object) -> None:
+    """Remove the package's probes and statistics from all registries, and log a warning with the reason."""
     logger.warning("no detector of the package %s is available: %s; fix or uninstall it", package.name, why)
     for registry in Registry._all:
         registry._forget(package)
 
 
-def _found(name: str) -> DetectorPackage | None:
+def _locate(name: str) -> DetectorPackage | None:
     try:
         spec = find_spec(name)
         if spec is not None and spec.submodule_search_locations:
@@ -142,36 +153,30 @@ def _import_detector_packages() -> None:
         try:
             import_whole(package.name)
         except Exception as error:  # third-party code may raise anything
-            leave_out(package, repr(error))
-
-
-OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
-NAME = re.compile(r"[A-Za-z0-9_.+/-]+")  # of a model; other names are replaced by a digest
-REFERENCE = re.compile(r"[:,]reference=[^,]*$")  # `detector_id` writes it last
-MOST_CHARACTERS = 24  # of a parameter's value
+            unregister(package, repr(error))
 
 
 def detector_id(probe: object, statistic: object, reference: str | None = None) -> str:
-    """The id of a probe and statistic with their parameters; scores are comparable only if their ids are equal.
+    """Return the id of a probe and statistic with their parameters. Scores are comparable only if their ids are equal.
 
     reference: name of the reference model whose log-likelihoods are subtracted
     """
-    who, of_probe = registered_name(type(statistic)), registered_name(type(probe))
-    if of_probe != getattr(statistic, "probe", ""):
-        who += f"@{of_probe}"
-    shown = [f"{name}={value}" for name, value in sorted((_changed(probe) | _changed(statistic)).items())]
+    label, probe_name = registered_name(type(statistic)), registered_name(type(probe))
+    if probe_name != getattr(statistic, "probe", ""):
+        label += f"@{probe_name}"
+    parameters = [f"{name}={value}" for name, value in sorted((_changed(probe) | _changed(statistic)).items())]
     if reference is not None:
-        shown.append(f"reference={reference if NAME.fullmatch(reference) else spelled(reference)}")
-    return f"{who}:{','.join(shown)}" if shown else who
+        parameters.append(f"reference={reference if NAME.fullmatch(reference) else spelled(reference)}")
+    return f"{label}:{','.join(parameters)}" if parameters else label
 
 
 def without_reference(detector: str) -> str:
-    """The id of the same probe and statistic where no other model's log-likelihoods are subtracted."""
+    """Return the id of the same probe and statistic without a reference model."""
     return REFERENCE.sub("", detector)
 
 
 def spelled(value: object) -> str:
-    """A parameter's value as a few characters without spaces or commas; a digest of any other text."""
+    """Return a parameter's value as a few characters without spaces or commas; a digest for any other text."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -183,8 +188,8 @@ def spelled(value: object) -> str:
 
 
 def _changed(part: object) -> dict[str, str]:
-    """The parameters of a probe or statistic that are not at their defaults."""
-    own = fields(part) if is_dataclass(part) and not isinstance(part, type) else ()
-    names = [field.name for field in own if field.metadata.get("in_id", True)]
-    usual = type(part)()
-    return {name: spelled(getattr(part, name)) for name in names if getattr(part, name) != getattr(usual, name)}
+    """Return the parameters of a probe or statistic that differ from their defaults."""
+    parameters = fields(part) if is_dataclass(part) and not isinstance(part, type) else ()
+    names = [field.name for field in parameters if field.metadata.get("in_id", True)]
+    default = type(part)()
+    return {name: spelled(getattr(part, name)) for name in names if getattr(part, name) != getattr(default, name)}

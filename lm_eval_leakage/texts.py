@@ -1,4 +1,4 @@
-"""Texts of messages: arbitrary text made safe for terminals, tables and YAML, and suggestions of similar names."""
+"""Makes arbitrary text safe for terminals, tables, JSON and YAML, and suggests similar names for messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from typing import Any
 
 LONGEST_ERROR = 300  # characters of an error in a message; logs have all of it
 LONGEST_SHOWN = 200  # characters of a value in a message; a skip reason is logged for every question it applies to
+MOST_YAML_NODES = 100_000  # with aliases expanded; a plan has some hundreds
+# Control characters (a terminal obeys some), line separators, marks that change the direction of writing, lone
+# surrogates and non-characters: YAML refuses them, or no encoding can write them.
+UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 _SHORTENED = Repr()
@@ -22,28 +27,30 @@ _SHORTENED.maxstring = _SHORTENED.maxother = LONGEST_SHOWN
 
 
 def brief(value: object) -> str:
-    """`repr` for messages: never long, never an error, whatever the value holds and however deeply it is nested."""
+    """Return a shortened `repr` for messages. It never raises, however deeply the value is nested."""
     return _SHORTENED.repr(value)
 
 
 def in_one_sentence(error: BaseException) -> str:
-    """What an error says, on one line, with its type unless its text is meant for users. Of tenacity's RetryError,
-    which only says that there was an error, what the last attempt raised."""
+    """Return an error's message on one line, with its type unless the message is meant for users. For tenacity's
+    RetryError, which has no message of its own, return that of the last attempt's error."""
     if isinstance(attempt := getattr(error, "last_attempt", None), Future):
         return in_one_sentence(attempt.exception() or error.__cause__ or Exception())
     text = visible(" ".join(str(error).split()))
-    return shortened(
-        text if isinstance(error, SystemExit) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
-    )
+    if isinstance(error, SystemExit) and text:
+        return shortened(text)
+    return shortened(f"{type(error).__name__}: {text}".removesuffix(": "))
 
 
 def shortened(text: str) -> str:
+    """Return a text cut after `LONGEST_ERROR` characters."""
     return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}..."
 
 
 def canonical(text: str) -> str:
-    """The same for texts that nobody can tell apart by eye: one Unicode form (NFC), without invisible characters, and
-    white space as single spaces. Case counts, and so do `x²` and `x2`: they can be different options."""
+    """Return a text in a form that is equal for texts that look equal: in one Unicode form (NFC), without invisible
+    characters, and with single spaces as white space. Case is kept, and so are `x²` and `x2`, which can be different
+    options."""
     if text.isascii():
         return " ".join(text.split())
     shown = "".join(character for character in text if unicodedata.category(character) != "Cf")
@@ -51,27 +58,21 @@ def canonical(text: str) -> str:
 
 
 def in_capitals(text: str) -> str:
-    """Upper case; neighbouring letters of scripts without case are separated by a space, so that they, too, read the
-    same and are other tokens."""
+    """Return a text in upper case. Neighbouring letters of scripts without case are separated by a space instead: the
+    text then reads the same and has other tokens."""
     if text.isascii():
         return text.upper()
-    bare = [unicodedata.category(character) == "Lo" for character in text]
-    apart = [" " if place and bare[place] and bare[place - 1] else "" for place in range(len(text))]
-    return "".join(space + character for space, character in zip(apart, text, strict=True)).upper()
+    is_caseless = [unicodedata.category(character) == "Lo" for character in text]
+    spaces = [" " if place and is_caseless[place] and is_caseless[place - 1] else "" for place in range(len(text))]
+    return "".join(space + character for space, character in zip(spaces, text, strict=True)).upper()
 
 
 # ---------------------------------------------------------------------- untrusted text, made safe to show
 
-# Control characters (a terminal obeys some), line separators, marks that change the direction of writing, lone
-# surrogates and non-characters: YAML refuses them, or no encoding can write them.
-UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
-
-SURROGATE = re.compile(r"[\ud800-\udfff]")
-
 
 def visible(text: str) -> str:
-    """`text` on one line, with each unsafe character escaped, such as `\\x1b`."""
-    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    """Return a text on one line, with each unsafe character escaped, such as `\\x1b`."""
+    return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def visible_lines(text: str) -> str:
@@ -97,7 +98,7 @@ def as_json(value: object, indent: int | None = None) -> str:
         text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     except ValueError:
         text = json.dumps(_with_finite_numbers(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    return UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    return UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
 def _with_finite_numbers(value: object) -> object:
@@ -109,19 +110,16 @@ def _with_finite_numbers(value: object) -> object:
 
 
 def as_yaml(value: object) -> str:
-    """The same on one line, with lone surrogates replaced, which YAML does not allow."""
+    """Return a value as YAML on one line. Lone surrogates, which YAML does not allow, are replaced."""
     text = SURROGATE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False))
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-MOST_YAML_NODES = 100_000  # with aliases written out; a plan has some hundreds
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def from_yaml(text: str) -> object:
-    """What a YAML text says, with plain values only.
+    """Return the content of a YAML text, which may have plain values only.
 
-    Raises ValueError, in one sentence, for what is not YAML, for a key that stands twice (YAML takes the last value
-    without a word), and for aliases that multiply beyond memory.
+    Raises ValueError, in one sentence, for invalid YAML, for a repeated key (YAML would silently take the last value),
+    and for aliases that multiply beyond memory.
     """
     import yaml
 
@@ -140,23 +138,30 @@ def from_yaml(text: str) -> object:
         loader.dispose()
 
 
-def _size_of_node(node: Any, known: dict[int, int]) -> int:
-    """The number of values in it with aliases written out, each alias counted in one step."""
-    if id(node) not in known:
-        known[id(node)] = MOST_YAML_NODES + 1  # until it is counted: met again before, it holds itself
+def _size_of_node(node: Any, sizes: dict[int, int]) -> int:
+    """Return the number of values in a YAML node with aliases expanded. Each node is counted only once.
+
+    sizes: by id of a node, those counted so far
+    """
+    if id(node) not in sizes:
+        sizes[id(node)] = MOST_YAML_NODES + 1  # until it is counted: a node that is met again before holds itself
         if node.id == "mapping":
-            _refuse_twice([key for key, _ in node.value if key.id == "scalar"])
+            _refuse_repeated([key for key, _ in node.value if key.id == "scalar"])
         parts = [] if node.id == "scalar" else node.value
-        inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
-        known[id(node)] = 1 + sum(_size_of_node(one, known) for one in inner)
-    if known[id(node)] > MOST_YAML_NODES:
+        size = 1
+        for part in parts:
+            for child in part if isinstance(part, tuple) else (part,):
+                size += _size_of_node(child, sizes)
+        sizes[id(node)] = size
+    if sizes[id(node)] > MOST_YAML_NODES:
         raise ValueError(
             f"its aliases (`*name`) stand for more than {MOST_YAML_NODES:,} values; write the settings without them"
         )
-    return known[id(node)]
+    return sizes[id(node)]
 
 
-def _refuse_twice(keys: Iterable[Any]) -> None:
+def _refuse_repeated(keys: Iterable[Any]) -> None:
+    """Raise ValueError, with the lines, if a key occurs twice in a mapping."""
     lines: dict[str, int] = {}
     for key in keys:
         line = key.start_mark.line + 1
@@ -167,12 +172,12 @@ def _refuse_twice(keys: Iterable[Any]) -> None:
         lines[key.value] = line
 
 
-def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """At most three known names that are similar to a misspelled one, the nearest first."""
-    return get_close_matches(name, list(dict.fromkeys(known)), cutoff=0.6)
+def nearest_names(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return at most three candidates that are similar to a misspelled name, the nearest first."""
+    return get_close_matches(name, list(dict.fromkeys(candidates)), cutoff=0.6)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean mmlu or mmmu`, to end a sentence with; empty if no name is similar."""
-    *others, last = nearest_names(name, known) or [""]
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return the end of a sentence, such as `; did you mean mmlu or mmmu`; empty if no candidate is similar."""
+    *others, last = nearest_names(name, candidates) or [""]
     return f"; did you mean {' or '.join(filter(None, [', '.join(others), last]))}" if last else ""

@@ -194,5 +194,5 @@ def test_simulate_ranks_by_both(site: Path, tmp_path: Path) -> None:
     assert after[likelihood].auroc.value > 0.9
     assert after[rotations].rule is not None
     assert after[likelihood].rule is None
-    report = outcome_report.write(outcome, tmp_path / "lab")
+    report = outcome_report.write_report(outcome, tmp_path / "lab")
     assert all(f"| `{name}` | 6 + 6 |" in report for name in (rotations, likelihood))

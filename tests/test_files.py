@@ -175,7 +175,7 @@ def test_a_removal_that_was_killed_is_completed_by_the_next_write(tmp_path: Path
 
 
 def test_a_part_that_is_being_written_is_never_removed_however_old_it_is(tmp_path: Path) -> None:
-    with files.own_part(tmp_path / "slow") as (part, stream):
+    with files.new_part(tmp_path / "slow") as (part, stream):
         os.utime(part, (0, 0))
         atomic_write(tmp_path / "other", "")
         stream.write(b"end")

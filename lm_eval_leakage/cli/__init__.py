@@ -36,7 +36,7 @@ def simulate(args: argparse.Namespace) -> None:
     from lm_eval_leakage.lab.simulation import simulate as run
 
     outcome = run(settings_of(args), args.output_path)
-    print(report.write(outcome, args.output_path))
+    print(report.write_report(outcome, args.output_path))
 
 
 def path() -> None:

@@ -224,9 +224,9 @@ class RelativeLikelihood(Statistic):
     )
 
     def verdict(self, question: Answered) -> RelativeMeasurement | Skipped:
-        published, upper, shuffled, after_unseen = question.own_loglikelihoods
+        published, upper, shuffled, after_unseen = question.model_loglikelihoods
         expected = question.reference[0] if question.reference else published
-        if max(*question.own_loglikelihoods, expected) > NO_NATS:
+        if max(*question.model_loglikelihoods, expected) > NO_NATS:
             return Skipped("the log-likelihood of one of its texts is 0, so that ratios to it are undefined")
         size = len(zlib.compress(question.requests[0].continuation.encode("utf-8", "surrogatepass")))
         values = (published / size, 1 - published / upper, 1 - published / shuffled, after_unseen / published)

@@ -30,7 +30,7 @@ from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import SECTIONS_KEPT
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
 from lm_eval_leakage.records import DeclaredRow, Evidence, FillerAnswers, OrderAnswers, Skipped, Verdict
-from lm_eval_leakage.registry import leave_out, package_of
+from lm_eval_leakage.registry import package_of, unregister
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.data_verdict import verdict_on
@@ -193,7 +193,7 @@ def known_rows() -> dict[str, Aggregation]:
                 for row in _declared(statistic):
                     _make_known(row)
             except Exception as error:
-                leave_out(package, error)
+                unregister(package, error)
     return {made.__name__: made for _, aggregations in _known.values() for made in aggregations}
 
 

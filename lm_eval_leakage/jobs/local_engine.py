@@ -19,7 +19,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from lm_eval_leakage.files import log_to_add_to
+from lm_eval_leakage.files import open_log
 from lm_eval_leakage.jobs.engines import Crew, Worker, n_accelerators
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
@@ -40,7 +40,7 @@ class LocalWorker(Worker):
         environment = {"TQDM_MININTERVAL": BAR_S} | os.environ
         environment |= {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
         command = [sys.executable, "-m", "lm_eval_leakage.jobs.local_engine", folder.path, model, name]
-        with log_to_add_to(self._log) as log, other:
+        with open_log(self._log) as log, other:
             self._process = subprocess.Popen(
                 [*map(str, command), str(other.fileno())],
                 stdin=subprocess.DEVNULL,

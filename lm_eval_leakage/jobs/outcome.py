@@ -67,7 +67,7 @@ from lm_eval_leakage.results.verdict_words import (
     DataVerdict,
     not_judged,
 )
-from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, as_record, look_of, numbered_alone
+from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.stats.positive_control import PositiveControl, ratio_at_most
 from lm_eval_leakage.texts import as_json, visible
@@ -134,7 +134,7 @@ def at_their_looks(tasks: Sequence[TaskFindings], folder: Path, *, keep: bool = 
             known += [look] if is_new else []
         rows += one.annotation.rows if look is None else [_at_look(row, look, one) for row in one.annotation.rows]
     if keep and len(known) > len(earlier):
-        atomic_write(folder / LOOKS, "".join(f"{json.dumps(as_record(look))}\n" for look in known))
+        atomic_write(folder / LOOKS, "".join(f"{json.dumps(look_record(look))}\n" for look in known))
     adjusted = iter([replace(row, verdict=at_its_level(row.verdict)) for row in adjusted_rows(rows)])
     return [one.with_rows(islice(adjusted, len(one.annotation.rows))) for one in tasks]
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import log_to_add_to
+from lm_eval_leakage.files import open_log
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens_of
 from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model, run_saved
@@ -48,7 +48,7 @@ def written_to(log: Path) -> Iterator[None]:
     messages from INFO on."""
     root = logging.getLogger()
     before, level, handlers = [os.dup(place) for place in STREAMS], root.level, root.handlers
-    with log_to_add_to(log) as stream:
+    with open_log(log) as stream:
         _flush()
         for place in STREAMS:
             os.dup2(stream.fileno(), place)
@@ -179,7 +179,7 @@ class UnitWorker(ExitStack):
             ):
                 raise
             reason = in_one_sentence(error)
-            with log_to_add_to(self._folder.log_of(unit)) as log:
+            with open_log(self._folder.log_of(unit)) as log:
                 traceback.print_exc(file=log)
         else:
             self._not_loaded.clear()

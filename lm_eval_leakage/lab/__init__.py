@@ -1,1 +1,1 @@
-"""Simulated contamination: trains models on part of a benchmark, to measure detectors where the truth is known."""
+"""Simulates contamination: trains models on part of a benchmark, to measure detectors where the truth is known."""

@@ -1,4 +1,4 @@
-"""Writes a question as a training set may contain it, which is rarely the exact text that an audit scores."""
+"""Writes questions as a training set may contain them, which is rarely the exact text that an audit scores."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ EXPOSED_LAYOUTS = (AUDITED, "usual", "papers", "prose", JSON_ROW, CSV_ROW, INLIN
 
 @dataclass(frozen=True)
 class ExposureText:
-    """order: order of the options: "published", or "shuffled", one random order per question (scenario b of Ni et al.)
+    """The form in which a training set shows questions; `write` returns the text of a question.
+
+    order: order of the options: "published", or "shuffled", one random order per question (scenario b of Ni et al.)
     layout: "audited", the task's own; "usual" or "papers", as in `option_orders`; "prose", options without letters;
         "json", "csv" or "inline", as benchmarks are copied
-    answer: whether the right letter follows
+    answer: whether the right letter follows the options
     header: whether a line with the subject precedes the question, as in Yao et al.
     """
 
@@ -32,6 +34,7 @@ class ExposureText:
     header: bool = False
 
     def write(self, question: Question) -> str:
+        """Return the text of a question in this form."""
         options, right = question.options, question.answer
         if self.order == "shuffled":
             places = list(range(len(options)))
@@ -62,13 +65,15 @@ class ExposureText:
 
 
 def documents(texts: Sequence[str], neighbours: int) -> list[str]:
-    """Joins the texts of neighbouring questions, as in a benchmark's file, `neighbours` per document."""
+    """Join the texts of neighbouring questions, as in a benchmark's file, `neighbours` per document."""
     return ["\n\n".join(texts[start : start + neighbours]) for start in range(0, len(texts), neighbours)]
 
 
 def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
-    """The questions in the wording of `file`: JSON lines with `of`, the id or the stem of the original, `question`,
-    `choices` and, if the order differs from the original's, `answer`. Every question must be in it.
+    """Return the questions in the wording of a file.
+
+    The file has JSON lines with `of`, the id or the stem of the original, `question`, `choices` and, if the order
+    differs from the original's, `answer`. Raises ValueError if a line is invalid or a question is missing.
     """
     versions: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(_lines(file), 1):
@@ -84,20 +89,20 @@ def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
             ) from error
     worded = []
     for question in questions:
-        found = versions.get(question.id) or versions.get(question.stem.strip())
-        if found is None:
+        version = versions.get(question.id) or versions.get(question.stem.strip())
+        if version is None:
             raise ValueError(
                 f"{file} has no version of question {question.id!r} ({question.stem[:60]!r}); add a line for it, or "
                 "use only questions that it has"
             )
-        answer = found.get("answer", question.answer)
-        options = tuple(map(str, found["choices"]))
-        worded.append(replace(question, stem=found["question"], options=options, answer=answer, frame=None))
+        answer = version.get("answer", question.answer)
+        options = tuple(map(str, version["choices"]))
+        worded.append(replace(question, stem=version["question"], options=options, answer=answer, frame=None))
     return worded
 
 
 def ordinary_texts(file: Path, count: int, *, rng: random.Random) -> list[str]:
-    """`count` random lines of `file`; if it has fewer, each is repeated equally often."""
+    """Return `count` random lines of a file. If it has fewer, all are repeated, and the rest is drawn."""
     lines = [line for line in _lines(file) if line.strip()]
     if not lines:
         raise ValueError(f"{file} has no text; give one text per line")

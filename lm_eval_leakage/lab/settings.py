@@ -1,5 +1,5 @@
-"""Settings of a simulation, from its command line or a paper's protocol; the draw of the questions that a copy of the
-model is trained on, and what is checked before any work."""
+"""Reads the settings of a simulation from its command line or a paper's protocol, and checks them before any work.
+Draws the questions on which a copy of the model is trained."""
 
 from __future__ import annotations
 
@@ -20,39 +20,61 @@ from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.records import Question
 
-TRAINING = ("transformers", "accelerate")
+TRAINING = ("transformers", "accelerate")  # packages
 LORA = ("peft",)
+RELATIVE = "leakage_relative"
+DETECTORS = ("leakage_tokens", RELATIVE, "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
+SELECTIONS = ("random", "hard")
+FEWEST_DRAWN = 4  # two trained and two held out, the minimum for a variance
+CLAIM = "settings.json"  # file in the output folder
+MAY_CHANGE = ("include_path", "epochs", "detectors")  # settings of a claimed folder that may change
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "ni": {"recipe": Recipe(learning_rate=5e-5, batch_size=8), "epochs": (1, 2, 3, 5, 10)},
+    "hidayat": {
+        "recipe": Recipe(
+            learning_rate=5e-4,
+            batch_size=8,
+            schedule="cosine",
+            warmup=0.1,
+            lora_rank=128,
+            lora_alpha=32,
+            head_learning_rate=1e-5,
+        ),
+        "epochs": (1, 5, 10),
+        "select": "hard",
+    },
+    "yao": {
+        "recipe": Recipe(learning_rate=5e-5, batch_size=16, optimizer="adafactor"),
+        "text": ExposureText(header=True),
+        "epochs": (36,),
+    },
+}
 
 
 def need_packages(names: Iterable[str]) -> None:
-    """Raises ImportError, with the remedy, if one of them is not installed. Imports none of them."""
+    """Raise ImportError, with the remedy, if one of these packages is not installed. None of them is imported."""
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise ImportError(f"{', '.join(missing)}: needed but not installed; `pip install 'lm-eval-leakage[lab]'`")
 
 
-RELATIVE = "leakage_relative"
-DETECTORS = ("leakage_tokens", RELATIVE, "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
-SELECTIONS = ("random", "hard")
-
-
 @dataclass(frozen=True)
 class Simulation:
-    """Settings of a simulation; they are stored with its results, and must not be mixed with others.
+    """The settings of a simulation; they are stored with its results, which must not be mixed with those of others.
 
-    model, model_args: as for lm_eval; model_args hold `pretrained=`
+    model, model_args: as for lm_eval; model_args contain `pretrained=`
     benchmark: a task, group or tag of the harness, or a file of questions
     n_questions: trained and held-out questions in total
-    epochs: numbers of exposures after which audits are run; 0, the untrained model, is always included
+    epochs: numbers of exposures after which audits are run; 0, the untrained model, is always added
     detectors: suffixes of audits
     select: "random" (Ni et al.), or "hard": answered incorrectly, and with a perplexity above the mean of such
         questions (Hidayat et al.)
     max_tokens: maximum length of a question
     neighbours: questions per training document, as in a benchmark's file; these are also drawn together
-    block: neighbours drawn together, for tests of their order, but trained on one by one
+    block: number of neighbours that are drawn together, for tests of their order, but trained on one by one
     versions: file of paraphrased or translated questions to train on instead of the originals
     ordinary: file of ordinary texts, one per line, to add to the training set
-    ordinary_ratio: number of them per document of questions
+    ordinary_ratio: number of ordinary texts per document of questions
     reference: model_args of a reference model, run by the same `model`, that has not seen the benchmark
     against_reference: the audits that subtract the reference's log-likelihoods
     include_path: folder of additional tasks, in which `benchmark` may be
@@ -93,48 +115,24 @@ class Simulation:
 
     @property
     def together(self) -> int:
-        """Number of neighbours that are drawn together."""
+        """Return the number of neighbours that are drawn together."""
         return max(self.block, self.neighbours)
 
     @property
     def pretrained(self) -> str:
-        """The model that `model_args` names."""
+        """Return the model that `model_args` names."""
         return pretrained_of(self.model_args)
 
 
 def pretrained_of(model_args: str) -> str:
-    """The value of `pretrained` in a model's arguments."""
+    """Return the value of `pretrained` in a model's arguments."""
     return next(part.split("=", 1)[1] for part in model_args.split(",") if part.startswith("pretrained="))
 
 
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "ni": {"recipe": Recipe(learning_rate=5e-5, batch_size=8), "epochs": (1, 2, 3, 5, 10)},
-    "hidayat": {
-        "recipe": Recipe(
-            learning_rate=5e-4,
-            batch_size=8,
-            schedule="cosine",
-            warmup=0.1,
-            lora_rank=128,
-            lora_alpha=32,
-            head_learning_rate=1e-5,
-        ),
-        "epochs": (1, 5, 10),
-        "select": "hard",
-    },
-    "yao": {
-        "recipe": Recipe(learning_rate=5e-5, batch_size=16, optimizer="adafactor"),
-        "text": ExposureText(header=True),
-        "epochs": (36,),
-    },
-}
-
-
-FEWEST_DRAWN = 4  # two trained and two held out, the minimum for a variance
-
-
 class Split(NamedTuple):
-    """trained, held_out: questions in the benchmark's order, in whole blocks of neighbours
+    """The questions that were drawn, in two halves; only the first half is trained on.
+
+    trained, held_out: questions in the benchmark's order, in whole blocks of neighbours
     n_eligible: number of questions from which they were drawn
     """
 
@@ -151,12 +149,12 @@ def split(
     block: int = 1,
     rng: random.Random,
 ) -> Split:
-    """Draws `n_questions` at random, half of them to train on.
+    """Draw `n_questions` at random, half of them to train on.
 
     block: number of neighbours in the benchmark that are drawn together, for tests of their order
 
-    A copy of an earlier question is left out, since its twin could be in the other half. Raises
-    ValueError if too few questions are left.
+    A copy of an earlier question is left out, since its twin could be in the other half. Raises ValueError if too few
+    questions are left.
     """
     blocks = list(_blocks(distinct(questions), eligible, block))
     n_blocks = 2 * (n_questions // (2 * block))
@@ -178,34 +176,30 @@ def split(
 def _blocks(
     questions: Sequence[Question], eligible: Callable[[Question], bool], size: int
 ) -> Iterator[tuple[Question, ...]]:
-    """Non-overlapping runs of `size` eligible neighbours of one subject."""
+    """Yield non-overlapping groups of `size` eligible neighbours of one subject."""
     for (_, fit), run in groupby(questions, key=lambda question: (question.subject, eligible(question))):
         neighbours = tuple(run)
         if fit:
             yield from (neighbours[i : i + size] for i in range(0, len(neighbours) - size + 1, size))
 
 
-CLAIM = "settings.json"
-MAY_CHANGE = ("include_path", "epochs", "detectors")
-
-
 def check_claim(settings: Simulation, folder: Path) -> None:
-    """Raises ValueError if `folder` has results of different settings, which must not be mixed with these; epochs and
+    """Raise ValueError if `folder` has results of different settings, which must not be mixed with these. Epochs and
     detectors may be added."""
     file = folder / CLAIM
     if not file.exists():
         return
-    there, wanted = json.loads(file.read_text(encoding="utf-8")), _claim_of(settings)
-    for key in {**there, **wanted}:
-        if there.get(key) != wanted.get(key):
+    recorded, wanted = json.loads(file.read_text(encoding="utf-8")), _claim_of(settings)
+    for key in {**recorded, **wanted}:
+        if recorded.get(key) != wanted.get(key):
             raise ValueError(
-                f"{folder} has a simulation with {key} = {there.get(key)!r}, not {wanted.get(key)!r}; give "
+                f"{folder} has a simulation with {key} = {recorded.get(key)!r}, not {wanted.get(key)!r}; give "
                 "another output folder, or remove that one"
             )
 
 
 def claim(settings: Simulation, folder: Path) -> None:
-    """Records the settings of the results in `folder`."""
+    """Record the settings of the results in `folder`."""
     atomic_write(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
 
 
@@ -221,6 +215,7 @@ def _claim_of(settings: Simulation) -> dict[str, Any]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `simulate` to a parser."""
     add = parser.add_argument
     add("--model", default="hf-prefix-tree", help="model of the harness that runs the audits (default: %(default)s)")
     add("--model_args", required=True, help="its arguments; a copy of pretrained=MODEL is trained")
@@ -270,11 +265,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(args: argparse.Namespace) -> Simulation:
-    """The protocol's settings, overridden by the command line."""
+    """Return the protocol's settings, overridden by the command line."""
     typed = {name: value for name, value in vars(args).items() if value is not None}
 
     def given(kind: type) -> dict[str, Any]:
-        return {one.name: typed[one.name] for one in fields(kind) if one.name in typed}
+        names = [field.name for field in fields(kind)]
+        return {name: typed[name] for name in names if name in typed}
 
     named = {"benchmark": args.tasks, "detectors": args.audits}
     chosen = Simulation(**{**PROTOCOLS[args.protocol], **given(Simulation), **named})
@@ -283,7 +279,7 @@ def settings_of(args: argparse.Namespace) -> Simulation:
 
 
 def metadata_argument(text: str) -> dict[str, Any]:
-    """As for lm_eval: JSON, or pairs."""
+    """Return the value of `--metadata`, which is JSON or pairs, as for lm_eval."""
     from lm_eval_leakage.harness.preflight import parsed_args
 
     try:

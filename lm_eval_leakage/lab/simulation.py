@@ -33,9 +33,10 @@ HARD_AUDITS = ("leakage_semihalf", "leakage_tokens")  # these decide which quest
 
 @dataclass(frozen=True)
 class Outcome:
-    """The audits after each number of exposures.
+    """The outcome of a simulation; it holds the audits after each number of exposures.
 
     trained, held_out: question ids
+    n_eligible: number of questions from which they were drawn
     audits: by number of exposures
     """
 
@@ -47,17 +48,18 @@ class Outcome:
 
     @cached_property
     def detectors(self) -> dict[int, list[Detector]]:
-        """The detectors by number of exposures."""
-        return {
-            exposures: [one for suffix in self.settings.detectors for one in read_detectors(audits.folder / suffix)]
-            for exposures, audits in self.audits.items()
-        }
+        """Return the detectors by number of exposures."""
+        detectors: dict[int, list[Detector]] = {}
+        for exposures, audits in self.audits.items():
+            folders = [audits.folder / suffix for suffix in self.settings.detectors]
+            detectors[exposures] = [detector for folder in folders for detector in read_detectors(folder)]
+        return detectors
 
 
 def simulate(settings: Simulation, folder: Path) -> Outcome:
-    """Trains and audits in `folder`; existing results are reused, so a kill loses at most one epoch or one audit.
+    """Train and audit in `folder`. Existing results are reused, so a kill loses at most one epoch or one audit.
 
-    Raises ValueError or ImportError, with the remedy, before any work if a failure can be foreseen.
+    If a failure can be foreseen, raises ValueError or ImportError, with the remedy, before any work.
     """
     need_packages([*TRAINING, *(() if settings.recipe.lora_rank is None else LORA)])
     with sole_use(folder):
@@ -66,13 +68,13 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 
 
 def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split]:
-    """Checks everything that the simulation will need. Returns the benchmark's questions, and the trained and held-out
+    """Check everything that the simulation will need. Return the benchmark's questions, and the trained and held-out
     ones, drawn at random from them."""
     from lm_eval_leakage.harness.preflight import check_model
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])
-    training_texts(settings, [])  # its files can be read
+    training_texts(settings, [])  # raises if its files cannot be read
     pool = _unique(questions_of(settings.benchmark, settings.include_path))
     rng = random.Random(settings.seed)
     drawn = split(pool, settings.n_questions, eligible=_fits(settings), block=settings.together, rng=rng)
@@ -83,28 +85,30 @@ def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split]
 
 
 def _outcome(settings: Simulation, folder: Path, pool: Sequence[Question], drawn: Split) -> Outcome:
+    """Claim the folder, audit the original model, train, and audit each checkpoint."""
     claim(settings, folder)
     halves = drawn if settings.select == "random" else _hard_halves(settings, pool, folder)
     texts = training_texts(settings, halves.trained)
     questions = [*halves.trained, *halves.held_out]
     references = _references(settings, folder, questions, pool)
 
-    def after(epoch: int, model_args: str) -> Audits:
-        asked = replace(settings, model_args=model_args)
-        return Audits(asked, folder / f"audits_{epoch}", questions, pool, references).answered(settings.detectors)
+    def audited(epoch: int, model_args: str) -> Audits:
+        of_model = replace(settings, model_args=model_args)
+        return Audits(of_model, folder / f"audits_{epoch}", questions, pool, references).answered(settings.detectors)
 
-    found = {0: after(0, settings.model_args)}  # before the training, which takes the longest
+    audits = {0: audited(0, settings.model_args)}  # before the training, which takes the longest
     model = folder / "model"
     trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
-    found |= {epoch: after(epoch, with_checkpoint(settings, checkpoint)) for epoch, checkpoint in trained.items()}
+    for epoch, checkpoint in trained.items():
+        audits[epoch] = audited(epoch, with_checkpoint(settings, checkpoint))
     trained_ids, held_out = (tuple(question.id for question in half) for half in (halves.trained, halves.held_out))
-    return Outcome(settings, trained_ids, held_out, halves.n_eligible, found)
+    return Outcome(settings, trained_ids, held_out, halves.n_eligible, audits)
 
 
 def _references(
     settings: Simulation, folder: Path, questions: Sequence[Question], pool: Sequence[Question]
 ) -> dict[str, Path]:
-    """Logs of the reference model's answers, by the audits that use them."""
+    """Return the logs of the reference model's answers, by the audits that use them."""
     if settings.reference is None:
         return {}
     wanted = [suffix for suffix in settings.against_reference if suffix in settings.detectors]
@@ -114,7 +118,7 @@ def _references(
 
 
 def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:
-    """The documents of the training set."""
+    """Return the documents of the training set."""
     shown: Sequence[Question] = trained
     if settings.versions is not None:
         shown = in_other_words(trained, Path(settings.versions))
@@ -126,7 +130,7 @@ def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[st
 
 
 def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
-    """The model's arguments for a trained copy: another `pretrained`, or the original with a LoRA adapter."""
+    """Return the model's arguments for a trained copy: another `pretrained`, or the original with a LoRA adapter."""
     if settings.recipe.lora_rank is not None:
         return f"{settings.model_args},peft={checkpoint}"
     parts = settings.model_args.split(",")
@@ -134,13 +138,14 @@ def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
 
 
 def _unique(questions: Sequence[Question]) -> list[Question]:
-    """Makes ids distinct that occur in several tasks of a group."""
+    """Make ids distinct that occur in several tasks of a group."""
     numbers: dict[str, Iterator[int]] = defaultdict(count)
     numbered = [(question, next(numbers[question.id])) for question in questions]
     return [replace(question, id=f"{question.id}#{number}") if number else question for question, number in numbered]
 
 
 def _hard_halves(settings: Simulation, pool: Sequence[Question], folder: Path) -> Split:
+    """Draw the questions from those that are hard for the model."""
     fits = _fits(settings)
     rng = random.Random(settings.seed)
     candidates = rng.sample([q for q in pool if fits(q)], min(len(pool), CANDIDATES * settings.n_questions))
@@ -149,6 +154,7 @@ def _hard_halves(settings: Simulation, pool: Sequence[Question], folder: Path) -
 
 
 def _fits(settings: Simulation) -> Callable[[Question], bool]:
+    """Return a function that says whether a question is short enough."""
     if settings.max_tokens is None:
         return lambda question: True
     from transformers import AutoTokenizer
@@ -159,10 +165,10 @@ def _fits(settings: Simulation) -> Callable[[Question], bool]:
 
 
 def _hard(settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path) -> set[str]:
-    """Questions that the model answers incorrectly, with a perplexity above the mean of such questions."""
+    """Return the ids of questions with a wrong answer and a perplexity above the mean of such questions."""
     audits = Audits(replace(settings, metadata={}), folder / "candidates", candidates, pool).answered(HARD_AUDITS)
     answers, likelihoods = HARD_AUDITS
     wrong = {line.question for line in audits.lines(answers) if line.values.get("whole") == 0}
     tokens = [line for line in audits.lines(likelihoods) if line.question in wrong and line.reason is None]
-    found = {line.question: line.values["mean_loglikelihood"] for line in tokens}
-    return {name for name, loglikelihood in found.items() if loglikelihood < fmean(found.values())}
+    loglikelihoods = {line.question: line.values["mean_loglikelihood"] for line in tokens}
+    return {name for name, loglikelihood in loglikelihoods.items() if loglikelihood < fmean(loglikelihoods.values())}

@@ -1,7 +1,8 @@
 """Trains a causal language model further on given texts: full fine-tuning or LoRA, resumable.
 
-The trainer writes a checkpoint file by file. Once all of it is on disk it is renamed, and only then is the previous
-one removed: after the first epoch, there is always a complete one, and no incomplete one under such a name.
+The trainer writes a checkpoint file by file. A checkpoint is renamed once all of it is on disk, and only then is the
+previous one removed. After the first epoch there is therefore always a complete checkpoint, and an incomplete one
+never has the name of a complete one.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 def complete_checkpoints(state: Path) -> dict[int, Path]:
-    """Those from which a training can resume, by the number of epochs after which they were saved."""
+    """Return the checkpoints from which a training can resume, by the number of epochs after which they were saved."""
     return {int(place.name.removeprefix("epoch_")): place for place in state.glob("epoch_*")}
 
 
 def keep_checkpoint(checkpoint: Path, epoch: int) -> None:
-    """Renames a checkpoint that the trainer has written, once all of it is on disk, and removes all others."""
+    """Rename a checkpoint that the trainer has written, once all of it is on disk, and remove all others."""
     complete = checkpoint.with_name(f"epoch_{epoch}")
     published(checkpoint, complete)
     for other in list(complete.parent.glob("[!.]*")):
@@ -35,7 +36,9 @@ def keep_checkpoint(checkpoint: Path, epoch: int) -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """learning_rate: of all trained weights, except the output layer if `head_learning_rate` is given
+    """The hyperparameters with which a model is trained.
+
+    learning_rate: of all trained weights, except the output layer if `head_learning_rate` is given
     batch_size: texts per step
     schedule: "constant" or "cosine", as named by transformers, after `warmup`, a share of all steps
     optimizer: as named by transformers
@@ -57,17 +60,20 @@ class Recipe:
 def train(
     source: Path | str, folder: Path, texts: Sequence[str], recipe: Recipe, epochs: Sequence[int], *, seed: int = 0
 ) -> dict[int, Path]:
-    """Checkpoints in `folder` of a copy of `source` after each of `epochs` passes over `texts`; adapters for LoRA.
+    """Train a copy of `source`, and return its checkpoints in `folder` by number of epochs. For LoRA they are
+    adapters.
+
+    epochs: the numbers of passes over `texts` after which the model is saved
 
     Existing checkpoints are reused, and an interrupted training resumes from its last complete epoch. The loss is over
     every token of a text and the end-of-text token after it.
     """
-    asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
+    checkpoints = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
     state = folder / "state"
-    missing = [epoch for epoch, checkpoint in asked.items() if not checkpoint.exists()]
+    missing = [epoch for epoch, checkpoint in checkpoints.items() if not checkpoint.exists()]
     if not missing:
         atomic_remove(state)  # left by an interrupted run
-        return asked
+        return checkpoints
     import torch
     from transformers import AutoTokenizer
 
@@ -79,7 +85,7 @@ def train(
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     trainer = _trainer(source, state, tokenizer, texts, recipe, max(epochs), seed)
-    trainer.add_callback(_keeping(asked, tokenizer))
+    trainer.add_callback(_keeping(checkpoints, tokenizer))
     resumable = {epoch: place for epoch, place in complete_checkpoints(state).items() if epoch < min(missing)}
     last = resumable[max(resumable)] if resumable else None
     if last is not None:
@@ -93,7 +99,7 @@ def train(
             "lower the first or set the second, in a new output folder"
         ) from error
     atomic_remove(state)
-    return asked
+    return checkpoints
 
 
 def _trainer(
@@ -164,7 +170,7 @@ def _with_lora(model: Any, rank: int, alpha: int) -> Any:
 
 
 def _optimizer(model: Any, recipe: Recipe) -> Any:
-    """AdamW with a separate learning rate for the output layer."""
+    """Return AdamW with a separate learning rate for the output layer."""
     import torch
 
     head: list[Any] = []
@@ -176,9 +182,9 @@ def _optimizer(model: Any, recipe: Recipe) -> Any:
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.learning_rate, weight_decay=0.0)
 
 
-def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
-    """A trainer callback that saves the model, atomically, at the end of each requested epoch, and keeps each complete
-    checkpoint until the next one."""
+def _keeping(checkpoints: dict[int, Path], tokenizer: Any) -> Any:
+    """Return a trainer callback that saves the model, atomically, at the end of each requested epoch. It keeps each
+    complete checkpoint until the next one."""
     from transformers import TrainerCallback
 
     class Keeping(TrainerCallback):  # type: ignore[misc]
@@ -186,7 +192,7 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             keep_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}", round(state.epoch))
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: object) -> None:
-            place = asked.get(round(state.epoch))
+            place = checkpoints.get(round(state.epoch))
             if place is None or place.exists():
                 return
             scratch = place.with_name(place.name + ".saving")

@@ -1,1 +1,1 @@
-"""What runs and audits leave on disk: samples logs, results files, the answer store."""
+"""Reads and writes the files of runs and audits: samples logs, results files and the answer store."""

@@ -1,4 +1,4 @@
-"""A model's answers, stored on disk as they arrive, so that a run that was killed resumes where it stopped.
+"""Stores a model's answers on disk as they arrive, so that a killed run resumes where it stopped.
 
 A store is a folder of SQLite databases, one per process that wrote to it: no process ever waits for another's lock,
 a file system shared by several nodes is safe, and a damaged file loses only its own answers. Every process reads all
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "leakage_answers"  # below a run's output folder
 DATABASE_SUFFIX = ".sqlite"
-ANSWERS_AT_ONCE = 16384
-SECONDS_AT_ONCE = 2.0  # lost at most when the process is killed
+ANSWERS_AT_ONCE = 16384  # written in one transaction
+SECONDS_AT_ONCE = 2.0  # of answers, which a kill may lose
 KEYS_OF_A_QUERY = 500
 CHECKSUM_SIZE = 8  # bytes
 NAMING = ("peft", "delta", "pretrained", "model", "path", "engine")  # arguments that name the model, as in lm_eval
@@ -37,21 +37,21 @@ TABLES = """
 CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE model (identity TEXT NOT NULL, name TEXT NOT NULL);
 """
-Answer = tuple[float, bool] | str | TokenScores  # of loglikelihood, generate_until and token_scores
+Answer = tuple[float, bool] | str | TokenScores  # to loglikelihood, generate_until and token_scores
 
 
 class AnswerStore:
-    """The answers that one process stores and looks up.
+    """A store of answers that one process writes and looks up.
 
     folder: created if missing
-    identity: the model's identity, as names and values; answers of other models are never found
-    name: as the model is called, for `others` alone
+    identity: the model's identity, as names and values; answers of other models are never returned
+    name: the model's name, used only by `others`
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, str], name: str = "") -> None:
         self.folder, self.identity, self.name = folder, dict(identity), name
-        told = json.dumps(sorted(self.identity.items())).encode("utf-8", "surrogatepass")
-        self._salted = blake2b(digest_size=16, key=blake2b(told, digest_size=16).digest())
+        identity_text = json.dumps(sorted(self.identity.items())).encode("utf-8", "surrogatepass")
+        self._salted = blake2b(digest_size=16, key=blake2b(identity_text, digest_size=16).digest())
         self._added: list[tuple[bytes, bytes, bytes]] = []
         self._written_at = time.monotonic()
         self._database: sqlite3.Connection | None = None
@@ -61,20 +61,20 @@ class AnswerStore:
     # ------------------------------------------------------------------ finding
 
     def find(self, keys: Iterable[bytes]) -> dict[bytes, Answer]:
-        """The stored answers to these requests, whichever process stored them."""
-        wanted = {self._own(key): key for key in keys} if any(self._files()) else {}
-        found: dict[bytes, Answer] = {}
+        """Return the stored answers to these requests, whichever process stored them."""
+        by_model_key = {self._model_key(key): key for key in keys} if any(self._files()) else {}
+        answers: dict[bytes, Answer] = {}
         for file in self._files():
-            missing = [key for key, asked in wanted.items() if asked not in found]
+            missing = [model_key for model_key, key in by_model_key.items() if key not in answers]
             try:
-                found.update((wanted[key], answer) for key, answer in _read(file, missing))
-            except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's own names may be damaged too
+                answers.update((by_model_key[model_key], answer) for model_key, answer in _read(file, missing))
+            except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's internal names may be damaged too
                 logger.warning("%s is damaged (%s); the answers that cannot be read are asked again", file, error)
-        return found
+        return answers
 
     def others(self) -> list[str]:
-        """How models of the same name whose answers the folder holds differ from this one, in words: a user may expect
-        their answers to be used."""
+        """Return in words how models of the same name with answers in the folder differ from this one. A user may
+        expect their answers to be used."""
         differences = []
         for file in self._files():
             other, name = _model(file)
@@ -86,8 +86,8 @@ class AnswerStore:
 
     def add(self, key: bytes, answer: Answer) -> None:
         """Store an answer; it is on disk after at most SECONDS_AT_ONCE of further answers, or after `flush`."""
-        own, told = self._own(key), encoded(answer)
-        self._added.append((own, told, _checksum(own, told)))
+        model_key, text = self._model_key(key), encoded(answer)
+        self._added.append((model_key, text, _checksum(model_key, text)))
         if len(self._added) >= ANSWERS_AT_ONCE or time.monotonic() - self._written_at > SECONDS_AT_ONCE:
             self.flush()
 
@@ -98,7 +98,7 @@ class AnswerStore:
         if not rows or self._is_full:
             return
         try:
-            database = self._database = self._database or self._opened()
+            database = self._database = self._database or self._create()
             with database:
                 # in the order of their keys, so that a page of the table is written once, not once per row
                 ordered = sorted(rows, key=itemgetter(0))
@@ -113,13 +113,14 @@ class AnswerStore:
             )
 
     def close(self) -> None:
+        """Write what was added, and close the database."""
         self.flush()
         if self._database is not None:
             self._database.close()
             self._database = None
 
-    def _own(self, key: bytes) -> bytes:
-        """A request's key among those of this model."""
+    def _model_key(self, key: bytes) -> bytes:
+        """Return a digest of a request's key and the model's identity."""
         digest = self._salted.copy()
         digest.update(key)
         return digest.digest()
@@ -127,7 +128,8 @@ class AnswerStore:
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob(f"*{DATABASE_SUFFIX}"))
 
-    def _opened(self) -> sqlite3.Connection:
+    def _create(self) -> sqlite3.Connection:
+        """Create the database of this process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{socket.gethostname()}-{uuid4().hex}{DATABASE_SUFFIX}"
         database = sqlite3.connect(self.folder / name)
@@ -140,50 +142,52 @@ class AnswerStore:
 
 
 def encoded(answer: Answer) -> bytes:
-    """As JSON: [log-likelihood, greedy], a text, or {"tokens": [...]}."""
+    """Return an answer as JSON: [log-likelihood, greedy], a text, or {"tokens": [...]}."""
     if isinstance(answer, TokenScores):
         return json.dumps({"tokens": [answer.loglikelihoods, answer.means, answer.deviations]}).encode()
     return json.dumps(answer).encode()
 
 
 def decoded(text: bytes) -> Answer:
-    found = json.loads(text)
-    if isinstance(found, str):
-        return found
-    if isinstance(found, dict):
-        return TokenScores(*map(tuple, found["tokens"]))
-    loglikelihood, greedy = found
+    """Return the answer that `encoded` returned as JSON."""
+    content = json.loads(text)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        return TokenScores(*map(tuple, content["tokens"]))
+    loglikelihood, greedy = content
     return loglikelihood, greedy
 
 
 def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
-    left = iter(keys)
+    """Yield the intact answers of a file to these keys."""
+    remaining = iter(keys)
     with closing(_connected(file)) as database:
         database.text_factory = bytes  # a damaged text may not be valid UTF-8
-        while some := list(islice(left, KEYS_OF_A_QUERY)):
-            marks, known = ",".join("?" * len(some)), set(some)
-            asked = f"SELECT key, answer, checksum FROM answers WHERE key IN ({marks})"
-            for key, told, checksum in database.execute(asked, some):
-                if key in known and isinstance(told, bytes) and checksum == _checksum(key, told):
-                    yield key, decoded(told)
+        while some := list(islice(remaining, KEYS_OF_A_QUERY)):
+            marks, wanted = ",".join("?" * len(some)), set(some)
+            query = f"SELECT key, answer, checksum FROM answers WHERE key IN ({marks})"
+            for key, text, checksum in database.execute(query, some):
+                if key in wanted and isinstance(text, bytes) and checksum == _checksum(key, text):
+                    yield key, decoded(text)
 
 
 def _connected(file: Path) -> sqlite3.Connection:
-    """To read. If a process was killed while it committed, SQLite must undo what its journal holds before anybody can
-    read the file: it needs write access to do so, and leaves a living process's journal alone."""
+    """Return a connection for reading. It has write access: after a kill during a commit, SQLite must roll back the
+    journal before the file can be read. It leaves the journal of a living process alone."""
     return sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True)
 
 
 def _model(file: Path) -> tuple[dict[str, str], str]:
-    """The identity and the name of the model whose answers a file has; empty if they cannot be read."""
+    """Return the identity and the name of the model whose answers a file has; empty if they cannot be read."""
     try:
         with closing(_connected(file)) as database:
             ((identity, name),) = database.execute("SELECT identity, name FROM model").fetchall()
-        found = json.loads(identity)
+        content = json.loads(identity)
     except (sqlite3.Error, ValueError, TypeError):
         return {}, ""
-    return (found, str(name)) if isinstance(found, dict) else ({}, "")
+    return (content, str(name)) if isinstance(content, dict) else ({}, "")
 
 
-def _checksum(key: bytes, told: bytes) -> bytes:
-    return blake2b(key + told, digest_size=CHECKSUM_SIZE).digest()
+def _checksum(key: bytes, text: bytes) -> bytes:
+    return blake2b(key + text, digest_size=CHECKSUM_SIZE).digest()

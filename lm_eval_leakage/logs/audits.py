@@ -1,6 +1,6 @@
-"""Audits among runs: which tasks are audits, the lines of their logs, and whether the logs hold all that was asked.
+"""Recognises audits among the tasks of runs, reads the lines of their logs, and reports logs that are incomplete.
 
-Every command reads audits through `lines_of_audits`, so that none mistakes part of an audit for all of it.
+Every command reads audits through `lines_of_audits`, so that none mistakes a part of an audit for all of it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import VERSION_KEY, AuditLine, audit_lines, benchmark_of, with_repeated_rows
-from lm_eval_leakage.logs.run import Problem, Run, n_told, sanitized
+from lm_eval_leakage.logs.run import Problem, Run, n_reported, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.stats.pooling import SKIPPED
 
-NO_ANSWER = re.compile(r"failed on it|others failed|^the (?:backend|server) ")  # reasons that lie in no question
+NO_ANSWER = re.compile(
+    r"failed on it|others failed|^the (?:backend|server) "
+)  # reasons that are not due to the question
 FIRST_LINES = 20  # one of them must be complete for a log to be recognised as that of an audit
 REMEDY = "copy the complete log here, or run the audit again and remove this one"
 
 
 def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, AuditLine]]:
-    """Task and line of every audit in one model's runs, oldest first; missing lines become problems."""
+    """Yield task and line of every audit in one model's runs, oldest first. Missing lines become problems."""
     audits = [_Audit(run, task, file) for run in runs for task, file in audit_logs_of(run).items()]
     for audit in audits:
         for line in with_repeated_rows(audit.lines(problems)):
@@ -33,9 +35,9 @@ def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tu
     for audit in audits:
         problems += audit.unanswered()
         if lacking := audit.lacking():
-            made_up = any(other.holds_all_of(audit) for other in audits)
-            what = f"{lacking}; {'a complete log of the same audit is used' if made_up else REMEDY}"
-            problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not made_up))
+            is_replaced = any(other.holds_all_of(audit) for other in audits)
+            what = f"{lacking}; {'a complete log of the same audit is used' if is_replaced else REMEDY}"
+            problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not is_replaced))
 
 
 Places = Path | Sequence[Path]  # a folder, or files of runs
@@ -44,8 +46,10 @@ Places = Path | Sequence[Path]  # a folder, or files of runs
 def audits_of_one_model(
     folder: Places, problems: list[Problem], model: str | None = None
 ) -> tuple[str, Iterator[tuple[str, AuditLine]]]:
-    """The name, without a revision, of the one model whose audits a folder holds, or of `model`, and the lines of its
-    audits as above.
+    """Return the name, without a revision, of the only model whose audits a folder holds, and the lines of its audits.
+
+    folder: a folder, or files of runs
+    model: the model whose audits to read; None for the only one
 
     Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
     """
@@ -70,7 +74,7 @@ def audits_of_one_model(
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:
-    """Whether one of the runs may be of this model, whatever its revision: a run without a results file may be."""
+    """Return whether a run may be of this model, whatever its revision. A run without a results file may be."""
     return any(
         run.results_file is None or sanitized(run.model.partition(" revision=")[0]) == sanitized(model) for run in runs
     )
@@ -78,110 +82,118 @@ def _is_of(model: str, runs: Collection[Run]) -> bool:
 
 @dataclass
 class _Audit:
-    """One audit of one run.
+    """An audit of a run, with the questions that its log holds.
 
-    found: its questions by statistic and detector, each as the id and hash of its row, with a digest of what was found
-    without_answer: why the model did not answer a question, by the hash of its row
-    n_disputed: lines that say something else of a question than an earlier line
+    questions: by statistic and detector, a digest of the verdict on each question, by id and hash of its row
+    without_answer: by hash of a question's row, the reason why the model did not answer it
+    n_disputed: number of lines that contradict an earlier line about the same question
     """
 
     run: Run
     task: str
     file: Path | None
-    found: dict[tuple[str, str], dict[tuple[int | None, str], int]] = field(default_factory=lambda: defaultdict(dict))
+    questions: dict[tuple[str, str], dict[tuple[int | None, str], int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     without_answer: dict[str, str] = field(default_factory=dict)
     n_disputed: int = 0
 
     def lines(self, problems: list[Problem]) -> Iterator[AuditLine]:
+        """Return the lines of the log; none without a log."""
         if self.file is None:
             return iter(())
         return audit_lines(self.run.read_log(self.file, problems), self.task, problems, self.file)
 
     def add(self, line: AuditLine) -> None:
-        told = hash((repr((line.flagged, line.pvalue, line.reason, line.values)), line.loglikelihoods.tobytes()))
-        earlier = self.found[line.filter, line.detector].setdefault((line.doc_id, line.question), told)
-        self.n_disputed += earlier != told
+        """Count a line of the log."""
+        digest = hash((repr((line.flagged, line.pvalue, line.reason, line.values)), line.loglikelihoods.tobytes()))
+        earlier = self.questions[line.filter, line.detector].setdefault((line.doc_id, line.question), digest)
+        self.n_disputed += earlier != digest
         if line.reason and NO_ANSWER.search(line.reason):
             self.without_answer.setdefault(line.question, line.reason)
 
     def unanswered(self) -> Iterator[Problem]:
-        """That the model failed on some of its questions, which a user may want to repeat."""
+        """Yield a problem if the model failed on some questions, which a user may want to repeat."""
         if self.without_answer:
             n, reason = len(self.without_answer), next(iter(self.without_answer.values()))
             what = f"{n} questions of {self.task} were skipped, since they have no answer: {reason}"
             yield Problem(what, self.file or self.run.results_file)
 
     def lacking(self) -> str:
-        """What is, or may be, missing from it, in words; empty if it is complete."""
-        told = n_told(self.run, self.task)
+        """Return in words what is, or may be, missing from the log; empty if it is complete."""
+        n = n_reported(self.run, self.task)
         if self.file is None:
             return f"has rows of {self.task}, an audit, whose samples log is missing (kept with --log_samples)"
-        if told is None:
-            held = max(map(len, self.found.values()), default=0)
+        if n is None:
+            held = max(map(len, self.questions.values()), default=0)
             return f"holds {held} questions of {self.task}, and no results file says how many it asked"
         if self.n_disputed:
             return f"says different things of one question in {self.n_disputed} line(s) of {self.task}"
         held_by = dict.fromkeys(statistics_of(self.run, self.task), 0)
-        for (statistic, _), questions in self.found.items():
+        for (statistic, _), questions in self.questions.items():
             held_by[statistic] = held_by.get(statistic, 0) + len(questions)
-        short = [f"{n} of {told} by {statistic}" for statistic, n in sorted(held_by.items()) if n < told]
-        if not short and (held_by or not told):
+        short = [f"{held} of {n} by {statistic}" for statistic, held in sorted(held_by.items()) if held < n]
+        if not short and (held_by or not n):
             return ""
-        return f"lacks questions of {self.task}: it holds {', '.join(short) or f'0 of {told}'}"
+        return f"lacks questions of {self.task}: it holds {', '.join(short) or f'0 of {n}'}"
 
     def holds_all_of(self, other: _Audit) -> bool:
-        """Whether it is complete and asked everything that `other` did, as far as can be known: all of its questions,
-        or the whole benchmark."""
+        """Return whether this audit is complete and covers another one, as far as the logs show: it has all questions
+        of the other audit, or the whole benchmark."""
         if other is self or other.task != self.task or self.lacking():
             return False
-        told = n_told(self.run, self.task) or 0
-        told_other = n_told(other.run, other.task) or 0
-        if told < told_other:
+        n = n_reported(self.run, self.task) or 0
+        n_other = n_reported(other.run, other.task) or 0
+        if n < n_other:
             return False
-        if not other.found:
-            return told >= (n_told(self.run, self.task, "original") or told + 1)
-        mine = {key: {name for _, name in questions} for key, questions in self.found.items()}
-        return all({name for _, name in own} <= mine.get(key, set()) for key, own in other.found.items())
+        if not other.questions:
+            return n >= (n_reported(self.run, self.task, "original") or n + 1)
+        held = {key: {name for _, name in questions} for key, questions in self.questions.items()}
+        for key, questions in other.questions.items():
+            if not {name for _, name in questions} <= held.get(key, set()):
+                return False
+        return True
 
 
 # ---------------------------------------------------------------------- which tasks of a run are audits
 
 
 def audit_logs_of(run: Run) -> dict[str, Path | None]:
-    """The tasks of a run that are audits, each with its log, or None if the run kept none."""
+    """Return the tasks of a run that are audits, each with its log, or None if the run kept none."""
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
-    told = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
-    kept = {task: file for task, file in run.logs.items() if task in told or is_audit_log(task, file)}
-    return {task: file for task, file in {**told, **kept}.items() if file is not None or task not in groups}
+    in_results = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
+    in_logs = {task: file for task, file in run.logs.items() if task in in_results or is_audit_log(task, file)}
+    return {task: file for task, file in {**in_results, **in_logs}.items() if file is not None or task not in groups}
 
 
 def statistics_of(run: Run, task: str) -> set[str]:
-    """The names of an audit's filters, one per statistic, from its configuration and the rows of its results. Empty
-    for any other task."""
+    """Return the names of an audit's filters, one per statistic, from its configuration and the rows of its results;
+    empty for any other task."""
     keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
     return {statistic for row, _, statistic in keys if row == SKIPPED.name} | set(_pipelines(_config(run, task)))
 
 
 def _config(run: Run, task: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (run.results.get("configs") or {}).get(task) or {}
-    return found
+    config: Mapping[str, Any] = (run.results.get("configs") or {}).get(task) or {}
+    return config
 
 
 def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the filters in a task's configuration that are ours. `metadata` alone would not do, since --metadata
-    is copied into every task of a run."""
+    """Yield the names of our filters in a task's configuration. `metadata` does not show an audit, since --metadata is
+    copied into every task of a run."""
     for entry in _list(config.get("filter_list")):
         filters = _list(entry.get("filter")) if isinstance(entry, Mapping) else ()
-        if any(isinstance(one, Mapping) and one.get("function") == "leakage" for one in filters):
+        functions = [step.get("function") for step in filters if isinstance(step, Mapping)]
+        if "leakage" in functions:
             yield str(entry.get("name"))
 
 
-def _list(found: object) -> Sequence[Any]:
-    return found if isinstance(found, list) else ()
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
-    """Groups of audits, renamed to the groups of benchmarks that they audit, with their members."""
+    """Return the groups of audits with their members, under the names of the audited groups and tasks."""
     groups = run.results.get("group_subtasks") or {}
     return {
         audited_task(run, group): [audited_task(run, member) for member in members]
@@ -191,25 +203,28 @@ def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
 
 
 def audited_task(run: Run, audit: str) -> str:
-    """The audited task according to the audit's configuration, else by the audit's name."""
+    """Return the audited task according to the audit's configuration, else by the audit's name."""
     metadata = _config(run, audit).get("metadata")
-    told = metadata.get("audit_of") if isinstance(metadata, Mapping) else None
-    return str(told or benchmark_of(audit))
+    task = metadata.get("audit_of") if isinstance(metadata, Mapping) else None
+    return str(task or benchmark_of(audit))
 
 
 def is_audit_log(task: str, file: Path) -> bool:
-    """Whether a log is that of an audit, judged by its first lines, which may be truncated, or by its name if it is
-    empty. Quotation marks within the texts of a line are escaped."""
+    """Return whether a log is that of an audit, by its first lines, which may be truncated; by its name if it is
+    empty.
+
+    The key cannot occur within a text of a line, where quotation marks are escaped.
+    """
     try:
         with file.open("rb") as lines:
             first = list(islice(lines, FIRST_LINES))
-    except OSError:  # its reader will say so
+    except OSError:  # its reader will report it
         return False
     key = f'"{VERSION_KEY}"'.encode()
     return any(key in line for line in first) if first else benchmark_of(task) != task
 
 
 def with_audits(runs: Sequence[Run]) -> list[Run]:
-    """The runs that have audits, with only the logs of those."""
+    """Return the runs that have audits, with only the logs of these."""
     kept = [replace(run, logs={task: file for task, file in audit_logs_of(run).items() if file}) for run in runs]
     return [run for run in kept if run.logs]

@@ -1,8 +1,7 @@
-"""Tells benchmarks apart that have one name but other rows, as in runs from two folders.
+"""Separates benchmarks that have the same name but different rows, as in runs from two folders.
 
-Two logs of one name contradict each other if rows of one number are other questions in them, unless one log's
-questions are all in the other, as with `--limit`. Logs of which that cannot be said are of one benchmark, as their
-name says.
+Two logs of one name contradict each other if rows of the same number are different questions, unless all questions of
+one log are in the other, as with `--limit`. Logs that do not contradict each other are of one benchmark.
 """
 
 from __future__ import annotations
@@ -29,35 +28,41 @@ DOC_HASH = re.compile(rb'"doc_hash": "([0-9a-f]*)"')
 
 @dataclass(frozen=True)
 class RunPart:
-    """The tasks of a run that are of one benchmark.
+    """The tasks of a run that belong to one benchmark.
 
-    label: what tells it apart from others of its name; empty where there are none
+    label: separates the benchmark from others of its name; empty if there are none
     """
 
     run: Run
     label: str = ""
 
 
-def told_apart_by_rows(runs: Sequence[Run], problems: list[Problem]) -> list[RunPart]:
-    """Return the runs, those divided that have a benchmark of whose name there are several.
+def separated_by_rows(runs: Sequence[Run], problems: list[Problem]) -> list[RunPart]:
+    """Return the runs. A run is divided if several benchmarks have the name of one of its benchmarks.
 
-    Raises ValueError where groups of tasks overlap so that they cannot be divided.
+    Raises ValueError if groups of tasks overlap so that they cannot be divided.
     """
     logs: dict[str, list[_Log]] = {}
     for run in runs:
         for log in _logs_of(run):
             logs.setdefault(log.name, []).append(log)
-    benchmarks = [one for name, own in sorted(logs.items()) for one in _benchmarks(name, own)]
+    benchmarks: list[_Benchmark] = []
+    for name, logs_of_name in sorted(logs.items()):
+        benchmarks += _benchmarks(name, logs_of_name)
     if not benchmarks:
         return [RunPart(run) for run in runs]
     labels = _labels(benchmarks, logs)
-    for name in dict.fromkeys(one.name for one in benchmarks):
-        own = [f"{name_apart(name, labels[one.units[0]])!r} ({one.place})" for one in benchmarks if one.name == name]
-        what = f"{name} is the name of {len(own)} benchmarks with other rows, which are judged apart: {', '.join(own)}"
+    shown: dict[str, list[str]] = {}
+    for benchmark in benchmarks:
+        name = name_apart(benchmark.name, labels[benchmark.units[0]])
+        shown.setdefault(benchmark.name, []).append(f"{name!r} ({benchmark.place})")
+    for name, same in shown.items():
+        listed = ", ".join(same)
+        what = f"{name} is the name of {len(same)} benchmarks with other rows, which are judged apart: {listed}"
         problems.append(Problem(what))
     parts = []
     for run in runs:
-        roots = {root: label for (of, root), label in labels.items() if of == id(run)}
+        roots = {root: label for (run_id, root), label in labels.items() if run_id == id(run)}
         parts += [RunPart(_only(run, root), label) for root, label in roots.items()]
         rest = without_tasks(run, [name for root in roots for name in _names(run, root)])
         if rest.logs or any(rest.results.get("results") or {}):
@@ -66,7 +71,7 @@ def told_apart_by_rows(runs: Sequence[Run], problems: list[Problem]) -> list[Run
 
 
 def name_apart(name: str, label: str) -> str:
-    """Return the name of a task, group or subject (as task/subject) of a benchmark of whose name there are several."""
+    """Return the name of a task, group or subject (as task/subject) with the label of its benchmark, if any."""
     task, slash, subject = name.partition("/")
     return f"{task} [{label}]{slash}{subject}" if label and name else name
 
@@ -78,7 +83,8 @@ def name_apart(name: str, label: str) -> str:
 class _Log:
     """A samples log of a task, or of an audit of it.
 
-    name: of the benchmark; root: the outermost group of the run that the task is in, else the task
+    name: name of the benchmark
+    is_audit: whether the task is an audit of the benchmark
     """
 
     run: Run
@@ -89,10 +95,12 @@ class _Log:
 
     @property
     def root(self) -> str:
+        """Return the outermost group of the run that contains the task; the task if none does."""
         return outermost(self.task, self.run.results.get("group_subtasks") or {}) or self.task
 
     @property
     def unit(self) -> tuple[int, str]:
+        """Return what is divided as a whole: a task or group of a run, as the id of the run and the root."""
         return id(self.run), self.root
 
     @property
@@ -101,12 +109,12 @@ class _Log:
 
     @cached_property
     def rows(self) -> dict[int, str]:
-        """The hash of each row, by its number; empty where they are not recorded."""
+        """Return the hash of each row, by its number; empty if hashes are not recorded."""
         return _without_ambiguous((number, digest) for number, digest in self._scanned() if digest)
 
     @cached_property
     def questions(self) -> dict[int, str]:
-        """What is equal for copies of a question, by the row's number; the row's hash where it cannot be read."""
+        """Return the key of each question, which copies share, by the row's number; the hash of an unreadable row."""
         keys = []
         for _, line in self.run.read_log(self.file, []):
             try:
@@ -118,10 +126,11 @@ class _Log:
 
     @property
     def digest(self) -> bytes:
+        """Return a digest of the numbers and hashes of all rows."""
         return blake2b(json.dumps(sorted(self.rows.items())).encode(), digest_size=16).digest()
 
     def _scanned(self) -> Iterator[tuple[int, str]]:
-        """Number and hash of each row, without reading the rest of a line where that can be avoided."""
+        """Yield number and hash of each row, without parsing the rest of a line if possible."""
         if self.run.read_log is not json_lines:
             for _, content in self.run.read_log(self.file, []):
                 yield int(content["doc_id"]), str(content["doc_hash"])
@@ -134,17 +143,16 @@ class _Log:
                         yield int(numbers[0]), hashes[0].decode()
                     else:
                         yield from _parsed(line)
-        except OSError:  # its reader will say so
+        except OSError:  # its reader will report it
             return
 
 
 def _without_ambiguous(values: Iterable[tuple[int, str]]) -> dict[int, str]:
-    """Return the value of each row by its number. Rows whose number stands for several, as in a damaged log, are left
-    out: they say nothing about other logs."""
+    """Return the value of each row by its number. A number with several values, as in a damaged log, is left out."""
     by_number: dict[int, set[str]] = {}
     for number, value in values:
         by_number.setdefault(number, set()).add(value)
-    return {number: own.pop() for number, own in by_number.items() if len(own) == 1}
+    return {number: distinct.pop() for number, distinct in by_number.items() if len(distinct) == 1}
 
 
 def _parsed(line: bytes) -> Iterator[tuple[int, str]]:
@@ -156,7 +164,7 @@ def _parsed(line: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _key(line: Mapping[str, Any]) -> str:
-    """Empty for several questions together, which the audits of question order ask."""
+    """Return the key of the question of a line; empty for a shard of questions, as in audits of question order."""
     doc = line["doc"]
     if isinstance(doc, Mapping) and "members" in doc:
         return ""
@@ -176,21 +184,22 @@ def _logs_of(run: Run) -> Iterator[_Log]:
             yield _Log(run, task, file, task, False)
 
 
-def _contradict(one: _Log, other: _Log) -> bool:
-    if not (one.rows and other.rows):  # as their prompts word them, in any order
-        first, second = ({*log.questions.values()} for log in (one, other))
+def _contradict(log: _Log, other: _Log) -> bool:
+    """Return whether two logs of one name cannot be of one benchmark."""
+    if not (log.rows and other.rows):  # as their prompts word them, in any order
+        first, second = ({*each.questions.values()} for each in (log, other))
         return bool(first and second) and first.isdisjoint(second)
-    shared = one.rows.keys() & other.rows.keys()
+    shared = log.rows.keys() & other.rows.keys()
     if not shared:
-        data = {log.run.data.get(log.task) for log in (one, other)}
-        return len(data) > 1 and None not in data and one.n_shot == other.n_shot and one.task == other.task
-    if all(one.rows[number] == other.rows[number] for number in shared):
+        data = {each.run.data.get(each.task) for each in (log, other)}
+        return len(data) > 1 and None not in data and log.n_shot == other.n_shot and log.task == other.task
+    if all(log.rows[number] == other.rows[number] for number in shared):
         return False
-    first, second = {*one.questions.values()}, {*other.questions.values()}
+    first, second = {*log.questions.values()}, {*other.questions.values()}
     if first <= second or second <= first:
         return False
-    both = one.questions.keys() & other.questions.keys()
-    return any(one.questions[number] != other.questions[number] for number in both)
+    both = log.questions.keys() & other.questions.keys()
+    return any(log.questions[number] != other.questions[number] for number in both)
 
 
 # ---------------------------------------------------------------------- benchmarks
@@ -198,7 +207,7 @@ def _contradict(one: _Log, other: _Log) -> bool:
 
 @dataclass(eq=False)
 class _Benchmark:
-    """One of several benchmarks of a name, with its logs."""
+    """A benchmark that shares its name with others; it has these logs."""
 
     name: str
     logs: list[_Log] = field(default_factory=list)
@@ -213,112 +222,134 @@ class _Benchmark:
 
     @property
     def place(self) -> str:
-        """How many questions it has, and where."""
+        """Return in words how many questions it has, and where."""
         first = self.logs[0].file.parent
         return f"{len(self.questions)} questions, in {first}"
 
 
 def _benchmarks(name: str, logs: Sequence[_Log]) -> list[_Benchmark]:
-    """The benchmarks of a name; none if it is one benchmark.
+    """Return the benchmarks of a name; empty if there is only one.
 
-    Logs of runs contradict logs of runs, and those of audits those of audits, whose rows are numbered in one way. A
-    log joins the benchmark with which it has the most questions in common.
+    Logs of runs are compared with each other, and so are those of audits, since each kind numbers its rows in one way.
+    A log joins the benchmark with which it has the most questions in common.
     """
     kinds = [[log for log in logs if log.is_audit is is_audit] for is_audit in (False, True)]
     if max(map(len, kinds)) < 2 or _has_one_digest(kinds):
         return []
     alike: dict[tuple[bool, bytes, str], list[_Log]] = {}
     for log in logs:
-        own = log.digest if log.rows else b"", "" if log.rows else str(log.file)
-        alike.setdefault((log.is_audit, *own), []).append(log)
-    found = [*alike.values()]
-    apart = {
-        frozenset(pair)
-        for pair in combinations(range(len(found)), 2)
-        if found[pair[0]][0].is_audit is found[pair[1]][0].is_audit
-        and _contradict(found[pair[0]][0], found[pair[1]][0])
-    }
+        content = (log.digest, "") if log.rows else (b"", str(log.file))
+        alike.setdefault((log.is_audit, *content), []).append(log)
+    groups = [*alike.values()]
+    apart = set()
+    for first, second in combinations(range(len(groups)), 2):
+        log, other = groups[first][0], groups[second][0]
+        if log.is_audit is other.is_audit and _contradict(log, other):
+            apart.add(frozenset((first, second)))
     if not apart:
         return []
-    questions = [{*own[0].questions.values()} for own in found]
-    clusters = [{place} for place in range(len(found))]
-    pairs = sorted(combinations(range(len(found)), 2), key=lambda pair: -len(questions[pair[0]] & questions[pair[1]]))
+    questions = [{*group[0].questions.values()} for group in groups]
+    clusters = [{place} for place in range(len(groups))]
+    pairs = sorted(combinations(range(len(groups)), 2), key=lambda pair: -len(questions[pair[0]] & questions[pair[1]]))
     for first, second in pairs:
-        one, other = (next(own for own in clusters if place in own) for place in (first, second))
-        if one is other or any(frozenset(pair) in apart for pair in product(one, other)):
+        cluster, other_cluster = (_cluster_of(place, clusters) for place in (first, second))
+        if cluster is other_cluster or any(frozenset(pair) in apart for pair in product(cluster, other_cluster)):
             continue
-        is_clear = questions[first] & questions[second] or _fits_alone(one, other, clusters, apart)
-        if is_clear:
-            clusters.remove(other)
-            one |= other
+        if questions[first] & questions[second] or _fits_alone(cluster, other_cluster, clusters, apart):
+            clusters.remove(other_cluster)
+            cluster |= other_cluster
     if len(clusters) < 2:
         return []
-    return [_Benchmark(name, [log for place in sorted(own) for log in found[place]]) for own in clusters]
+    return [_Benchmark(name, [log for place in sorted(cluster) for log in groups[place]]) for cluster in clusters]
+
+
+def _cluster_of(place: int, clusters: Sequence[set[int]]) -> set[int]:
+    return next(cluster for cluster in clusters if place in cluster)
 
 
 def _has_one_digest(kinds: Iterable[Sequence[_Log]]) -> bool:
-    """Whether the runs themselves say that their rows are the same, so that no log need be read."""
-    found = [{log.run.data.get(log.task) for log in own} for own in kinds if own]
-    return all(len(own) == 1 and None not in own for own in found)
+    """Return whether the runs record equal digests of their rows, so that no log must be read."""
+    for logs in kinds:
+        digests = {log.run.data.get(log.task) for log in logs}
+        if logs and (len(digests) > 1 or None in digests):
+            return False
+    return True
 
 
 def _fits_alone(
-    one: set[int], other: set[int], clusters: Sequence[set[int]], apart: Collection[frozenset[int]]
+    cluster: set[int], other: set[int], clusters: Sequence[set[int]], apart: Collection[frozenset[int]]
 ) -> bool:
-    """Whether two that have no question in common fit each other alone: of several that fit, none is chosen."""
+    """Return whether two clusters without a common question fit only each other. If several fit, none is chosen."""
 
-    def fitting(own: set[int]) -> list[set[int]]:
+    def fitting(member: set[int]) -> list[set[int]]:
+        candidates = [candidate for candidate in clusters if candidate is not member]
         return [
-            cluster
-            for cluster in clusters
-            if cluster is not own and not any(frozenset(pair) in apart for pair in product(own, cluster))
+            candidate
+            for candidate in candidates
+            if not any(frozenset(pair) in apart for pair in product(member, candidate))
         ]
 
-    return fitting(one) == [other] and fitting(other) == [one]
+    return fitting(cluster) == [other] and fitting(other) == [cluster]
 
 
 def _labels(benchmarks: Sequence[_Benchmark], logs: Mapping[str, Sequence[_Log]]) -> dict[tuple[int, str], str]:
-    """The label of each unit, a task or a group of a run: a digest of the rows of its benchmarks."""
-    together: list[list[_Benchmark]] = []
-    for one in benchmarks:
-        linked = [own for own in together if any({*one.units} & {*other.units} for other in own)]
-        together = [own for own in together if own not in linked] + [
-            [one, *(other for own in linked for other in own)]
-        ]
+    """Return the label of each unit, a task or a group of a run: a digest of the rows of its benchmarks."""
     labels: dict[tuple[int, str], str] = {}
-    for own in together:
-        names = sorted(one.name for one in own)
+    for linked in _linked_by_units(benchmarks):
+        names = sorted(benchmark.name for benchmark in linked)
         if len({*names}) < len(names):
             _refuse(next(name for name in names if names.count(name) > 1))
         digest = blake2b(digest_size=3)
-        for one in sorted(own, key=lambda one: one.name):
-            digest.update(json.dumps([one.name, sorted(one.questions)]).encode())
-        labels |= dict.fromkeys((unit for one in own for unit in one.units), digest.hexdigest())
-    divided = {one.name for one in benchmarks}
-    roots = {log.root for one in benchmarks for log in one.logs if not log.is_audit}
-    for name, own_logs in logs.items():  # an audit of a group as one task, beside runs of its members
-        of_audits = any(log.is_audit for log in own_logs)
-        of_group = any(log.root == name and log.task != name for own in logs.values() for log in own)
-        if (name in roots - divided and of_audits) or (name in divided and of_audits and of_group):
-            _refuse(name)
+        for benchmark in sorted(linked, key=lambda benchmark: benchmark.name):
+            digest.update(json.dumps([benchmark.name, sorted(benchmark.questions)]).encode())
+        units = (unit for benchmark in linked for unit in benchmark.units)
+        labels |= dict.fromkeys(units, digest.hexdigest())
+    _refuse_audited_groups({benchmark.name for benchmark in benchmarks}, benchmarks, logs)
     return labels
+
+
+def _linked_by_units(benchmarks: Sequence[_Benchmark]) -> list[list[_Benchmark]]:
+    """Return the benchmarks in groups of those that have units in common, directly or through others."""
+    groups: list[list[_Benchmark]] = []
+    for benchmark in benchmarks:
+        linked, apart = [benchmark], []
+        for group in groups:
+            if any({*benchmark.units} & {*other.units} for other in group):
+                linked += group
+            else:
+                apart.append(group)
+        groups = [*apart, linked]
+    return groups
+
+
+def _refuse_audited_groups(
+    divided: set[str], benchmarks: Sequence[_Benchmark], logs: Mapping[str, Sequence[_Log]]
+) -> None:
+    """Raise ValueError for an audit of a group as a single task, beside runs of the group's members."""
+    roots = {log.root for benchmark in benchmarks for log in benchmark.logs if not log.is_audit}
+    groups = {log.root for logs_of_name in logs.values() for log in logs_of_name if log.task != log.root}
+    for name, logs_of_name in logs.items():
+        is_group = name in roots - divided or (name in divided and name in groups)
+        if is_group and any(log.is_audit for log in logs_of_name):
+            _refuse(name)
 
 
 def _refuse(name: str) -> None:
     raise ValueError(
-        f"{name} is the name of several benchmarks with other rows here, whose groups of tasks cannot be told apart; "
+        f"{name} is the name of several benchmarks with other rows here, whose groups of tasks cannot be separated; "
         "give the folders of one of them"
     )
 
 
 def _names(run: Run, root: str) -> list[str]:
-    """The tasks and groups at and below a name."""
+    """Return the tasks and groups at and below a name."""
     subtasks = run.results.get("group_subtasks") or {}
     groups = [name for name in subtasks if name == root or outermost(name, subtasks) == root]
     return [*leaves(root, subtasks), *groups]
 
 
 def _only(run: Run, root: str) -> Run:
+    """Return a run with only the tasks and groups at and below a name."""
     kept = {*_names(run, root)}
     every = {*run.logs, *(run.results.get("results") or {}), *(run.results.get("group_subtasks") or {})}
     return without_tasks(run, every - kept)

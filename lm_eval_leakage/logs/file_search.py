@@ -1,4 +1,4 @@
-"""Finds files in folders, also behind symbolic links."""
+"""Finds files in folders, including those behind symbolic links."""
 
 from __future__ import annotations
 

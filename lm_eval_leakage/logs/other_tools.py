@@ -1,8 +1,8 @@
 """Reads logs of inspect_ai, lighteval and OpenCompass as runs of lm_eval.
 
-`reader_of` is the only entrance. Its runs have the sections of lm_eval's results files and read their logs as lines of
-lm_eval's samples logs. These tools do not record the hash of a question's data row: `doc_hash` is empty, and `doc` is
-the question as the prompt words it.
+`run_reader_of` is the only entry point. Its runs have the sections of lm_eval's results files, and their logs are read
+as lines of lm_eval's samples logs. These tools do not record the hash of a question's data row: `doc_hash` is empty,
+and `doc` is the question as the prompt words it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,20 @@ OPTION_BEGINS = re.compile(r"\n|: |：")  # the end of what stands before an opt
 
 @dataclass(frozen=True)
 class _Format:
-    """A kind of log: the tool that writes it, how its files are recognised, and how one is read as a run."""
+    """A kind of log.
+
+    tool: name of the tool that writes it
+    has: returns whether a file is of this kind
+    read: returns the run of a file
+    """
 
     tool: str
     has: Callable[[Path], bool]
     read: RunReader
 
 
-def reader_of(file: Path) -> RunReader | None:
-    """Return what reads the run of another tool's log; None for any other file, and for the copies of `annotate`.
+def run_reader_of(file: Path) -> RunReader | None:
+    """Return the reader of another tool's log; None for any other file, and for the copies of `annotate`.
 
     The reader reports a damaged log as a problem and returns None. It raises ImportError for a log of inspect_ai where
     inspect_ai is not installed.
@@ -65,7 +70,7 @@ def _read(kind: _Format, file: Path, problems: list[Problem]) -> Run | None:
 
 
 def _lines(read: LineReader, file: Path, problems: list[Problem]) -> Iterator[Line]:
-    """Yield the lines that a log amounts to; a log that cannot be read becomes a problem."""
+    """Yield the lines of a log. A log that cannot be read becomes a problem."""
     try:
         lines = list(read(file))
     except Exception as error:
@@ -87,6 +92,7 @@ def _log_reader(read: LineReader) -> LogReader:
 
 
 def _line(number: int, doc: Mapping[str, Any], scores: Mapping[str, float], filter_: str = "none") -> Line:
+    """Return a line as lm_eval writes it, from the number of its question, counted from 0."""
     line = {"doc_id": number, "doc_hash": "", "doc": doc, "filter": filter_, "metrics": list(scores), **scores}
     return number + 1, line
 
@@ -104,6 +110,7 @@ def _doc(prompt: str, choices: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def _sections(task: str, n: int, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Return the sections of lm_eval's results file for a task."""
     return {"results": {task: dict(metrics)}, "n-samples": {task: {"effective": n}}}
 
 
@@ -123,6 +130,7 @@ def _is_inspect_log(file: Path) -> bool:
 
 
 def _inspect_log(file: Path, header_only: bool = False) -> Any:
+    """Return the log, or only its header, as inspect_ai reads it. Raises ImportError if that is not installed."""
     try:
         from inspect_ai.log import read_eval_log
     except ImportError as error:
@@ -216,7 +224,7 @@ def _lighteval_details(results: Path, time: str) -> dict[str, Path]:
 
 
 def _is_first_of_details(file: Path) -> bool:
-    """Whether a file has details of lighteval, and is the first of its run, so that one of them speaks for all."""
+    """Return whether a file has details of lighteval and is the first such file of its run."""
     match = LIGHTEVAL_DETAILS.fullmatch(file.name)
     return match is not None and file == min(file.parent.glob(f"details_*_{escape(match['time'])}.parquet"))
 
@@ -255,8 +263,8 @@ def _lighteval_lines(file: Path) -> Iterator[Line]:
 
 
 def _is_opencompass_log(file: Path) -> bool:
-    """Whether it is `predictions/MODEL/DATA_SET.json`; of a data set in parts, the first one."""
-    if file.suffix != ".json" or RESULTS.fullmatch(file.name):  # lm_eval may have written into `predictions`, too
+    """Return whether a file is `predictions/MODEL/DATA_SET.json`, or the first part of such a data set."""
+    if file.suffix != ".json" or RESULTS.fullmatch(file.name):  # lm_eval may also have written into `predictions`
         return False
     return file.absolute().parent.parent.name == "predictions" and file == _parts(file)[0]
 
@@ -302,10 +310,10 @@ def _opencompass_lines(file: Path) -> Iterator[Line]:
 
 
 def _scored_predictions(file: Path) -> list[tuple[Mapping[str, Any], float | None]]:
-    """Return each prediction with the share of its answers, of several to a question, that are correct.
+    """Return each prediction with the share of its answers that are correct; a question may have several answers.
 
-    The details of the results have it or, for the most likely of several texts, the prediction itself. Otherwise it is
-    None.
+    The share comes from the details of the results or, for the most likely of several texts, from the prediction. If
+    neither has it, it is None.
     """
     parts = [json.loads(part.read_bytes()) for part in _parts(file)]
     predictions = [part[str(number)] for part in parts for number in range(len(part))]
@@ -321,12 +329,14 @@ def _scored_predictions(file: Path) -> list[tuple[Mapping[str, Any], float | Non
 
 
 def _likeliest(prediction: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the details of a prediction that is the most likely of several texts; empty for any other."""
     if not any(key.startswith("label: ") for key in prediction):
         return {}
     return {"predictions": str(prediction.get("prediction")), "references": str(prediction.get("gold"))}
 
 
 def _share_right(details: Mapping[str, Any]) -> float | None:
+    """Return the share of correct answers by the details of a question; None if they have no grades."""
     grades = details.get("correct", details.get("is_correct"))
     if grades is None and {"predictions", "references"} <= details.keys():
         grades = details["predictions"] == details["references"]
@@ -336,7 +346,7 @@ def _share_right(details: Mapping[str, Any]) -> float | None:
 
 
 def _prompt_and_options(prediction: Mapping[str, Any]) -> tuple[str, Sequence[str] | None]:
-    """Return the prompt and, if the most likely of several texts was the answer, what these end with."""
+    """Return the prompt and, if the answer was the most likely of several texts, the different ends of these texts."""
     texts = [value["testing input"] for key, value in prediction.items() if key.startswith("label: ")]
     if len(texts) < 2:
         return _last_human_turn(prediction.get("origin_prompt")), None
@@ -347,7 +357,7 @@ def _prompt_and_options(prediction: Mapping[str, Any]) -> tuple[str, Sequence[st
 
 
 def _last_human_turn(prompt: object) -> str:
-    """Return the last text that is not the model's, of a prompt in turns."""
+    """Return the last text of a prompt in turns that is not the model's."""
     if isinstance(prompt, str):
         return prompt
     turns = [turn for turn in prompt or () if isinstance(turn, dict)] if isinstance(prompt, list) else []

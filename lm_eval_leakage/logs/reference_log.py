@@ -1,7 +1,7 @@
-"""A reference model's log-likelihoods of the same texts, from its samples log, subtracted before a statistic judges.
+"""Reads a reference model's log-likelihoods of the same texts from its samples log, to be subtracted before a test.
 
-Any model prefers a natural order of the options. The difference of log-likelihoods between the run's model and one
-that has not seen the benchmark (an earlier, a smaller or another one) leaves what only the former prefers.
+Any model prefers a natural order of the options. The difference of log-likelihoods between the run's model and a model
+that has not seen the benchmark (an earlier, a smaller or another one) leaves the preferences of the former alone.
 """
 
 from __future__ import annotations
@@ -23,52 +23,58 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReferenceLog:
-    """loglikelihoods: by digest of the text (context, continuation), nats
-    model: its name, from the results file next to the log; the log's path if there is none
+    """The log-likelihoods by a reference model, which are looked up by text.
+
+    loglikelihoods: by digest of the text (context, continuation), nats
+    model: the model's name, from the results file next to the log; the log's path if there is none
     """
 
     loglikelihoods: Mapping[bytes, float]
     model: str
 
     def of(self, texts: Sequence[tuple[str, str]]) -> list[float] | None:
-        """The log-likelihoods of all the texts; None if the log lacks one of them."""
-        found = [self.loglikelihoods.get(_key(*text)) for text in texts]
-        return None if None in found else [value for value in found if value is not None]
+        """Return the log-likelihoods of all the texts; None if the log lacks one of them."""
+        values = [self.loglikelihoods.get(_key(*text)) for text in texts]
+        return None if None in values else [number for number in values if number is not None]
 
 
 @cache
 def read_reference(place: str) -> ReferenceLog:
-    """Reads the samples logs at `place`, a file or the output folder of a run with --log_samples; a broken line is
-    logged and skipped. Raises ValueError if there is no log with log-likelihoods, and for logs of several models.
+    """Return the log-likelihoods in the samples logs at `place`, a file or the output folder of a run with
+    --log_samples.
+
+    A broken line is logged and skipped. Raises ValueError if no log has log-likelihoods, and for logs of several
+    models.
     """
     path = Path(place).expanduser()
     logs = [path] if path.is_file() else sorted(file for file in files_below(path) if file.match("samples_*.jsonl"))
     files = [file for file in logs if not file.stem.endswith(ANNOTATED)]
-    if len(models := {_model_of(file) or str(file.parent) for file in files}) > 1:
+    models = {_model_of(file) or str(file.parent) for file in files}
+    if len(models) > 1:
         raise ValueError(
             f"reference_log is {place!r}, which holds logs of {len(models)} models ({', '.join(sorted(models))}); "
             "name the folder of one"
         )
-    found: dict[bytes, float] = {}
+    loglikelihoods: dict[bytes, float] = {}
     problems: list[Problem] = []
     for file in files:
         for number, sample in json_lines(file, problems):
             try:
-                found.update(_scored_texts(sample))
+                loglikelihoods.update(_scored_texts(sample))
             except NOT_AS_WRITTEN as error:
                 problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
     for problem in problems:
         logger.warning("%s", problem)
-    if not found:
+    if not loglikelihoods:
         raise ValueError(
             f"reference_log is {place!r}, which holds no log-likelihoods in {len(files)} samples log(s); give the "
             "output folder of a run of the same task with --log_samples"
         )
-    return ReferenceLog(found, _model_of(path) or place)
+    return ReferenceLog(loglikelihoods, _model_of(path) or place)
 
 
 def _model_of(place: Path) -> str | None:
-    """The model's name from the newest readable results file next to the logs; None if there is none."""
+    """Return the model's name from the newest readable results file next to the logs; None if there is none."""
     folder = place.parent if place.is_file() else place
     newest_first = sorted((file for file in files_below(folder) if file.match("results_*.json")), reverse=True)
     names = (results_of(file).get("model_name") for file in newest_first)
@@ -76,12 +82,12 @@ def _model_of(place: Path) -> str | None:
 
 
 def _scored_texts(sample: Mapping[str, Any]) -> Iterator[tuple[bytes, float]]:
-    """The scored texts in a line of a log; generations and texts without a continuation are skipped."""
+    """Yield the scored texts in a line of a log, by digest. Generations and empty continuations are skipped."""
     for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
         if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
             yield _key(arguments["arg_0"], arguments["arg_1"]), float(response[0][0])
 
 
 def _key(context: str, continuation: str) -> bytes:
-    """A digest instead of a text: full MMLU has 337,008 of them."""
+    """Return a digest of a text, which needs less memory: full MMLU has 337,008 texts."""
     return blake2b(f"{len(context)} {context}{continuation}".encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -14,8 +14,8 @@ import numpy as np
 
 from lm_eval_leakage.logs.audit_line import benchmark_of, window_needed
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
-from lm_eval_leakage.logs.contents import RunPart, name_apart, told_apart_by_rows
-from lm_eval_leakage.logs.model_settings import named_by_content, told_apart
+from lm_eval_leakage.logs.contents import RunPart, name_apart, separated_by_rows
+from lm_eval_leakage.logs.model_settings import named_by_content, separated_by_settings
 from lm_eval_leakage.logs.run import Problem, Run, digest_of, groups_above, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
@@ -72,8 +72,8 @@ def annotate(
     def named(found: Iterable[Run]) -> list[Run]:
         return [replace(run, model=names.get(run.key, run.model)) for run in found]
 
-    own_runs = named(told_apart(named_by_content(named(find_runs([*runs, *audits], problems))), problems))
-    by_model = grouped(told_apart_by_rows(own_runs, problems), lambda part: part.run.key)
+    own_runs = named(separated_by_settings(named_by_content(named(find_runs([*runs, *audits], problems))), problems))
+    by_model = grouped(separated_by_rows(own_runs, problems), lambda part: part.run.key)
     known = references_of(named(find_runs(references, problems)), problems) if references else []
     found = []
     for own in by_model.values():

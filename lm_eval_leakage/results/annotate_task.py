@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lm_eval_leakage.logs.audits import audit_logs_of, audited_task
-from lm_eval_leakage.logs.contents import told_apart_by_rows
+from lm_eval_leakage.logs.contents import separated_by_rows
 from lm_eval_leakage.logs.run import Problem, Run, leaves
 from lm_eval_leakage.logs.runs import find_runs, without_tasks
 from lm_eval_leakage.results.annotate import Reference, annotation_of, annotation_of_model, named_as_benchmarks
@@ -69,7 +69,7 @@ def annotate_others(model: str, asked: Collection[str], files: Sequence[Path]) -
             without_tasks(replace(run, model=model), [one for one in names if not about[one].isdisjoint(asked)])
         )
     problems: list[Problem] = []
-    parts = told_apart_by_rows([run for run in runs if run.logs], problems)
+    parts = separated_by_rows([run for run in runs if run.logs], problems)
     if not parts:
         return Annotation(model, "", (), (), ())
     found = annotation_of_model(parts)

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
-from lm_eval_leakage.logs.run import LEFT_OUT, NOT_AS_WRITTEN, Problem, Run, n_told
+from lm_eval_leakage.logs.run import LEFT_OUT, NOT_AS_WRITTEN, Problem, Run, n_reported
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
@@ -67,7 +67,7 @@ def _tasks(run: Run) -> Iterator[TaskRun]:
             continue
         n_shot = (run.results.get("n-shot") or {}).get(task, "")
         log = run.logs.get(task)
-        n = n_told(run, task)
+        n = n_reported(run, task)
         if n is None:
             n = 0 if log is None else _n_lines(log)
         yield TaskRun(task, str(n_shot), run, log, n)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told
+from lm_eval_leakage.logs.run import Problem, Run, leaves, n_reported
 from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, is_accuracy, reported, reported_stderr, told_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
@@ -92,7 +92,7 @@ def _mean_of_samples(part: TaskRun, key: str) -> float | None:
     """The mean of a metric over all questions of a task; None if its log is not complete, or if the harness computes
     the metric in another way."""
     scores = [question.scores[key] for question in part.questions if key in question.scores]
-    asked = n_told(part.run, part.task)
+    asked = n_reported(part.run, part.task)
     if not scores or len(scores) < len(part.questions) or len(scores) < (asked or 0) or not _is_mean(part, key):
         return None
     return float(np.mean(scores))
@@ -133,4 +133,4 @@ def _follows(key: str, value: float, run: Run, tasks: Sequence[str], members: Se
 
 
 def _size(run: Run, name: str) -> int:
-    return sum(n_told(run, task) or 0 for task in leaves(name, run.results.get("group_subtasks") or {}))
+    return sum(n_reported(run, task) or 0 for task in leaves(name, run.results.get("group_subtasks") or {}))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.logs.audit_line import Scalar, window_needed
-from lm_eval_leakage.logs.run import Problem, Run, leaves, n_told, outer_first, outermost
+from lm_eval_leakage.logs.run import Problem, Run, leaves, n_reported, outer_first, outermost
 from lm_eval_leakage.results import columns, question_columns
 from lm_eval_leakage.results.answered import TaskRun, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
@@ -65,7 +65,7 @@ def _groups(model: str, parts: Sequence[TaskRun], problems: list[Problem]) -> It
             shown.add((group, n_shot))
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             metrics = group_metrics(run, group, same, problems)
-            n = sum(n_told(run, task) or 0 for task in tasks)
+            n = sum(n_reported(run, task) or 0 for task in tasks)
             if not metrics:  # its members were run one by one
                 n = sum(same[task].n_questions for task in tasks if task in same)
             above = outermost(group, members)
@@ -76,7 +76,11 @@ def _tasks(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
     for part in parts:
         task, run, n_shot = part.task, part.run, part.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), part.metrics, part.questions
+        yield (
+            _begun(model, task, TASK_LEVEL, n_shot, n_reported(run, task) or 0, group, run),
+            part.metrics,
+            part.questions,
+        )
         for subject, found in _by_subject(task, part.questions):
             yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found
 

@@ -46,7 +46,7 @@ from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated
 from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES, SEEN_ERROR, Shares, seen_at_most
 from lm_eval_leakage.stats.order_sum import holm_level
 from lm_eval_leakage.stats.pooling import NAN
-from lm_eval_leakage.stats.sealed import SealedTest, SeenBound, Together, best_bound, together
+from lm_eval_leakage.stats.sealed import CombinedTest, SealedTest, SeenBound, best_bound, combined_test
 from lm_eval_leakage.texts import visible
 
 
@@ -66,7 +66,7 @@ class SealedVerdict:
 
     model: str
     tests: tuple[SealedTest, ...]
-    combined: Together
+    combined: CombinedTest
     bound: SeenBound
     look: Look | None = None
     written: Look | None = None
@@ -152,7 +152,7 @@ def _verdict(logs: SealedLogs) -> SealedVerdict:
     tests = (*(found for test in LOG_TESTS for found in test.of(logs)), *ceiling_tests(logs))
     bound = best_bound([hits for test in tests for hits in test.hits])
     missing = tuple(not_run(logs, tests))
-    return SealedVerdict(logs.model, tests, together(tests), bound, missing=missing, problems=logs.problems)
+    return SealedVerdict(logs.model, tests, combined_test(tests), bound, missing=missing, problems=logs.problems)
 
 
 def _at_look(verdict: SealedVerdict, look: Look, written: Look | None, looks: Collection[Look]) -> SealedVerdict:

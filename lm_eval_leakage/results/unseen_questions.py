@@ -19,7 +19,7 @@ from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, ask
 from lm_eval_leakage.stats.exchangeability import why_not_comparable
 from lm_eval_leakage.stats.order_sum import NaturalPart
 from lm_eval_leakage.stats.pooling import NAN
-from lm_eval_leakage.stats.unseen_texts import ScoredText, TextTest, text_test
+from lm_eval_leakage.stats.unseen_texts import ComparedText, TextTest, text_test
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(map(fmean, zip(*scores, strict=True)))
 
 
-def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]) -> list[ScoredText]:
+def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]) -> list[ComparedText]:
     """The mean scores and the first question's text of each family.
 
     known: scores by the reference, by the hash of the row
@@ -167,5 +167,5 @@ def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]
     for places in grouped(range(len(scored)), numbers.__getitem__).values():
         questions, own, reference = zip(*(scored[place] for place in places), strict=True)
         text = " ".join([questions[0].stem, *questions[0].options])
-        found.append(ScoredText(text, _means(own), _means(reference)))
+        found.append(ComparedText(text, _means(own), _means(reference)))
     return found

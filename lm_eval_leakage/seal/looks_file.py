@@ -22,7 +22,7 @@ from typing import Any
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.seal.drawn import Seal, canonical_json
-from lm_eval_leakage.stats.looks import Look, as_record, look_of, numbered
+from lm_eval_leakage.stats.looks import Look, look_of, look_record, numbered
 
 LOOKS_FILE, HEAD_FILE, LOOKS_LOCK = "looks.jsonl", "looks_head.json", "looks.lock"
 LOCK_SECONDS = 60.0
@@ -112,7 +112,7 @@ def head_text(seal: Seal, head: str | None = None, n_looks: int = 0) -> str:
 def _write(folder: Path, seal: Seal, looks: Sequence[Look]) -> None:
     head, lines = _code(seal, "ledger", seal.commitment), []
     for look in looks:
-        kept = as_record(look)
+        kept = look_record(look)
         head = _code(seal, head, kept)
         lines.append(json.dumps(kept | {CODE: head}) + "\n")
     atomic_write(folder / LOOKS_FILE, "".join(lines))

@@ -1,1 +1,1 @@
-"""Computations over many questions: rates with their errors, p-values of a data set, unseen questions."""
+"""Computes results over many questions: rates with their errors, p-values of a data set, tests of unseen questions."""

@@ -24,9 +24,10 @@ from scipy.stats import hypergeom
 
 @dataclass(frozen=True)
 class Gap:
-    """Accuracy on flagged minus accuracy on unflagged questions; NaN if no stratum has both.
+    """The accuracy on flagged questions minus that on unflagged ones; all fields are NaN if no stratum has both.
 
-    stderr: of the pooled difference
+    value: the pooled difference
+    stderr: its standard error
     pvalue: probability, by chance, of at least as many correct answers on flagged questions (one-sided, exact)
     """
 
@@ -36,12 +37,16 @@ class Gap:
 
 
 def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> Gap:
-    """All arguments are `(n_questions,)`; questions of one stratum have equal values in `strata`."""
+    """Return the gap in accuracy between flagged and unflagged questions, pooled over strata.
+
+    flagged, right: whether each question is flagged, and whether it is answered correctly, `(n_questions,)`
+    strata: the stratum of each question, `(n_questions,)`
+    """
     counts: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for flag, is_right, stratum in zip(flagged, right, strata, strict=True):
         counts[stratum][not flag] += 1
         counts[stratum][2 + (not flag)] += bool(is_right)
-    compared = [tuple(own) for own in counts.values() if own[0] and own[1]]
+    compared = [tuple(stratum_counts) for stratum_counts in counts.values() if stratum_counts[0] and stratum_counts[1]]
     if not compared:
         return Gap(math.nan, math.nan, math.nan)
     weight = sum(n_flagged * n_others / (n_flagged + n_others) for n_flagged, n_others, _, _ in compared)
@@ -50,14 +55,14 @@ def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequenc
         for n_flagged, n_others, right_flagged, right_others in compared
     )
     value = sum(gains) / weight
-    variance = sum(_sato(value, *own) for own in compared) / weight**2
+    variance = sum(_sato(value, *stratum_counts) for stratum_counts in compared) / weight**2
     stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 only if a few questions all agree
     return Gap(value, stderr, _exact_pvalue(compared))
 
 
 def _sato(value: float, n_flagged: int, n_others: int, right_flagged: int, right_others: int) -> float:
-    """A stratum's part of Sato's estimator of the variance, which is consistent for few large strata and for many
-    small ones."""
+    """Return a stratum's part of Sato's estimator of the variance, which is consistent for few large strata and for
+    many small ones."""
     n, wrong_flagged, wrong_others = n_flagged + n_others, n_flagged - right_flagged, n_others - right_others
     between = n_flagged * n_others * (n_others - n_flagged) / 2
     p = (n_flagged**2 * right_others - n_others**2 * right_flagged + between) / n**2
@@ -65,10 +70,11 @@ def _sato(value: float, n_flagged: int, n_others: int, right_flagged: int, right
 
 
 def _exact_pvalue(strata: Sequence[tuple[int, ...]]) -> float:
-    """Given each stratum's numbers of flagged and of correct answers, their overlap is hypergeometric."""
+    """Return the one-sided exact p-value. Given the numbers of flagged questions and of correct answers in each
+    stratum, their overlap is hypergeometric."""
     probabilities = np.ones(1)
     for n_flagged, n_others, right_flagged, right_others in strata:
         overlaps = np.arange(n_flagged + 1)
         right = right_flagged + right_others
         probabilities = np.convolve(probabilities, hypergeom.pmf(overlaps, n_flagged + n_others, right, n_flagged))
-    return float(min(1.0, probabilities[sum(own[2] for own in strata) :].sum()))
+    return float(min(1.0, probabilities[sum(counts[2] for counts in strata) :].sum()))

@@ -1,4 +1,4 @@
-"""Crossed blocks: does a model prefer, in each row, the filler with which the row was published?
+"""Tests crossed blocks: does a model prefer, in each row, the filler with which the row was published?
 
 A block has k rows and the k fillers that were published in them. Each row is scored with each filler, which gives a
 matrix of log-likelihoods, `(k, k)`: rows x fillers, with the published pairs on the diagonal. Its row and column means
@@ -14,8 +14,8 @@ standard deviation, so that each block counts alike however long its rows are, a
 preference of d standard deviations per row shifts the standardised score by d x sqrt(k - 1), and independent scores
 that are normal with equal variances are summed best with weights in proportion to their shifts.
 
-Limits: fillers that fit their rows are preferred without memory, which is why audits ask a control form, too. No
-single row can be tested: its own filler is the likeliest of k with probability 1 / k. Source: ours; Fisher's
+Limits: fillers that fit their rows are preferred without memory, so audits also score a control form. No single row
+can be tested: its published filler is the likeliest of k with probability 1 / k. Source: ours; Fisher's
 randomisation test with one stratum per block.
 """
 
@@ -40,30 +40,32 @@ PLACEMENT_SEED = 0
 
 
 def places_asked(place: int, n_fillers: int) -> list[int]:
-    """Return the places of a block's fillers in the order in which they are asked: the published one first."""
+    """Return the places of a block's fillers in the order in which they are scored: the published one first."""
     return [place, *(other for other in range(n_fillers) if other != place)]
 
 
 def as_asked(values: Sequence[float], place: int) -> list[float]:
-    """Return the values of a block's fillers in the order in which they are asked."""
+    """Return the values of a block's fillers in the order in which they are scored."""
     return [values[other] for other in places_asked(place, len(values))]
 
 
 def by_form(answers: Sequence[float], n_fillers: int, place: int) -> tuple[tuple[float, ...], ...]:
     """Return the answers about a row with the fillers in the order of its block, `(n_forms, n_fillers)`.
 
-    answers: as they were asked, one layout or form after the other
+    answers: in the order of scoring, one layout or form after the other
     """
     order = places_asked(place, n_fillers)
     parts = [answers[begin : begin + n_fillers] for begin in range(0, len(answers), n_fillers)]
-    return tuple(tuple(part[order.index(own)] for own in range(n_fillers)) for part in parts)
+    return tuple(tuple(part[order.index(filler)] for filler in range(n_fillers)) for part in parts)
 
 
 @dataclass(frozen=True, eq=False)
 class CrossedBlock:
-    """The matrices of one block, rows x fillers, nats, `(k, k)`.
+    """The matrices of log-likelihoods of one block, rows x fillers, nats, `(k, k)`.
 
-    layouts: of the model, in each layout; control: in the control form; references: of another model, in each layout
+    layouts: by the model, one matrix per layout
+    control: by the model, in the control form
+    references: by another model, one matrix per layout
     """
 
     layouts: tuple[Floats, ...]
@@ -76,41 +78,45 @@ class CrossedBlock:
 
 
 def crossed_blocks(answers: Iterable[FillerAnswers]) -> list[CrossedBlock]:
-    """Return the blocks of rows and fillers that can be crossed. A row without answers is left out with its filler;
-    so is a block of which one row is left."""
+    """Return the blocks of rows and fillers that can be crossed. A row without answers is left out together with its
+    filler, and so is a block with a single row left."""
     members: dict[str, dict[int, FillerAnswers]] = {}
-    for one in answers:
-        members.setdefault(one.block, {}).setdefault(one.place, one)
+    for row in answers:
+        members.setdefault(row.block, {}).setdefault(row.place, row)
     crossed = []
-    for _, rows in sorted(members.items()):
-        places = sorted(rows)
-        own = [rows[place] for place in places]
-        if len(own) < 2 or len({(one.layouts, one.n_fillers) for one in own}) > 1:
+    for _, by_place in sorted(members.items()):
+        places = sorted(by_place)
+        rows = [by_place[place] for place in places]
+        if len(rows) < 2 or len({(row.layouts, row.n_fillers) for row in rows}) > 1:
             continue
-        layouts = _matrices([one.loglikelihoods for one in own], places)
-        control = _matrices([(one.control,) for one in own], places)[0] if all(one.control for one in own) else None
-        references = _matrices([one.reference for one in own], places) if all(one.reference for one in own) else ()
+        layouts = _matrices([row.loglikelihoods for row in rows], places)
+        control: Floats | None = None
+        references: tuple[Floats, ...] = ()
+        if all(row.control for row in rows):
+            control = _matrices([(row.control,) for row in rows], places)[0]
+        if all(row.reference for row in rows):
+            references = _matrices([row.reference for row in rows], places)
         crossed.append(CrossedBlock(layouts, control, references))
     return crossed
 
 
 def _matrices(rows: Sequence[Sequence[Sequence[float]]], places: Sequence[int]) -> tuple[Floats, ...]:
-    """Return a matrix for each layout, with the columns of these fillers.
+    """Return a matrix for each layout, with the columns of the fillers at `places`.
 
-    rows: of each row, its log-likelihoods, `(n_layouts, n_fillers)`
+    rows: the log-likelihoods of each row, `(n_layouts, n_fillers)`
     """
     return tuple(np.array(layout)[:, places] for layout in zip(*rows, strict=True))
 
 
 @dataclass(frozen=True)
 class Preference:
-    """How much published fillers are preferred, per row.
+    """The preference for published fillers, as a test and as an effect per row.
 
     test: the sum test of the blocks
     effect: in standard deviations of a block's scores per row, with its standard error between blocks; 0 is expected
         without memory
     null_error: standard deviation of the effect under the null hypothesis, from sampling alone
-    n_rows, n_blocks: in blocks whose placements differ in likelihood
+    n_rows, n_blocks: counts of rows and of blocks whose placements differ in likelihood
     """
 
     test: OrderSum
@@ -129,7 +135,8 @@ def double_centred(scores: Floats) -> Floats:
 
 @lru_cache(maxsize=16)
 def placements(k: int) -> NDArray[np.int64]:
-    """Return placements of k fillers, `(n_placements, k)`, the published one first: all, or so many drawn ones."""
+    """Return placements of k fillers, `(n_placements, k)`, the published one first. Of more than
+    `ALL_PLACEMENTS_UP_TO` fillers, it draws `PLACEMENTS_DRAWN`."""
     if k <= ALL_PLACEMENTS_UP_TO:
         return np.array(list(permutations(range(k))))
     drawn = np.random.default_rng(PLACEMENT_SEED).random((PLACEMENTS_DRAWN - 1, k)).argsort(axis=1)
@@ -139,7 +146,7 @@ def placements(k: int) -> NDArray[np.int64]:
 def placement_scores(scores: Floats) -> Floats:
     """Return the score of each placement of a block, nats, `(n_placements,)`.
 
-    scores: log-likelihoods of its rows with its fillers, nats, `(k, k)`
+    scores: log-likelihoods of the block's rows with its fillers, nats, `(k, k)`
     """
     k = len(scores)
     summed: Floats = double_centred(scores)[np.arange(k), placements(k)].sum(axis=1)
@@ -149,7 +156,7 @@ def placement_scores(scores: Floats) -> Floats:
 def block_scores(layouts: Sequence[Floats], others: Sequence[Floats] = ()) -> Floats | None:
     """Return the standardised scores of a block's placements times sqrt(k - 1); None if they do not differ.
 
-    layouts: of each layout, its matrix; their standardised scores are averaged as those of orders are
+    layouts: a matrix per layout, whose standardised scores are averaged as those of orders are
     others: matrices of the same block, such as a control form's or another model's, whose standardised scores are
         subtracted, likewise averaged
     """
@@ -162,7 +169,8 @@ def block_scores(layouts: Sequence[Floats], others: Sequence[Floats] = ()) -> Fl
 
 
 def _averaged(layouts: Sequence[Floats]) -> Floats:
-    scores = [placement_scores(own) for own in layouts]
+    """Return the scores of a block's placements, averaged over layouts."""
+    scores = [placement_scores(layout) for layout in layouts]
     return np.array(averaged(np.concatenate(scores).tolist(), len(scores)))
 
 
@@ -176,20 +184,20 @@ def preference(
 ) -> Preference:
     """Test whether published fillers are preferred in all blocks together.
 
-    blocks: of each, its `block_scores`; sizes: how many rows each has
+    blocks: the `block_scores` of each block
+    sizes: the number of rows of each block
     natural: the preference that is expected without memory, in standard deviations per row
     spread: standard deviation of the natural preference between benchmarks, in standard deviations per row
     """
-    usable = sorted(
-        ((own, k) for own, k in zip(blocks, sizes, strict=True) if own is not None), key=lambda one: tuple(one[0])
-    )
+    usable = [(scores, k) for scores, k in zip(blocks, sizes, strict=True) if scores is not None]
+    usable.sort(key=lambda block: tuple(block[0]))
     if not usable:
         return Preference(OrderSum(0))
-    published = np.array([float(own[0]) for own, _ in usable])
+    published = np.array([float(scores[0]) for scores, _ in usable])
     freedom = np.array([k - 1.0 for _, k in usable])
     per_block = float(freedom.sum()) / len(usable)
     test = order_sum(
-        [own for own, _ in usable],
+        [scores for scores, _ in usable],
         np.random.default_rng(seed),
         natural * per_block,
         weigh=np.positive,
@@ -200,7 +208,7 @@ def preference(
         test,
         effect,
         _error(published, freedom, effect),
-        math.sqrt(sum(float(np.mean(own**2)) for own, _ in usable)) / float(freedom.sum()),
+        math.sqrt(sum(float(np.mean(scores**2)) for scores, _ in usable)) / float(freedom.sum()),
         sum(k for _, k in usable),
         len(usable),
     )

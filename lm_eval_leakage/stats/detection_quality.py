@@ -1,4 +1,4 @@
-"""Detection quality: how well do scores separate trained questions from held-out ones?
+"""Measures how well scores separate trained questions from held-out ones.
 
 Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. Limits: intervals
 cover the choice of questions, for one training run of one model, and fewer than 10 questions in either half give none.
@@ -22,7 +22,7 @@ N_TPRS = 4000  # of the interval of a TPR
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval; NaN if undefined, the ends also if there are too few questions for one."""
+    """A value with the ends of its 95 % interval. All are NaN if undefined, and the ends with too few questions."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Interval:
 
 
 def auroc(trained: Floats, held_out: Floats) -> float:
-    """Probability that a trained question has the higher score; a tie counts half."""
+    """Return the probability that a trained question has a higher score than a held-out one; a tie counts half."""
     if not len(trained) or not len(held_out):
         return math.nan
     ordered = np.sort(held_out)
@@ -40,7 +40,8 @@ def auroc(trained: Floats, held_out: Floats) -> float:
 
 
 def tpr_at_fpr(trained: Floats, held_out: Floats, fpr: float) -> float:
-    """Share of trained questions above the lowest held-out score that at most a share `fpr` of these exceeds."""
+    """Return the share of trained questions above the threshold, which is the lowest held-out score that at most a
+    share `fpr` of the held-out questions exceeds."""
     if not len(trained) or not len(held_out):
         return math.nan
     n_allowed = math.floor(fpr * len(held_out) + 1e-9)
@@ -49,7 +50,7 @@ def tpr_at_fpr(trained: Floats, held_out: Floats, fpr: float) -> float:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Counts of a rule's decisions; a rate over nothing is NaN."""
+    """The counts of a rule's decisions, with the rates computed from them; a rate over no question is NaN."""
 
     true_positives: int
     false_negatives: int
@@ -58,6 +59,7 @@ class Confusion:
 
     @classmethod
     def of(cls, trained: Sequence[bool], held_out: Sequence[bool]) -> Confusion:
+        """Return the counts of the decisions on both halves, True for a flagged question."""
         return cls(sum(trained), len(trained) - sum(trained), sum(held_out), len(held_out) - sum(held_out))
 
     @property
@@ -82,7 +84,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Interval:
-    """The AUROC of both halves: the values that a score test does not reject."""
+    """Return the AUROC with its interval: all values that a score test does not reject."""
     n, m = len(trained), len(held_out)
     value = auroc(np.asarray(trained, dtype=float), np.asarray(held_out, dtype=float))
     if min(n, m) < FEWEST_FOR_INTERVAL:
@@ -91,7 +93,7 @@ def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Inter
     from scipy.optimize import brentq  # takes half a second
 
     def beyond(true: float) -> float:
-        """Above 0 where the test rejects this AUROC."""
+        """Return a number above 0 if the test rejects this AUROC."""
         more = (n + m) / 2 - 1  # for both halves, as the variance would otherwise depend on which of them varies more
         factor = 1 + more * (1 - true) / (2 - true) + more * true / (1 + true)
         return (value - true) ** 2 - IN_95_PERCENT**2 * true * (1 - true) * factor / (n * m)
@@ -105,18 +107,20 @@ def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Inter
 def tpr_interval(
     trained: Sequence[float], held_out: Sequence[float], fpr: float, *, rng: np.random.Generator
 ) -> Interval:
-    """The TPR at the threshold that a share `fpr` of all held-out questions would exceed.
+    """Return the TPR at the threshold that a share `fpr` of all possible held-out questions would exceed.
 
-    The number of ours that exceed it is binomial; drawn, it says between which of their scores the threshold lies, and
-    how many trained questions lie above that is uniform within; the TPR is then drawn from its Beta posterior with
-    Jeffreys' prior.
+    The number of the given held-out questions above this threshold is binomial. Each draw of it places the threshold
+    between two of their scores. The number of trained questions above the threshold is then drawn uniformly from those
+    that are possible there, and the TPR from its Beta posterior with Jeffreys' prior.
     """
-    own, others = np.sort(np.asarray(trained, dtype=float)), np.sort(np.asarray(held_out, dtype=float))[::-1]
-    value = tpr_at_fpr(own, others, fpr)
-    if min(len(own), len(others)) < FEWEST_FOR_INTERVAL:
+    positives, negatives = np.sort(np.asarray(trained, dtype=float)), np.sort(np.asarray(held_out, dtype=float))[::-1]
+    value = tpr_at_fpr(positives, negatives, fpr)
+    if min(len(positives), len(negatives)) < FEWEST_FOR_INTERVAL:
         return Interval(value, math.nan, math.nan)
-    above = np.concatenate([[0], len(own) - np.searchsorted(own, others, side="right"), [len(own)]])
-    n_exceeding = rng.binomial(len(others), fpr, N_TPRS)
+    above = np.concatenate(
+        [[0], len(positives) - np.searchsorted(positives, negatives, side="right"), [len(positives)]]
+    )
+    n_exceeding = rng.binomial(len(negatives), fpr, N_TPRS)
     n_above = rng.integers(above[n_exceeding], above[n_exceeding + 1], endpoint=True)
-    low, high = np.quantile(rng.beta(n_above + 0.5, len(own) - n_above + 0.5), (0.025, 0.975))
+    low, high = np.quantile(rng.beta(n_above + 0.5, len(positives) - n_above + 0.5), (0.025, 0.975))
     return Interval(value, float(low), float(high))

@@ -21,78 +21,85 @@ from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import brief
 
 N_SPLITS = 999  # random splits, so that the smallest p-value is 1 / 1000
-FEWEST = 20  # questions of either kind
-DIFFERENT_AT = 0.05  # chance that questions of the same kind are taken for different ones
+FEWEST = 20  # questions of either group
+DIFFERENT_AT = 0.05  # probability of calling questions of one kind different
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """One property of both groups.
+    """A property that both groups have, with the test of its difference.
 
-    pvalue: of its own test; adjusted: for the number of properties
-    unseen, asked: a typical value of each group: the median, or the mean of a share
+    name: name of the property
+    pvalue: p-value of its test
+    adjusted: the p-value adjusted for the number of properties
+    unseen, benchmark: a typical value of each group: the median, or the mean of a share
     """
 
     name: str
     pvalue: float
     adjusted: float
     unseen: float
-    asked: float
+    benchmark: float
 
 
 def exchangeability(
-    unseen: Mapping[str, Sequence[float]], asked: Mapping[str, Sequence[float]], *, rng: np.random.Generator
+    unseen: Mapping[str, Sequence[float]], benchmark: Mapping[str, Sequence[float]], *, rng: np.random.Generator
 ) -> list[Likeness]:
-    """Every property that both groups, which must not be empty, have and that varies, the most different first."""
-    shared = [name for name in unseen if name in asked]
-    names = [name for name in shared if len({*unseen[name], *asked[name]}) > 1]
-    pvalues = [_pvalue(unseen[name], asked[name], rng) for name in names]
-    found = [
-        Likeness(name, pvalue, adjusted, _typical(unseen[name]), _typical(asked[name]))
+    """Return every property that both groups have and that varies, the most different first.
+
+    unseen, benchmark: values of each property, one per question; neither group may be empty
+    """
+    shared = [name for name in unseen if name in benchmark]
+    names = [name for name in shared if len({*unseen[name], *benchmark[name]}) > 1]
+    pvalues = [_pvalue(unseen[name], benchmark[name], rng) for name in names]
+    properties = [
+        Likeness(name, pvalue, adjusted, _typical(unseen[name]), _typical(benchmark[name]))
         for name, pvalue, adjusted in zip(names, pvalues, adjusted_by_holm(pvalues), strict=True)
     ]
-    return sorted(found, key=lambda one: one.pvalue)
+    return sorted(properties, key=lambda likeness: likeness.pvalue)
 
 
-def _pvalue(unseen: Sequence[float], asked: Sequence[float], rng: np.random.Generator) -> float:
-    pooled = np.array([*unseen, *asked], dtype=float)
+def _pvalue(unseen: Sequence[float], benchmark: Sequence[float], rng: np.random.Generator) -> float:
+    """Return the permutation p-value of the Kolmogorov-Smirnov distance between both groups."""
+    pooled = np.array([*unseen, *benchmark], dtype=float)
     order = np.argsort(pooled, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(pooled[order]) > 0, True))  # the last place of each run of equal values
     labels = order < len(unseen)
 
     def distance(is_unseen: NDArray[np.bool_]) -> float:
-        """Between the distribution functions of both groups, from labels in the order of the values."""
+        """Return the distance of the distribution functions of both groups, from labels in the order of the values."""
         below = np.cumsum(is_unseen)[ends]
-        return float(np.abs(below / len(unseen) - (ends + 1 - below) / len(asked)).max())
+        return float(np.abs(below / len(unseen) - (ends + 1 - below) / len(benchmark)).max())
 
     observed = distance(labels) - 1e-12
     return (1 + sum(distance(rng.permuted(labels)) >= observed for _ in range(N_SPLITS))) / (1 + N_SPLITS)
 
 
 def _typical(values: Sequence[float]) -> float:
+    """Return the mean of a share, or the median of any other property."""
     return fmean(values) if all(0 <= value <= 1 for value in values) else float(median(values))
 
 
-def why_not_comparable(unseen: Described, asked: Described) -> str | None:
-    """Return why the unseen questions say nothing about the asked ones, as a sentence with the remedy; None if they
-    do."""
-    return overlap(unseen, asked) or too_few(unseen, asked) or of_another_kind(unseen, asked)
+def why_not_comparable(unseen: Described, benchmark: Described) -> str | None:
+    """Return why the unseen questions cannot be compared with the benchmark's, with the remedy; None if they can."""
+    return overlap(unseen, benchmark) or too_few(unseen, benchmark) or of_another_kind(unseen, benchmark)
 
 
-def overlap(unseen: Described, asked: Described) -> str | None:
-    """Whether questions that the model is said not to have seen are among the asked ones."""
-    both = [digest for digest in unseen.stems if digest in asked.stems]
-    if not both:
+def overlap(unseen: Described, benchmark: Described) -> str | None:
+    """Return the problem, as a sentence, if questions of the benchmark are among the unseen ones; else None."""
+    shared = [digest for digest in unseen.stems if digest in benchmark.stems]
+    if not shared:
         return None
     return (
-        f"{len(both)} of the {len(unseen)} questions that the model is said not to have seen are in the benchmark, "
-        f"such as {brief(asked.stems[both[0]])}; leave them out of the unseen questions, which must be private or "
-        "newly written"
+        f"{len(shared)} of the {len(unseen)} questions that the model is said not to have seen are in the benchmark, "
+        f"such as {brief(benchmark.stems[shared[0]])}; leave them out of the unseen questions, which must be private "
+        "or newly written"
     )
 
 
-def too_few(unseen: Described, asked: Described) -> str | None:
-    for described, what in ((unseen, "unseen questions"), (asked, "asked questions")):
+def too_few(unseen: Described, benchmark: Described) -> str | None:
+    """Return the problem, as a sentence, if either group has too few questions; else None."""
+    for described, what in ((unseen, "unseen questions"), (benchmark, "asked questions")):
         if len(described) < FEWEST:
             return (
                 f"{len(described)} {what} are too few to be compared with the other questions; at least {FEWEST} are "
@@ -101,10 +108,11 @@ def too_few(unseen: Described, asked: Described) -> str | None:
     return None
 
 
-def of_another_kind(unseen: Described, asked: Described) -> str | None:
-    """Whether the unseen questions differ in a property that leakage does not change."""
-    found = exchangeability(unseen.properties, asked.properties, rng=np.random.default_rng(0))
-    different = [one for one in found if one.adjusted <= DIFFERENT_AT]
+def of_another_kind(unseen: Described, benchmark: Described) -> str | None:
+    """Return the problem, as a sentence, if the groups differ in a property that is unrelated to leakage; else
+    None."""
+    properties = exchangeability(unseen.properties, benchmark.properties, rng=np.random.default_rng(0))
+    different = [likeness for likeness in properties if likeness.adjusted <= DIFFERENT_AT]
     if not different:
         return None
     return (
@@ -114,8 +122,9 @@ def of_another_kind(unseen: Described, asked: Described) -> str | None:
     )
 
 
-def _shown(one: Likeness) -> str:
-    return f"{one.name} {_short(one.unseen)} instead of {_short(one.asked)} (p = {one.adjusted:.2g})"
+def _shown(likeness: Likeness) -> str:
+    unseen, benchmark = _short(likeness.unseen), _short(likeness.benchmark)
+    return f"{likeness.name} {unseen} instead of {benchmark} (p = {likeness.adjusted:.2g})"
 
 
 def _short(value: float) -> str:

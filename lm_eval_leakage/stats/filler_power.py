@@ -1,7 +1,7 @@
-"""What the test of crossed blocks finds, and how many rows may have been seen, by the normal approximation.
+"""Computes the power of the test of crossed blocks, and bounds how many rows were seen, by the normal approximation.
 
-A row that was seen prefers its published filler by an effect, in standard deviations per row, that was measured on
-copies of a small model (docs/validity.md): as far as the memory of other models is like that, so are these numbers.
+A row that was seen prefers its published filler by an effect, in standard deviations per row. It was measured on
+copies of a small model (docs/validity.md), so these numbers hold as far as other models remember like that one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import NormalDist
 from lm_eval_leakage.stats.order_power import DETECT_TIMES, FOUND_WITH, MOST_NEEDED, SEEN_TIMES, Shares
 from lm_eval_leakage.stats.pooling import NAN, smallest
 
-# By form: names in the rows as the benchmark shows them, and less the control form; numbers.
+# By form: names in the rows as the benchmark shows them; names minus the control form; numbers.
 SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {
     "names": {1: 0.6, 3: 1.0},
     "in words": {1: 0.45, 3: 0.85},
@@ -25,13 +25,14 @@ SEEN_EFFECTS: Mapping[str, Mapping[int, float]] = {
 
 @dataclass(frozen=True)
 class FillerPower:
-    """What a test of crossed blocks finds on rows like those that it was used on.
+    """The power of a test of crossed blocks on rows like the tested ones; it is computed from these values.
 
-    effect: that it measured, per row
-    n: number of rows; deviation: standard deviation of the effect under the null hypothesis, from sampling alone
-    seen: by exposures, the effect of a seen row
+    effect: the measured effect per row
+    n: number of rows
+    deviation: standard deviation of the effect under the null hypothesis, from sampling alone
+    seen: the effect of a seen row, by number of exposures
     spread: standard deviation of the natural preference between benchmarks
-    found_with: the probability of finding
+    found_with: the probability with which a share counts as detectable
     """
 
     effect: float
@@ -42,36 +43,38 @@ class FillerPower:
     found_with: float = FOUND_WITH
 
     def critical(self, level: float) -> float:
-        """Return the effect from which the test rejects at `level`."""
+        """Return the smallest effect at which the test rejects at `level`."""
         return -NormalDist().inv_cdf(level) * math.hypot(self.deviation, self.spread)
 
     def detectable(self, level: float) -> Shares:
-        """Return, by exposures, the smallest share of seen rows that is found with probability `found_with`; NaN if
-        even all would be missed."""
+        """Return, by exposures, the smallest share of seen rows that the test detects with probability `found_with`;
+        NaN if it would miss even all of them."""
         return self._sufficient(self.critical(level), self.found_with)
 
     def at_most(self, error: float) -> Shares:
-        """Return, by exposures, an upper confidence bound of the share of seen rows: if it were larger, so small an
-        effect would have a probability of `error` or less; NaN if all may have been seen. An effect below 0 counts as
-        0."""
+        """Return, by exposures, an upper confidence bound of the share of seen rows; NaN if all may have been seen.
+
+        With a larger share, so small an effect would have a probability of `error` or less. An effect below 0 counts
+        as 0.
+        """
         return self._sufficient(max(self.effect, 0.0), 1 - error)
 
     def needed(self, share: float, level: float, times: int = DETECT_TIMES) -> int | None:
-        """Return about how many rows like these find that `share` of them was seen `times` times; None if no number
-        does, or more than `MOST_NEEDED`."""
+        """Return about how many rows like these are needed to detect that `share` of them was seen `times` times; None
+        if no number, or only one above `MOST_NEEDED`, is enough."""
         beyond = -NormalDist().inv_cdf(level)
         reached = -NormalDist().inv_cdf(1 - self.found_with)
 
-        def is_found(n: int) -> bool:
+        def is_enough(n: int) -> bool:
             sampling = self.deviation * math.sqrt(self.n / n)
             mixed = self._spread_of(share, times, sampling, n)
             return share * self.seen[times] >= beyond * math.hypot(sampling, self.spread) + reached * mixed
 
-        fewest = 1 + bisect_left(range(1, MOST_NEEDED + 1), True, key=is_found)
+        fewest = 1 + bisect_left(range(1, MOST_NEEDED + 1), True, key=is_enough)
         return None if fewest > MOST_NEEDED else fewest
 
     def _sufficient(self, least: float, probability: float) -> Shares:
-        """Return the smallest shares with which the effect is at least `least` with this probability."""
+        """Return, by exposures, the smallest share with which the effect reaches `least` with this probability."""
         return tuple((times, self._smallest_share(least, probability, times)) for times in SEEN_TIMES)
 
     def _smallest_share(self, least: float, probability: float, times: int) -> float:
@@ -84,6 +87,6 @@ class FillerPower:
         return smallest(is_enough, 0.0, 1.0) if is_enough(1.0) else NAN
 
     def _spread_of(self, share: float, times: int, sampling: float, n: int) -> float:
-        """Return the standard deviation of the effect where this share of n rows was seen."""
+        """Return the standard deviation of the effect if this share of n rows was seen."""
         mixture = share * (1 - share) * self.seen[times] ** 2 / n
         return math.sqrt(sampling**2 + mixture + self.spread**2)

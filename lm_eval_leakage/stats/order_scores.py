@@ -1,5 +1,5 @@
-"""Log-likelihoods of all orders of many questions' options as one padded batch on one device, and what statistics
-compute from it. The only module of statistics that needs torch.
+"""Holds the log-likelihoods of all option orders of many questions as one padded batch on one device, and computes
+scores from them. It is the only module of statistics that needs torch.
 
 A question's numbers are the same, to the last digit, whichever other questions are in the batch.
 
@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
+    """Return the named device; "auto" is the current accelerator if it supports float64, else the CPU."""
     if name != "auto":
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -30,7 +30,7 @@ def find_device(name: str = "auto") -> torch.device:
 
 @dataclass(frozen=True)
 class OrderScores:
-    """Scores of every order of every question.
+    """The log-likelihoods of every order of every question, which all statistics of orders share.
 
     loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
         fewer orders is padded with -inf at the end of its row
@@ -42,7 +42,7 @@ class OrderScores:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
-        """A batch on `device` from one sequence of two or more finite log-likelihoods per question."""
+        """Return a batch on `device` from one sequence of two or more finite log-likelihoods per question."""
         each = [torch.tensor(row, dtype=torch.float64) for row in rows]
         padded = pad_sequence(each, batch_first=True, padding_value=-math.inf)
         where = find_device(device)
@@ -50,37 +50,36 @@ class OrderScores:
 
     @property
     def is_order(self) -> Tensor:
-        """Which entries are not padding."""
+        """Return a mask of the entries that are not padding, `(n_questions, n_orders)`."""
         return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
 
     def standardised(self) -> Tensor:
-        """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
-        in the padding, and for a question whose orders are all equally likely."""
+        """Return log-likelihoods minus their mean over the question's orders, divided by their (population) standard
+        deviation. They are 0 in the padding, and for a question whose orders are all equally likely."""
         values = torch.where(self.is_order, self.loglikelihoods, 0.0)
         centred = torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
         lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
         deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
-        varies = (
-            self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
-        )  # the mean of equal numbers may be off by a bit
+        # compared directly, since the mean of equal numbers may be off by a bit
+        varies = self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
         return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
 
 
 def running_sums(rows: Tensor) -> Tensor:
-    """Sums of the first 1, 2, .. numbers of each row, added one after the other, so that neither the other rows nor
-    padding with zeros changes a sum in its last digit."""
+    """Return the sums of the first 1, 2, .. numbers of each row. They are added one after the other, so that neither
+    other rows nor padding with zeros change a sum in its last digit."""
     if rows.device.type == "cpu":
         return rows.cumsum(dim=1)
-    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along the rows, by the number of rows
+    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along rows, depending on their number
 
 
 def sums(rows: Tensor) -> Tensor:
-    """The sum of each row, likewise."""
+    """Return the sum of each row, added as in `running_sums`."""
     return running_sums(rows)[:, -1]
 
 
 def order_z(scores: OrderScores) -> Tensor:
-    """The published order's log-likelihood, standardised within the question; `(n_questions,)`.
+    """Return the published order's log-likelihood, standardised within the question, `(n_questions,)`.
 
     Over all orders of a question it has mean 0 and variance 1, so that questions of any length and number of options
     can be ranked together. It is 0 if all orders are equally likely. With two orders only the sign would be left, and
@@ -92,14 +91,15 @@ def order_z(scores: OrderScores) -> Tensor:
 
 
 def isolation_scores(scores: OrderScores) -> Tensor:
-    """Exact isolation score of each question's most likely order, `(n_questions,)`, float64.
+    """Return the exact isolation score of each question's most likely order, `(n_questions,)`, float64.
 
-    The score that an isolation forest of infinitely many trees gives to the maximum of the row if every tree is grown
-    on all points of the row (scikit-learn's default for up to 256 points). A tree splits the interval that its points
-    span at a uniformly random place, down to depth ceil(log2 n). With points x_0 >= x_1 >= .., the node that holds the
-    maximum always holds x_0 .. x_i for some i, so its expected path length follows from a recursion over i: the next
-    node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last depth,
-    counts as c(its size). A question's score is the same, to the last digit, whichever questions are scored with it.
+    It is the score that an isolation forest of infinitely many trees gives to the maximum of the row if every tree is
+    grown on all points of the row (scikit-learn's default for up to 256 points). A tree splits the interval that its
+    points span at a uniformly random place, down to depth ceil(log2 n). With points x_0 >= x_1 >= .., the node that
+    holds the maximum always holds x_0 .. x_i for some i, so its expected path length follows from a recursion over i:
+    the next node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last
+    depth, counts as c(its size). A question's score is the same, to the last digit, whichever questions are scored
+    with it.
     """
     rows, n_orders = scores.loglikelihoods, scores.n_orders
     # The padding (-inf) sorts last; values computed from it stay in its columns, which are never read.
@@ -121,12 +121,12 @@ def isolation_scores(scores: OrderScores) -> Tensor:
 
 @cache
 def _tables(largest: int) -> tuple[Tensor, Tensor]:
-    """c(n) and the last depth of trees of n points, for n from 1 to `largest`."""
+    """Return c(n) and the last depth of trees of n points, for n from 1 to `largest`."""
     sizes = range(1, largest + 1)
     leaves = torch.tensor([path_length_of_leaf(size) for size in sizes], dtype=torch.float64)
     return leaves, torch.tensor([(size - 1).bit_length() for size in sizes])
 
 
 def path_length_of_leaf(n: int) -> float:
-    """c(n): mean path length of an unsuccessful search in a binary search tree of n points."""
+    """Return c(n), the mean path length of an unsuccessful search in a binary search tree of n points."""
     return 2 * (math.log(n - 1) + np.euler_gamma) - 2 * (n - 1) / n if n > 2 else n - 1.0

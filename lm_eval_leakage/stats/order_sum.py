@@ -1,37 +1,39 @@
-"""The sum test of drawn versions, of option orders above all: does a model prefer the published ones of many questions
-together? And permutation tests within questions: is a published order one drawn at random?
+"""Tests by a sum whether a model prefers the published versions of many questions, of option orders above all; and
+tests within questions, by permutation, whether a published order was drawn at random.
 
-A question's scores, one for each order, are standardised; T is the sum over questions of a weight of the published
+The scores of a question, one for each order, are standardised. T is the sum over questions of a weight of the
+published
 order: exp(score), or the score itself. Null hypothesis: within each question every order is equally likely to be the
-published one, independently of other questions. It is exact, whatever the model knows, where the builder drew the
-orders at random, and holds for differences of two scores where both have the same preferences for reasons other than
-memory. Questions may have different numbers of orders; any subset of orders that was drawn without looking at the
-scores keeps the test exact. exp gives weight to the few questions whose published order stands out: against a small
-share of seen questions it has more power than the sum of scores or the number of questions whose published order is
-the most likely one. The sum of scores has more power against a small effect on many questions.
+published one, independently of other questions. It is exact, whatever the model knows, if the author drew the orders
+at random. It holds for differences of two scores if both have the same preferences for reasons other than memory.
+Questions may have different numbers of orders; any subset of orders that was drawn without looking at the scores keeps
+the test exact. exp gives weight to the few questions whose published order stands out: against a small share of seen
+questions it has more power than the sum of scores or the number of questions whose published order is the most likely
+one. The sum of scores has more power against a small effect on many questions.
 
-Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
-by a weaker one: the published order of an unseen question is one with score s with a probability proportional to exp(t
-s / variance of the question's scores), so that the mean score of published orders is about t. Where t is not known but
-differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the sum of n
-scores then has n x spread as a further standard deviation, which no number of questions makes smaller. On clean
-benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and their spread
-beyond sampling error is `usual_spread` at most. Questions of the same kind that the model cannot have seen measure it
-for one benchmark and one model; both are averaged with the inverse squares of their errors as weights, as for a normal
-distribution. Where a benchmark is unlike those that were tried, the unseen questions alone count. Where not every
-order was as likely to be published (a builder may like one place for the right option), a question's prior has their
-probabilities.
+If the null hypothesis is slightly wrong, a test of many questions rejects it for that reason. A tolerance t replaces
+it
+by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
+exp(t s / variance of the question's scores), so that the mean score of published orders is about t. If t is unknown
+and differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn as well: the sum
+of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller. On clean
+benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and its spread beyond
+sampling error is `usual_spread` at most. Questions of the same kind that the model cannot have seen measure t for one
+benchmark and one model. Both estimates are averaged with the inverse squares of their errors as weights, as for a
+normal distribution. If a benchmark is unlike those that were tried, only the unseen questions count. If orders were
+not equally likely to be published (an author may prefer one place for the right option), a question's prior holds
+their probabilities.
 
 Questions of one family (`questions.families`) are no independent evidence: one order may have been drawn for all of
-them. A family is one unit, in whose draws all members are as suspicious as each other: by the quantile, each published
-order takes the place among its own that the others take among theirs. Of all ways in which the members may depend on
-each other, that one has the largest variance of the sum and the largest E[exp(t x sum)], so that Chernoff's bound
-holds for any of them, and the e-value takes the mean of a family's likelihood ratios instead of their product.
+them. A family is one unit. In its draws all members stand at the same quantile of their weights. Of all ways in which
+the members may depend on each other, this one has the largest variance of the sum and the largest E[exp(t x sum)].
+Chernoff's bound therefore holds for any of them, and the e-value takes the mean of a family's likelihood ratios
+instead of their product.
 
 The tests within questions have the same null hypothesis, whatever the options say. Each is conditional on the options,
-so it is exact for any texts, with ties, repeated options and different numbers of options; questions on which it
-cannot act contribute nothing. Limits: a preference that is natural and that no tolerance, spread or prior allows for
-looks like memory. Source: ours, after Fisher's randomisation test with one stratum per question; Holm (1979) for
+so it is exact for any texts, with ties, repeated options and different numbers of options. Questions on which a test
+cannot act contribute nothing. Limits: a natural preference that no tolerance, spread or prior allows for looks like
+memory. Source: ours, after Fisher's randomisation test with one stratum per question; Holm (1979) for
 several tests.
 """
 
@@ -50,14 +52,24 @@ from scipy.special import logsumexp, softmax
 from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail, smallest
 
 USUAL_SPREAD, SPREAD_IN_SEVERAL = 0.05, 0.06  # standard deviations of a question's scores, in one layout or several
-CONTRADICTION = 3.0  # standard errors between unseen questions and the usual spread, from which a benchmark is unlike
+CONTRADICTION = 3.0  # standard errors from the usual spread at which a benchmark counts as unlike the clean ones
+SUM_DRAWS = 9_999  # the smallest Monte Carlo p-value is 1e-4, which eight tests by Holm make 8e-4
+EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are equal
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
+RATIO_LEVEL = 0.95
+EVALUE_LIMIT = 2.33  # standard deviations; 99 % of benchmarks have a smaller natural preference
+MOST_ENUMERATED = 5  # options; beyond, there are 720 orders or more
+DRAWN_ORDERS = 120  # orders of a question with more options, as many as five options have
+Weigh = Callable[[Floats], Floats]
+Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class NaturalPart:
-    """Measured on `n` questions that the model cannot have seen.
+    """The natural preference as measured on `n` questions that the model cannot have seen.
 
-    means, errors: of the published orders' scores minus those in each control form, with standard errors
+    means, errors: for each control form, the mean of the published orders' scores minus those in the form, and its
+        standard error
     """
 
     n: int
@@ -66,50 +78,48 @@ class NaturalPart:
 
 
 def usual_spread(n_layouts: int) -> float:
-    """Of clean benchmarks whose orders are asked in so many layouts. Several share what is natural, and less of what
-    is by chance, so that a natural preference is larger in the standard deviations of their combination. Measured on
-    ten clean sets: docs/validity.md."""
+    """Return the spread of the natural preference between clean benchmarks, by the number of layouts of each order.
+
+    Layouts share a natural preference but not their noise, so the preference of several layouts is larger in standard
+    deviations of their combination. Measured on ten clean sets: docs/validity.md.
+    """
     return USUAL_SPREAD if n_layouts == 1 else SPREAD_IN_SEVERAL
 
 
 def expected(natural: NaturalPart | None, n_forms: int, spread: float, *, is_usual: bool) -> list[tuple[float, float]]:
-    """Mean, at least 0, and standard deviation by each control form.
+    """Return mean, at least 0, and standard deviation of the natural preference by each control form.
 
-    spread: of benchmarks in general; is_usual: whether this one is like those from which it comes
+    spread: standard deviation between benchmarks in general
+    is_usual: whether this benchmark is like those on which the spread was measured
     """
     if natural is None:
         return [(0.0, spread)] * n_forms
-    found = zip(natural.means, natural.errors, strict=True)
-    return [_updated(mean, error, spread, is_usual) for mean, error in found]
+    measured = zip(natural.means, natural.errors, strict=True)
+    return [_updated(mean, error, spread, is_usual) for mean, error in measured]
 
 
 def _updated(mean: float, error: float, spread: float, is_usual: bool) -> tuple[float, float]:
+    """Return mean and standard deviation given a measurement, with a normal prior where the benchmark is usual."""
     if not is_usual or abs(mean) > CONTRADICTION * math.hypot(error, spread):
         return max(0.0, mean), error
-    usual, own = spread**-2, error**-2
-    return max(0.0, mean * own / (usual + own)), (usual + own) ** -0.5
-
-
-SUM_DRAWS = 9_999  # the smallest Monte Carlo p-value is 1e-4, which eight tests by Holm make 8e-4
-EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are equal
-SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
-RATIO_LEVEL = 0.95
-EVALUE_LIMIT = 2.33  # standard deviations; 99 % of benchmarks have a smaller natural preference
-Weigh = Callable[[Floats], Floats]
+    of_benchmarks, of_measurement = spread**-2, error**-2  # precisions
+    precision = of_benchmarks + of_measurement
+    return max(0.0, mean * of_measurement / precision), precision**-0.5
 
 
 @dataclass(frozen=True)
 class OrderSum:
-    """The test's result.
+    """The result of the sum test; all values are NaN if no question can be tested.
 
-    n: number of questions with scores that differ; n_units: of families among them, a question alone being one, too
+    n: number of questions with scores that differ
+    n_units: number of families among them; a question without relatives is a family
     pvalue: probability, under the null hypothesis, of a sum at least as large: a Monte Carlo p-value, valid for any
         number of draws; or, where no draw is as large and it is lower, Chernoff's upper bound of it. Both together
         are valid at every level: at 1 / (SUM_DRAWS + 1) and above, only the former decides, and below, only the latter
     pvalue_error: standard error of the Monte Carlo p-value; 0 for a bound
     is_bound: whether `pvalue` is an upper bound
     log_evalue: logarithm of an e-value; its mean under the null hypothesis is 1 at most, so that e-values of
-        independent questions, asked at different times, may be multiplied
+        independent questions, tested at different times, may be multiplied
     mean: mean of the published orders' scores, in standard deviations of a question's orders, and its standard error
     """
 
@@ -124,62 +134,65 @@ class OrderSum:
 
 
 def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | None:
-    """The scores of one question's orders, `(n_orders,)`, the published one first, minus their mean and divided by
-    their standard deviation; None if all are equal.
+    """Return a question's scores minus their mean, divided by their standard deviation; None if all are equal.
 
+    scores: of the question's orders, the published one first, `(n_orders,)`
     minus: scores of the same orders whose standardised values are subtracted
     """
     centred = scores - scores.mean()
     deviation = math.sqrt(float(np.mean(centred**2)))
     if not deviation > EQUAL * max(1.0, float(np.abs(scores).max())):
         return None
-    own: Floats = centred / deviation
+    standard: Floats = centred / deviation
     if minus is None:
-        return own
+        return standard
     other = standard_scores(minus)
-    return own if other is None else own - other
+    return standard if other is None else standard - other
 
 
 def averaged(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
-    """One log-likelihood per order, nats: the logarithm of the mean of exp(standardised value) over layouts, which
-    gives most weight to the layout in which the order stands out; standardised, times the layouts' mean standard
-    deviation and plus their mean. A layout in which all orders are as likely counts as 0 for each.
+    """Return one log-likelihood per order, nats, from those in several layouts.
 
-    Claim: every order is treated alike, so that orders that are exchangeable in each layout stay so together. Of
-    questions that were seen in one of the layouts it finds more than the mean of the values (docs/validity.md).
+    It is the logarithm of the mean of exp(standardised value) over layouts, which gives most weight to the layout in
+    which the order stands out. The result is standardised, multiplied by the layouts' mean standard deviation, and
+    their mean is added. A layout in which all orders are equally likely counts as 0 for each.
 
-    answers: of all orders in one layout after the other, `(n_layouts * n_orders,)`
+    Claim: every order is treated alike, so orders that are exchangeable in each layout are exchangeable in the result.
+    It detects more questions that were seen in one of the layouts than the mean of the values does (docs/validity.md).
+
+    answers: log-likelihoods of all orders, one layout after the other, `(n_layouts * n_orders,)`
     """
     if n_layouts == 1 or not len(answers):
         return tuple(answers)
     each = np.asarray(answers, dtype=float).reshape(n_layouts, -1)
-    scored = [standard_scores(own) for own in each]
-    values = [np.zeros(each.shape[1]) if own is None else own for own in scored]
-    joined = standard_scores(logsumexp(values, axis=0))
-    same = np.zeros(each.shape[1])
-    found: list[float] = (each.mean() + each.std(axis=1).mean() * (same if joined is None else joined)).tolist()
-    return tuple(found)
+    equal = np.zeros(each.shape[1])
+    standard = [standard_scores(layout) for layout in each]
+    joined = standard_scores(logsumexp([equal if scores is None else scores for scores in standard], axis=0))
+    values: list[float] = (each.mean() + each.std(axis=1).mean() * (equal if joined is None else joined)).tolist()
+    return tuple(values)
 
 
 def averaged_controls(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
-    """Those of the control forms: the first is the same in all layouts and was asked once, the second in each."""
+    """Return one log-likelihood per order in each control form. The first form is the same in all layouts and was
+    scored once; the second was scored in each layout."""
     n_orders = len(answers) // (1 + n_layouts)
     return (*answers[:n_orders], *averaged(answers[n_orders:], n_layouts))
 
 
 def version_sum(scores: Sequence[Sequence[float]]) -> OrderSum:
-    """The test of versions that were drawn uniformly, such as wordings and orders of questions: the same result in
-    whatever order they come, so that a table and an audit of its log give one p-value.
+    """Test versions that were drawn uniformly, such as wordings or orders of questions.
 
-    scores: of each question or shard, the log-likelihoods of its versions, the published one first
+    The result does not depend on the order of the questions, so a table and its log have the same p-value.
+
+    scores: for each question or shard, the log-likelihoods of its versions, the published one first
     """
     return _version_sum(tuple(sorted(map(tuple, scores))))
 
 
 @lru_cache(maxsize=16)  # several rows need the same sum
 def _version_sum(scores: tuple[tuple[float, ...], ...]) -> OrderSum:
-    standard = [own for own in (standard_scores(np.array(one)) for one in scores) if own is not None]
-    return order_sum(standard, np.random.default_rng(0))
+    standard = (standard_scores(np.array(versions)) for versions in scores)
+    return order_sum([values for values in standard if values is not None], np.random.default_rng(0))
 
 
 def order_sum(
@@ -192,41 +205,41 @@ def order_sum(
     spread: float = 0.0,
     priors: Sequence[Floats] | None = None,
 ) -> OrderSum:
-    """Tests the published orders of all `questions` together.
+    """Test the published orders of all questions together.
 
-    questions: of each, the scores of its orders, the published one first, as `standard_scores` returns them
+    questions: for each question, the scores of its orders, the published one first, as `standard_scores` returns them
     tolerance: natural preference that the null hypothesis allows; 0 for exchangeable orders
-    weigh: the weights of a question's orders, from their scores
-    families: of each question, the number of its family; None if each is one of its own
+    weigh: returns the weights of a question's orders from their scores
+    families: the number of each question's family; None if each question is a family
     spread: standard deviation of the natural preference between benchmarks, for the plain sum of scores
-    priors: of each question, how likely each of its orders was to be published; None if all are as likely
+    priors: for each question, how likely each of its orders was to be published; None if equally likely
 
-    The e-value is of a preference at the `EVALUE_LIMIT` of that distribution, since it needs one null hypothesis.
+    An e-value needs a single null hypothesis: a natural preference at the `EVALUE_LIMIT` of its distribution.
     """
     n = len(questions)
     if not n:
         return OrderSum(0)
     deviation = spread * n
-    of_questions = [weigh(own) for own in questions]
-    found = math.fsum(float(own[0]) for own in of_questions)
+    of_questions = [weigh(scores) for scores in questions]
+    observed = math.fsum(float(question_weights[0]) for question_weights in of_questions)
     numbers = range(n) if families is None else families
     each = bases_of(questions, tolerance, priors)
     weights, bases = as_units(of_questions, each, numbers)
     drawn = drawn_sums(weights, rng, bases if tolerance or priors or len(weights) < n else None)
     if deviation:
         drawn += rng.normal(0.0, deviation, SUM_DRAWS)
-    n_as_large = int((drawn >= found - EQUAL * max(1.0, abs(found))).sum())
+    n_as_large = int((drawn >= observed - EQUAL * max(1.0, abs(observed))).sum())
     pvalue = (1 + n_as_large) / (1 + SUM_DRAWS)
-    bound = chernoff_bound(weights, found, bases, deviation)
+    bound = chernoff_bound(weights, observed, bases, deviation)
     is_far = not n_as_large and bound < pvalue
-    published = np.array([own[0] for own in questions])
+    published = np.array([scores[0] for scores in questions])
     at_limit = bases_of(questions, tolerance + EVALUE_LIMIT * spread, priors) if spread else each
     return OrderSum(
         n,
         bound if is_far else pvalue,
         0.0 if is_far else monte_carlo_error(pvalue),
         is_far,
-        log_evalue([np.exp(own) for own in questions], at_limit, numbers),
+        mixture_log_evalue([np.exp(scores) for scores in questions], at_limit, numbers),
         float(published.mean()),
         error_of_mean(published, numbers),
         len(weights),
@@ -236,30 +249,40 @@ def order_sum(
 def as_units(
     weights: Sequence[Floats], bases: Sequence[Floats], families: Sequence[int]
 ) -> tuple[list[Floats], list[Floats]]:
-    """The weights and probabilities of each family as of one question: the sums of its members' weights where all of
-    them stand at the same quantile of their own."""
+    """Return the weights and probabilities of each family, as of a single question.
+
+    A weight of a family is the sum of its members' weights at the same quantile.
+    """
     members: dict[int, list[int]] = {}
     for place, family in enumerate(families):
         members.setdefault(family, []).append(place)
-    units = [
-        (weights[own[0]], bases[own[0]]) if len(own) == 1 else _together([(weights[i], bases[i]) for i in own])
-        for own in members.values()
-    ]
-    return [unit[0] for unit in units], [unit[1] for unit in units]
+    unit_weights, unit_bases = [], []
+    for places in members.values():
+        if len(places) == 1:
+            unit, base = weights[places[0]], bases[places[0]]
+        else:
+            unit, base = _at_equal_quantiles([(weights[place], bases[place]) for place in places])
+        unit_weights.append(unit)
+        unit_bases.append(base)
+    return unit_weights, unit_bases
 
 
-def _together(members: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    ranked = [(own[order], np.cumsum(base[order])) for own, base in members for order in [np.argsort(own)[::-1]]]
+def _at_equal_quantiles(members: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Return the weights and probabilities of one family from those of its members."""
+    ranked = []
+    for weights, base in members:
+        order = np.argsort(weights)[::-1]
+        ranked.append((weights[order], np.cumsum(base[order])))
     ends = np.unique(np.round(np.concatenate([np.minimum(end, 1.0) for _, end in ranked]), 12))
     middles = ends - np.diff(ends, prepend=0.0) / 2
     sums = np.zeros(len(ends))
-    for own, end in ranked:
-        sums += own[np.minimum(np.searchsorted(end, middles), len(own) - 1)]
+    for weights, end in ranked:
+        sums += weights[np.minimum(np.searchsorted(end, middles), len(weights) - 1)]
     return sums, np.diff(ends, prepend=0.0)
 
 
 def error_of_mean(published: Floats, families: Sequence[int]) -> float:
-    """Of the mean over questions, with families as the clusters; NaN for one family."""
+    """Return the standard error of the mean over questions, with families as clusters; NaN for one family."""
     _, unit = np.unique(np.asarray(families), return_inverse=True)
     n_units = int(unit.max()) + 1
     if n_units == 1:
@@ -269,13 +292,16 @@ def error_of_mean(published: Floats, families: Sequence[int]) -> float:
 
 
 def bases_of(questions: Sequence[Floats], tolerance: float, priors: Sequence[Floats] | None = None) -> list[Floats]:
+    """Return the probabilities of each question's orders under the null hypothesis, see `base_of`."""
     given = [None] * len(questions) if priors is None else priors
-    return [base_of(own, tolerance, prior) for own, prior in zip(questions, given, strict=True)]
+    return [base_of(scores, tolerance, prior) for scores, prior in zip(questions, given, strict=True)]
 
 
 def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Floats:
-    """Probability, under the null hypothesis, that each order of a question is the published one: proportional to its
-    prior times exp(tolerance x score / variance), whose mean score is about the tolerance, whatever the scores' scale.
+    """Return the probability, under the null hypothesis, that each order of a question is the published one.
+
+    It is proportional to the order's prior times exp(tolerance x score / variance). The mean score is then about the
+    tolerance, whatever the scale of the scores.
     """
     if prior is not None and not tolerance:
         return prior
@@ -288,18 +314,22 @@ def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Fl
 
 
 def equal_bases(weights: Sequence[Floats]) -> list[Floats]:
-    return [np.full(len(own), 1 / len(own)) for own in weights]
+    """Return equal probabilities for the orders of each question."""
+    return [np.full(len(orders), 1 / len(orders)) for orders in weights]
 
 
 def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Sequence[Floats] | None = None) -> Floats:
-    """`SUM_DRAWS` sums of one drawn weight per question; uniformly without `bases`."""
+    """Return `SUM_DRAWS` sums of one drawn weight per question. Weights are drawn uniformly unless `bases` has their
+    probabilities."""
     sums = np.zeros(SUM_DRAWS)
-    for place, own in enumerate(weights):
+    for place, orders in enumerate(weights):
         if bases is None:
-            sums += own[rng.integers(len(own), size=SUM_DRAWS, dtype=np.uint8 if len(own) < 256 else np.int64)]
+            sums += orders[
+                rng.integers(len(orders), size=SUM_DRAWS, dtype=np.uint8 if len(orders) < 256 else np.int64)
+            ]
         else:
             ends = np.cumsum(bases[place])[:-1]  # not the last, which may round to less than 1
-            sums += own[np.searchsorted(ends, rng.random(SUM_DRAWS), side="right")]
+            sums += orders[np.searchsorted(ends, rng.random(SUM_DRAWS), side="right")]
     return sums
 
 
@@ -310,46 +340,52 @@ def critical_sum(
     bases: Sequence[Floats] | None = None,
     deviation: float = 0.0,
 ) -> float:
-    """The smallest sum at which the test of equally likely orders, or of those with the probabilities `bases`, rejects
-    at `level`: by the draws where they are enough to tell, else by Chernoff's bound, as its p-value is.
+    """Return the smallest sum at which the test rejects at `level`. Like its p-value, the sum comes from draws if
+    these are enough, else from Chernoff's bound.
 
+    bases: for each question, the probabilities of its orders; None if they are equal
     deviation: standard deviation of a normal addition to the sum, see `spread`
     """
     if level * (1 + SUM_DRAWS) >= 1:
         drawn = drawn_sums(weights, rng, bases) + rng.normal(0.0, deviation, SUM_DRAWS)
         return float(np.quantile(drawn, 1 - level, method="higher"))
     bases = bases or equal_bases(weights)
-    low = math.fsum(float(base @ own) for own, base in zip(weights, bases, strict=True))
-    high = math.fsum(float(own.max()) for own in weights)
-    return smallest(lambda found: chernoff_bound(weights, found, bases, deviation) <= level, low, high)
+    low = math.fsum(float(base @ orders) for orders, base in zip(weights, bases, strict=True))
+    high = math.fsum(float(orders.max()) for orders in weights)
+    return smallest(lambda total: chernoff_bound(weights, total, bases, deviation) <= level, low, high)
 
 
-def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floats], deviation: float = 0.0) -> float:
-    """An upper bound of P(sum >= found) for any number of questions: the least over t of E[exp(t (sum - found))].
+def chernoff_bound(weights: Sequence[Floats], total: float, bases: Sequence[Floats], deviation: float = 0.0) -> float:
+    """Return an upper bound of P(sum >= total) for any number of questions: the least over t of E[exp(t (sum -
+    total))].
 
     deviation: standard deviation of a normal addition to the sum, see `spread`
     """
     from scipy.optimize import minimize_scalar
 
     by_size: dict[int, list[tuple[Floats, Floats]]] = {}
-    for own, base in zip(weights, bases, strict=True):
-        by_size.setdefault(len(own), []).append((own, base))
+    for orders, base in zip(weights, bases, strict=True):
+        by_size.setdefault(len(orders), []).append((orders, base))
     rows = [np.array(pairs).transpose(1, 0, 2) for pairs in by_size.values()]
 
     def log_bound(log_t: float) -> float:
         t = math.exp(log_t)
-        moments = (float(logsumexp(t * own, axis=1, b=base).sum()) for own, base in rows)
-        return math.fsum(moments) + (t * deviation) ** 2 / 2 - t * found
+        moments = (float(logsumexp(t * orders, axis=1, b=base).sum()) for orders, base in rows)
+        return math.fsum(moments) + (t * deviation) ** 2 / 2 - t * total
 
     best = minimize_scalar(log_bound, bounds=(-15.0, 5.0), method="bounded", options={"xatol": 1e-3})
     return float(math.exp(min(0.0, float(best.fun))))
 
 
-def log_evalue(weights: Sequence[Floats], bases: Sequence[Floats], families: Sequence[int] | None = None) -> float:
-    """Logarithm of the mean, over `SHARES`, of the likelihood ratio of "this share of the questions was seen, and the
-    published order of a seen one has a probability proportional to its weight" against the null hypothesis. A family
-    counts as one question whose ratio is the mean of its members'."""
-    ratios = np.array([own[0] / float(base @ own) for own, base in zip(weights, bases, strict=True)])
+def mixture_log_evalue(
+    weights: Sequence[Floats], bases: Sequence[Floats], families: Sequence[int] | None = None
+) -> float:
+    """Return the logarithm of an e-value: the mean over `SHARES` of a likelihood ratio against the null hypothesis.
+
+    The alternative is that this share of the questions was seen, and that the published order of a seen one has a
+    probability proportional to its weight. A family counts as one question whose ratio is the mean of its members'.
+    """
+    ratios = np.array([orders[0] / float(base @ orders) for orders, base in zip(weights, bases, strict=True)])
     if families is not None:
         _, unit = np.unique(np.asarray(families), return_inverse=True)
         ratios = np.bincount(unit, weights=ratios) / np.bincount(unit)
@@ -362,9 +398,11 @@ def log_evalue(weights: Sequence[Floats], bases: Sequence[Floats], families: Seq
 
 @dataclass(frozen=True)
 class OrderRatio:
-    """How many times as often as by chance the published order is the most likely one.
+    """The ratio of questions whose published order is the most likely one to the number that is expected by chance.
 
-    low: one-sided 95 % confidence bound: what natural preference alone would have to reach to explain the flags
+    n: number of questions
+    value: the ratio
+    low: one-sided 95 % confidence bound, which a natural preference would have to reach to explain the flags
     """
 
     n: int
@@ -373,8 +411,9 @@ class OrderRatio:
 
 
 def order_ratio(n_flagged: int, null_rates: Sequence[float]) -> OrderRatio:
-    """From the number of questions whose published order is the most likely one, and each question's probability of
-    that by chance.
+    """Return the ratio for the number of questions whose published order is the most likely one.
+
+    null_rates: each question's probability of that by chance
 
     The bound is Clopper and Pearson's, for different rates by the Poisson-binomial tail: the smallest ratio r for
     which so many flags have a probability of 5 %, if question i is flagged with probability min(1, r x rate i).
@@ -387,17 +426,12 @@ def order_ratio(n_flagged: int, null_rates: Sequence[float]) -> OrderRatio:
     return OrderRatio(len(null_rates), n_flagged / math.fsum(null_rates), low)
 
 
-Places = NDArray[np.intp]
-MOST_ENUMERATED = 5  # options; beyond, there are 720 orders or more
-DRAWN_ORDERS = 120  # of a question with more options, as many as five options have
-
-
 def orders_of(n_options: int, rng: np.random.Generator) -> Places:
-    """Orders as rows of places, the published one first: all of them up to `MOST_ENUMERATED` options, and beyond as
-    many drawn at random.
+    """Return orders as rows of places, the published one first: all of them up to `MOST_ENUMERATED` options, and
+    beyond `DRAWN_ORDERS` others that are drawn at random.
 
-    Given these orders as a set, each is equally likely to be the published one, so tests are exact with drawn orders,
-    too; they only lose some power.
+    Given these orders as a set, each is equally likely to be the published one. Tests are therefore exact with drawn
+    orders, and only lose some power.
     """
     if n_options <= MOST_ENUMERATED:
         return np.array(list(permutations(range(n_options))), dtype=np.intp)
@@ -406,52 +440,56 @@ def orders_of(n_options: int, rng: np.random.Generator) -> Places:
 
 
 def sum_test(values: Sequence[Floats], rng: np.random.Generator) -> tuple[float, float]:
-    """z and two-sided p-value of the sum of the published orders' values.
+    """Return z and the two-sided p-value of the sum of the published orders' values.
 
     values: per question, the standardised value of each order, the published one first
 
-    Under the null hypothesis each question's value is one of its own values, drawn uniformly; so are the draws with
-    which the sum is compared. The sum over sqrt(number of questions), z, has mean 0 and variance 1.
+    Under the null hypothesis the published value of each question is drawn uniformly from the values of its orders.
+    The sum is compared with such draws. z, the sum over sqrt(number of questions), has mean 0 and variance 1.
     """
-    published = math.fsum(float(own[0]) for own in values)
+    published = math.fsum(float(orders[0]) for orders in values)
     at_least = np.abs(drawn_sums(values, rng)) >= abs(published) - EQUAL * max(1.0, abs(published))
     return published / math.sqrt(len(values)), float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
-def both_tails(n_found: int, rates: Sequence[float]) -> float:
-    """Twice the smaller tail: for a property that orders may have too often or too rarely."""
-    below = poisson_binomial_tail(len(rates) - n_found, [1 - rate for rate in rates])
-    return min(1.0, 2 * min(poisson_binomial_tail(n_found, rates), below))
+def both_tails(n_with: int, rates: Sequence[float]) -> float:
+    """Return twice the smaller tail, for a property that orders may have too often or too rarely.
+
+    n_with: number of orders with the property
+    rates: the probability of the property for each order
+    """
+    below = poisson_binomial_tail(len(rates) - n_with, [1 - rate for rate in rates])
+    return min(1.0, 2 * min(poisson_binomial_tail(n_with, rates), below))
 
 
 def place_test(places: Sequence[tuple[int, int]], rng: np.random.Generator) -> tuple[float, int, float]:
-    """Chi-square of the right options' places, its degrees of freedom, and its Monte Carlo p-value.
+    """Return the chi-square of the right options' places, its degrees of freedom, and its Monte Carlo p-value.
 
     places: per question, the place of the right option and the number of options
 
-    Places are counted separately for each number of options, and the chi-squares are added. One-sided: a builder who
-    balances the places on purpose gets more even ones than chance, which favours no order of a question.
+    Places are counted separately for each number of options, and the chi-squares are added. The test is one-sided: an
+    author who balances the places on purpose gets more even ones than chance, which favours no order of a question.
     """
-    found, drawn, freedom = 0.0, np.zeros(SUM_DRAWS), 0
+    chi_square, drawn, freedom = 0.0, np.zeros(SUM_DRAWS), 0
     for n_options in sorted({n for _, n in places}):
         counts = np.bincount([place for place, n in places if n == n_options], minlength=n_options)
         expected = counts.sum() / n_options
-        found += float(((counts - expected) ** 2).sum() / expected)
+        chi_square += float(((counts - expected) ** 2).sum() / expected)
         simulated = rng.multinomial(counts.sum(), np.full(n_options, 1 / n_options), size=SUM_DRAWS)
         drawn += ((simulated - expected) ** 2).sum(axis=1) / expected
         freedom += n_options - 1
-    at_least = drawn >= found - EQUAL * max(1.0, found)
-    return found, freedom, float(1 + at_least.sum()) / (1 + SUM_DRAWS)
+    at_least = drawn >= chi_square - EQUAL * max(1.0, chi_square)
+    return chi_square, freedom, float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
 def monte_carlo_error(pvalue: float) -> float:
-    """Standard error of a p-value from `SUM_DRAWS` draws."""
+    """Return the standard error of a p-value from `SUM_DRAWS` draws."""
     return math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS)
 
 
 def adjusted_by_holm(pvalues: Sequence[float]) -> list[float]:
-    """Each p-value adjusted for the number of them: the chance that any true null hypothesis of the family has an
-    adjusted one of at most x is at most x, however the tests depend on each other."""
+    """Return each p-value adjusted for their number. The probability that any true null hypothesis has an adjusted
+    p-value of at most x is at most x, however the tests depend on each other."""
     adjusted, largest = [math.nan] * len(pvalues), 0.0
     for rank, place in enumerate(sorted(range(len(pvalues)), key=pvalues.__getitem__)):
         largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[place]))
@@ -460,9 +498,11 @@ def adjusted_by_holm(pvalues: Sequence[float]) -> list[float]:
 
 
 def holm_level(pvalues: Sequence[float], level: float) -> float:
-    """What Holm's method compares with: it rejects those of the p-values that are at most this, with a probability of
-    any false rejection of at most `level`. Another p-value than those that it rejects would have been rejected, too,
-    from here on."""
+    """Return the threshold of Holm's method, which rejects all p-values up to it.
+
+    The probability of any false rejection is at most `level`. A p-value above the threshold would have been rejected
+    if it had been at most the threshold.
+    """
     for rank, pvalue in enumerate(sorted(pvalues)):
         if pvalue > level / (len(pvalues) - rank):
             return level / (len(pvalues) - rank)

@@ -1,5 +1,5 @@
-"""Pools verdicts on questions into results for the data set: rates with errors and intervals, pooled p-values, and the
-rows of the results table that several statistics share, with helpers to declare others."""
+"""Pools verdicts on questions into results for the data set: rates with errors and intervals, and p-values. It also
+declares the rows of the results table that several statistics share, and has helpers to declare others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped
 Floats = NDArray[np.float64]
 IN_95_PERCENT = 1.959963984540054  # standard deviations of a normal distribution
 NAN = math.nan
+UNGUARDED = "without a guard"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its standard error and the ends of its 95 % interval; NaN where undefined."""
+    """A value with its standard error and the ends of its 95 % interval; what is undefined is NaN."""
 
     value: float = NAN
     stderr: float = NAN
@@ -29,6 +30,7 @@ class Estimate:
     high: float = NAN
 
     def __bool__(self) -> bool:
+        """Return whether the value is defined."""
         return not math.isnan(self.value)
 
 
@@ -36,9 +38,10 @@ UNKNOWN = Estimate()
 
 
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, of flags the share of those that are true, and its standard error (sample standard deviation over sqrt n).
+    """Return the mean and its standard error (sample standard deviation over sqrt n). For flags, the mean is the share
+    of those that are true.
 
-    NaN if undefined: the mean of no values, the error of fewer than two.
+    The mean of no values is NaN, and so is the error of fewer than two.
     """
     n = len(values)
     mean = math.fsum(values) / n if n else math.nan
@@ -46,9 +49,9 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
 
 
 def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
-    """P(at least `n_flagged` flags) when question i is flagged independently with probability null_rates[i].
+    """Return P(at least `n_flagged` flags) if question i is flagged independently with probability null_rates[i].
 
-    Exact: the flags of questions with one rate follow a binomial distribution, and these are convolved directly
+    It is exact: the flags of questions with one rate follow a binomial distribution, and these are convolved directly
     (all terms are positive, so small tails keep their relative precision). Null hypothesis: no question was
     seen, and each question's null rate is correct.
     """
@@ -65,7 +68,7 @@ def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
 
 
 def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The smallest number of an interval from which on a condition holds, by bisection; `high` if only there."""
+    """Return the smallest number of an interval from which a condition holds, by bisection; it must hold at `high`."""
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -73,7 +76,7 @@ def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def share(values: Sequence[float]) -> Estimate:
-    """Mean of values in [0, 1] with its standard error; the interval is Wilson's if all values are 0 or 1."""
+    """Return the mean of values in [0, 1] with its errors. The interval is Wilson's if all values are 0 or 1."""
     if not values:
         return UNKNOWN
     mean, stderr = mean_and_stderr(values)
@@ -86,12 +89,12 @@ def share(values: Sequence[float]) -> Estimate:
 
 
 def normal(value: float, stderr: float) -> Estimate:
-    """An estimate with the interval of a normal error."""
+    """Return an estimate with the interval of a normal error."""
     return Estimate(value, stderr, value - IN_95_PERCENT * stderr, value + IN_95_PERCENT * stderr)
 
 
 def difference_of_shares(flagged: Estimate, unflagged: Estimate) -> Estimate:
-    """The difference with Newcombe's interval, computed from Wilson's intervals."""
+    """Return the difference of two shares with Newcombe's interval, computed from Wilson's intervals."""
     value = flagged.value - unflagged.value
     below = math.hypot(flagged.value - flagged.low, unflagged.high - unflagged.value)
     above = math.hypot(flagged.high - flagged.value, unflagged.value - unflagged.low)
@@ -111,7 +114,7 @@ def row_with_error(
     higher_is_better: bool | None = None,
     per_question: Callable[[object], float | None] | None = None,
 ) -> DeclaredRow:
-    """A row whose value and standard error are computed together."""
+    """Declare a row whose value and standard error are computed together."""
     return DeclaredRow(
         name,
         meaning,
@@ -123,26 +126,29 @@ def row_with_error(
 
 
 def row_of(kind: type, name: str, meaning: str, field: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """A row with the mean over questions of a field of such verdicts; those in which it is None do not count."""
+    """Declare a row with the mean over questions of a field of their verdicts.
 
-    def of_one(verdict: object) -> float | None:
+    kind: the class of verdicts that count; a verdict whose field is None does not count
+    """
+
+    def contribution(verdict: object) -> float | None:
         value = getattr(verdict, field, None) if isinstance(verdict, kind) else None
         return None if value is None else float(value)
 
     def mean(verdicts: Verdicts) -> tuple[float, float]:
-        return mean_and_stderr([value for value in map(of_one, verdicts) if value is not None])
+        return mean_and_stderr([value for value in map(contribution, verdicts) if value is not None])
 
-    return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=of_one)
+    return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=contribution)
 
 
 def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
+    """Declare a row with the mean over questions of a field of their Measurements, by default the row's name."""
     meaning = f"{meaning}; mean over questions."
     return row_of(Measurement, name, meaning, field or name, higher_is_better=higher_is_better)
 
 
 def _tested(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
-    """Of each question that was tested, whether it is flagged, and its null rate."""
+    """Return the flags and the null rates of the tested questions."""
     tested = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
     return [evidence.flagged for evidence in tested], [evidence.null_rate for evidence in tested]
 
@@ -153,11 +159,11 @@ def _pooled_pvalue(verdicts: Verdicts) -> float:
 
 
 def _of_part(row: DeclaredRow, questions: Literal["guarded", "unguarded"], which: str) -> DeclaredRow:
+    """Declare the same row for the questions with or without a guard; only the results file shows it."""
     name, meaning = f"{row.name}_{questions}", f"`{row.name}` of the questions {which}."
     return replace(row, name=name, meaning=meaning, questions=questions, in_table=False)
 
 
-UNGUARDED = "without a guard"
 FLAGGED_RATE = replace(
     row_of(
         Evidence, "flagged_rate", "Share of the tested questions that are flagged.", "flagged", higher_is_better=False

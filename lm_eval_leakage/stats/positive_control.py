@@ -1,11 +1,11 @@
-"""A positive control: rows that the model may have learned, such as a benchmark's train split, in the same audit.
+"""Compares a benchmark with a positive control: rows that the model may have learned, such as the train split.
 
-It answers what "none found" leaves open: whether this audit would find anything in this model. Where the control shows
-memory, the preference for the published forms of the benchmark, divided by that of the control, is the share of its
-rows that were seen as often as those of the control, in the same form. Its upper bound is Fieller's: the largest ratio
-that a test of `effect - ratio x control` does not reject. Claim: both estimates are independent and normal with known
-standard errors, and all rows of the control were seen; if only some were, the bound is of the same mixture. An effect
-below 0 counts as 0. Source: Fieller (1954).
+After "none found", it says whether this audit can detect memory in this model at all. If the control shows memory,
+divide the preference for the benchmark's published forms by that for the control's. The ratio is the share of the
+benchmark's rows that were seen as often as those of the control, in the same form. Its upper bound is Fieller's: the
+largest ratio that a test of `effect - ratio x control` does not reject. Claim: both estimates are independent and
+normal with known standard errors, and all rows of the control were seen; if only some were, the bound is of the same
+mixture. An effect below 0 counts as 0. Source: Fieller (1954).
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from statistics import NormalDist
 from lm_eval_leakage.stats.pooling import NAN
 
 BOUND_LEVEL = 0.95  # one-sided
-SHOWN_AT = 0.01  # the p-value from which on the control shows memory
+SHOWN_AT = 0.01  # largest p-value at which the control shows memory
 
 
 @dataclass(frozen=True)
 class PositiveControl:
-    """What an audit of rows that the model may have learned found.
+    """The result of an audit of rows that the model may have learned.
 
-    name: what the rows are, in words; n: how many were tested
-    effect, error: their mean preference for the published forms, as of the benchmark, and its standard error
-    pvalue: NaN where they could not be tested
-    at_most: share of the benchmark's rows that were seen as often, with 95 % confidence; NaN where the control shows
-        no memory, or all may have been
+    name: description of the rows
+    n: number of tested rows
+    effect, error: their mean preference for the published forms, as for the benchmark, and its standard error
+    pvalue: NaN if they could not be tested
+    at_most: upper bound, with 95 % confidence, of the share of the benchmark's rows that were seen as often; NaN if
+        the control shows no memory, or all may have been seen
     reason: why they could not be tested; empty if they were, or were too few
     """
 

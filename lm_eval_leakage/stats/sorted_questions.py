@@ -1,6 +1,6 @@
-"""Are neighbouring questions of a benchmark's file in an order that can be inferred from their texts alone?
+"""Tests whether the order of neighbouring questions in a benchmark's file can be inferred from their texts alone.
 
-A model may prefer such an order without having seen the file, which makes every test of question order say so. Null
+A model may prefer such an order without having seen the file, and a test of question order then rejects. Null
 hypothesis: the questions of each shard were shuffled. Then lengths and the alphabet rise as often as they fall
 (Kendall's S, summed over shards, two-sided; ties count as neither, which makes it conservative), and neighbours are
 no more alike than other pairs of their shard (Jaccard index of their words; Monte Carlo over the orders of each
@@ -22,9 +22,8 @@ SORTED_LEVEL = 0.01  # of all three tests together (Bonferroni)
 N_SHUFFLED = 2999
 
 
-def told_by(shards: Sequence[Sequence[str]]) -> dict[str, float]:
-    """The properties by which the order of the shards' questions differs from a random one, with p-values adjusted
-    for their number."""
+def sorted_properties(shards: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the properties by which the shards' questions are not in a random order, with adjusted p-values."""
     pvalues = {
         "length": trend_pvalue(shards, len),
         "alphabet": trend_pvalue(shards, str.casefold),
@@ -35,7 +34,7 @@ def told_by(shards: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def trend_pvalue(shards: Sequence[Sequence[str]], key: Callable[[str], Any]) -> float:
-    """Two-sided p-value that a property of the texts rises or falls within shards."""
+    """Return the two-sided p-value of the test whether a property of the texts rises or falls within shards."""
     total = variance = 0.0
     for shard in shards:
         keys, n = [key(text) for text in shard], len(shard)
@@ -45,7 +44,7 @@ def trend_pvalue(shards: Sequence[Sequence[str]], key: Callable[[str], Any]) -> 
 
 
 def likeness_pvalue(shards: Sequence[Sequence[str]]) -> float:
-    """One-sided p-value that neighbours have more words in common than other pairs of their shard."""
+    """Return the one-sided p-value of the test whether neighbours share more words than other pairs of their shard."""
     rng = np.random.default_rng(0)
     observed, drawn = 0.0, np.zeros(N_SHUFFLED)
     for shard in shards:
@@ -57,5 +56,6 @@ def likeness_pvalue(shards: Sequence[Sequence[str]]) -> float:
 
 
 def _likeness(texts: Sequence[str]) -> Floats:
+    """Return the Jaccard index of the words of each pair of texts, `(n_texts, n_texts)`."""
     words = [set(text.casefold().split()) for text in texts]
-    return np.array([[len(one & other) / max(1, len(one | other)) for other in words] for one in words])
+    return np.array([[len(first & second) / max(1, len(first | second)) for second in words] for first in words])

@@ -1,21 +1,21 @@
-"""Are the texts of a benchmark more predictable to a model than those of questions that it cannot have seen?
+"""Tests whether a model predicts the texts of a benchmark better than those of questions that it cannot have seen.
 
-The score of a text is its log-likelihood per character minus that by a reference model, so that what makes a text easy
-for any model (topic, length, typing errors) counts less; as the benchmark shows it and as a row of JSON, since the
-layout in which it was read counts most. How much a model gains on any text depends on how hard that is for the
-reference and on its length: what a linear fit expects of them is taken off. Null hypothesis: the asked and the unseen
-questions are random draws from one pool, up to a difference of `TEXT_TOLERANCE` standard deviations; then the
-one-sided rank-sum test of both groups' scores is valid, since the fit does not know who is of which group. Families of
-questions are one unit, with their mean log-likelihoods.
+The score of a text is its log-likelihood per character minus that by a reference model, so that whatever makes a text
+easy for any model (topic, length, typing errors) counts less. A text is scored as the benchmark shows it and as a row
+of JSON, since memory is strongest in the layout that was seen. The gain of a model over the reference depends on the
+text's difficulty for the reference and on its length, so a linear fit of both is subtracted. Null hypothesis: the
+questions of the benchmark and the unseen ones are random draws from one pool, up to a difference of `TEXT_TOLERANCE`
+standard deviations. The one-sided rank-sum test of both groups' scores is then valid, since the fit does not use the
+groups. Families of questions are one unit, with their mean log-likelihoods.
 
-Whether they are from one pool is tested without a model: by the properties of `exchangeability`, and by their
-characters. Does a regression on all other questions tell to which group a question belongs, better than with permuted
-groups? Capitals, punctuation and rare words are compared, too. Where the groups are told apart, nothing is tested,
-since a model may find the one easier for the same reason. Limits: what none of this shows and the reference does not
-share, such as a topic that it knows better, is held by the tolerance alone; a reference that has seen the benchmark
-hides it.
+Whether both groups are from one pool is tested without a model: by the properties of `exchangeability`, by their
+characters, and by capitals, punctuation and rare words. The test of characters is a regression on all other questions:
+it asks whether the regression predicts the group of a question better than with permuted groups. If any of these tests
+rejects, there is no verdict, since a model may find one group easier for the same reason. Limits: a difference that
+none of these tests detects and the reference does not share, such as a topic that the reference knows better, is
+covered only by the tolerance. A reference that has seen the benchmark hides memory.
 Sources: why a test of membership must be compared with one that has no model, Das et al. (arXiv 2406.16201); Mann and
-Whitney (1947); Holm (1979); what a regression without a row says of it, in closed form, Allen (1974).
+Whitney (1947); Holm (1979); leave-one-out predictions of a regression in closed form, Allen (1974).
 """
 
 from __future__ import annotations
@@ -33,29 +33,31 @@ from lm_eval_leakage.stats.pooling import NAN, Floats
 
 TEXT_TOLERANCE = 0.1  # standard deviations of the unseen questions' scores: docs/validity.md
 FEWEST_TEXTS = 20  # families of either group
-APART_AT = 0.05  # chance that questions of one pool are told apart
-RIDGE, PERMUTATIONS = 10.0, 999  # with .1 and 1, fewer mixtures of two benchmarks were told apart
-MOST_CLASSIFIED = 2_000  # of either group, drawn
+APART_AT = 0.05  # probability of separating questions of one pool
+RIDGE, PERMUTATIONS = 10.0, 999  # a penalty of .1 or 1 separated fewer mixtures of two benchmarks
+MOST_CLASSIFIED = 2_000  # texts drawn from either group
 
 
 @dataclass(frozen=True)
-class ScoredText:
-    """A question, or the first one of a family.
+class ComparedText:
+    """The text of a question, or of the first question of a family, with its log-likelihoods by two models.
 
-    own, reference: log-likelihood by the model and by the reference, nats per character, in each layout
+    model, reference: log-likelihood by the model and by the reference, nats per character, in each layout
     """
 
     text: str
-    own: tuple[float, ...]
+    model: tuple[float, ...]
     reference: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class TextTest:
-    """n, n_unseen: families of asked and of unseen questions
-    pvalue: NaN where it is withheld
-    mean: how much higher the asked questions' mean score is, in standard deviations of the unseen ones', and its
-        standard error
+    """The result of the test of whole texts; it has no p-value if the groups cannot be compared.
+
+    n, n_unseen: numbers of families of the benchmark's and of unseen questions
+    pvalue: NaN if it is withheld
+    mean, mean_error: the benchmark's mean score minus that of the unseen questions, in standard deviations of the
+        latter, and its standard error
     withheld: why there is no p-value, as part of a sentence; empty if there is one
     """
 
@@ -67,9 +69,9 @@ class TextTest:
     withheld: str = ""
 
 
-def text_test(asked: Sequence[ScoredText], unseen: Sequence[ScoredText]) -> TextTest:
-    """asked, unseen: one text of each family"""
-    n, n_unseen = len(asked), len(unseen)
+def text_test(benchmark: Sequence[ComparedText], unseen: Sequence[ComparedText]) -> TextTest:
+    """Test the texts of a benchmark against unseen ones. Both groups have one text per family."""
+    n, n_unseen = len(benchmark), len(unseen)
     if min(n, n_unseen) < FEWEST_TEXTS:
         few = (
             f"the model and the reference have scored {n} asked and {n_unseen} unseen texts, and at least "
@@ -80,91 +82,102 @@ def text_test(asked: Sequence[ScoredText], unseen: Sequence[ScoredText]) -> Text
         return TextTest(
             n, n_unseen, withheld="all unseen texts have the same score, as if the reference were the model"
         )
-    if by := told_apart(*([one.text for one in group] for group in (asked, unseen))):
-        return TextTest(n, n_unseen, withheld=f"without any model they can be told from the benchmark's by {by}")
-    scores = text_scores([*asked, *unseen])
+    difference = group_difference([text.text for text in benchmark], [text.text for text in unseen])
+    if difference:
+        withheld = f"without any model they can be told from the benchmark's by {difference}"
+        return TextTest(n, n_unseen, withheld=withheld)
+    scores = text_scores([*benchmark, *unseen])
     return more_predictable(scores[:n], scores[n:])
 
 
-def text_scores(texts: Sequence[ScoredText]) -> Floats:
-    """Of each, the mean over layouts of the standardised difference from the reference, minus what a linear fit to all
-    of them expects of the reference's own log-likelihood and of 1 / sqrt(length); `(n_texts,)`."""
+def text_scores(texts: Sequence[ComparedText]) -> Floats:
+    """Return a score per text, `(n_texts,)`: the mean over layouts of its standardised gain over the reference, minus
+    the value of a linear fit to all texts. The fit is on the reference's log-likelihood and on 1 / sqrt(length)."""
     gained = _gains(texts)
     deviation = gained.std(axis=0)
     standard = np.divide(gained - gained.mean(axis=0), deviation, out=np.zeros_like(gained), where=deviation > 0)
-    found = standard.mean(axis=1)
-    known = np.array([(1.0, one.reference[0], max(1, len(one.text)) ** -0.5) for one in texts])
-    scores: Floats = found - known @ np.linalg.lstsq(known, found, rcond=None)[0]
+    mean_gains = standard.mean(axis=1)
+    predictors = np.array([(1.0, text.reference[0], max(1, len(text.text)) ** -0.5) for text in texts])
+    scores: Floats = mean_gains - predictors @ np.linalg.lstsq(predictors, mean_gains, rcond=None)[0]
     return scores
 
 
-def _gains(texts: Sequence[ScoredText]) -> Floats:
-    gained: Floats = np.array([one.own for one in texts]) - np.array([one.reference for one in texts])
+def _gains(texts: Sequence[ComparedText]) -> Floats:
+    """Return log-likelihoods minus those of the reference, nats per character, `(n_texts, n_layouts)`."""
+    gained: Floats = np.array([text.model for text in texts]) - np.array([text.reference for text in texts])
     return gained
 
 
-def more_predictable(asked: Sequence[float] | Floats, unseen: Sequence[float] | Floats) -> TextTest:
-    """Of scores of one pool; those of the unseen ones must differ."""
+def more_predictable(benchmark: Sequence[float] | Floats, unseen: Sequence[float] | Floats) -> TextTest:
+    """Test whether the benchmark's scores are higher than the unseen questions', which must not all be equal."""
     from scipy.stats import mannwhitneyu  # takes a second
 
-    own, others = np.array(asked), np.array(unseen)
-    deviation = float(others.std(ddof=1))
-    tested = mannwhitneyu(own - TEXT_TOLERANCE * deviation, others, alternative="greater")
-    mean = float(own.mean() - others.mean()) / deviation
-    error = math.hypot(float(own.std(ddof=1)) / deviation / math.sqrt(len(own)), 1 / math.sqrt(len(others)))
-    return TextTest(len(own), len(others), float(tested.pvalue), mean, error)
+    scores, unseen_scores = np.array(benchmark), np.array(unseen)
+    deviation = float(unseen_scores.std(ddof=1))
+    tested = mannwhitneyu(scores - TEXT_TOLERANCE * deviation, unseen_scores, alternative="greater")
+    mean = float(scores.mean() - unseen_scores.mean()) / deviation
+    error = math.hypot(
+        float(scores.std(ddof=1)) / deviation / math.sqrt(len(scores)), 1 / math.sqrt(len(unseen_scores))
+    )
+    return TextTest(len(scores), len(unseen_scores), float(tested.pvalue), mean, error)
 
 
-def told_apart(asked: Sequence[str], unseen: Sequence[str]) -> str:
-    """By what the groups can be told apart, with the p-value; empty if they cannot."""
-    texts = [*asked, *unseen]
+def group_difference(benchmark: Sequence[str], unseen: Sequence[str]) -> str:
+    """Return the clearest difference between two groups of texts, in words with its p-value; empty without one."""
+    texts = [*benchmark, *unseen]
     words = [re.findall(r"\w+", text.casefold()) for text in texts]
-    known = Counter(word for own in words for word in set(own))
+    counts = Counter(word for text_words in words for word in set(text_words))
     properties = {
         "capitals": [_share(map(str.isupper, text)) for text in texts],
-        "punctuation": [_share(not (one.isalnum() or one.isspace()) for one in text) for text in texts],
-        "words that no other question has": [_share(known[word] == 1 for word in own) for own in words],
+        "punctuation": [
+            _share(not (character.isalnum() or character.isspace()) for character in text) for text in texts
+        ],
+        "words that no other question has": [_share(counts[word] == 1 for word in text_words) for text_words in words],
     }
     from scipy.stats import ks_2samp
 
-    found = {"their characters": classified(asked, unseen)} | {
-        name: float(ks_2samp(own[: len(asked)], own[len(asked) :]).pvalue) for name, own in properties.items()
-    }
-    adjusted = dict(zip(found, adjusted_by_holm(list(found.values())), strict=True))
+    n = len(benchmark)
+    pvalues = {"their characters": classified(benchmark, unseen)}
+    for name, values in properties.items():
+        pvalues[name] = float(ks_2samp(values[:n], values[n:]).pvalue)
+    adjusted = dict(zip(pvalues, adjusted_by_holm(list(pvalues.values())), strict=True))
     clearest = min(adjusted, key=lambda name: adjusted[name])
     return f"{clearest} (p = {adjusted[clearest]:.1g})" if adjusted[clearest] <= APART_AT else ""
 
 
-def _share(found: Iterable[bool]) -> float:
-    values = list(found)
+def _share(flags: Iterable[bool]) -> float:
+    values = list(flags)
     return sum(values) / len(values) if values else 0.0
 
 
-def classified(asked: Sequence[str], unseen: Sequence[str]) -> float:
-    """The p-value by permutation of a ridge regression of the group on characters: whether what it says of a question
-    by all others is higher for the unseen ones than with labels exchanged at random."""
+def classified(benchmark: Sequence[str], unseen: Sequence[str]) -> float:
+    """Return the permutation p-value of a ridge regression of the group on the characters of a text.
+
+    The statistic is the rank sum of the unseen texts' leave-one-out predictions.
+    """
     from scipy.stats import rankdata
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     rng = np.random.default_rng(0)
-    in_any_order = sorted(asked), sorted(unseen)  # so that no draw depends on which log has a question first
-    groups = [[own[at] for at in rng.permutation(len(own))[:MOST_CLASSIFIED]] for own in in_any_order]
+    in_any_order = sorted(benchmark), sorted(unseen)  # so that no draw depends on the order of the logs
+    groups = [[texts[at] for at in rng.permutation(len(texts))[:MOST_CLASSIFIED]] for texts in in_any_order]
     features = TfidfVectorizer(sublinear_tf=True, analyzer="char_wb", ngram_range=(1, 3), lowercase=False)
-    found = features.fit_transform([text for own in groups for text in own])
-    group = np.repeat([0.0, 1.0], [len(own) for own in groups])
+    weights = features.fit_transform([text for texts in groups for text in texts])
+    group = np.repeat([0.0, 1.0], [len(texts) for texts in groups])
     labels = np.stack([group, *(rng.permutation(group) for _ in range(PERMUTATIONS))], axis=1)
-    sums = (rankdata(predicted_by_others((found @ found.T).toarray(), labels), axis=0) * labels).sum(axis=0)
+    sums = (rankdata(predicted_by_others((weights @ weights.T).toarray(), labels), axis=0) * labels).sum(axis=0)
     return float((1 + (sums[1:] >= sums[0]).sum()) / (1 + PERMUTATIONS))
 
 
 def predicted_by_others(similar: Floats, labels: Floats) -> Floats:
-    """What a ridge regression without a row says of it, in closed form.
+    """Return the prediction of each row by a ridge regression on all other rows, in closed form, `(n, n_labellings)`.
 
-    similar: inner products of the rows' features, `(n, n)`; labels: `(n, n_labellings)`
+    similar: inner products of the rows' features, `(n, n)`
+    labels: the labels of the rows, one column per labelling, `(n, n_labellings)`
     """
     n = len(similar)
     centred = similar - similar.mean(axis=0) - similar.mean(axis=1)[:, None] + similar.mean()
     smoother = np.linalg.solve(centred + RIDGE * np.eye(n), centred) + 1 / n
-    own = np.diag(smoother)[:, None]
-    predicted: Floats = (smoother @ labels - own * labels) / (1 - own)
+    leverage = np.diag(smoother)[:, None]
+    predicted: Floats = (smoother @ labels - leverage * labels) / (1 - leverage)
     return predicted

@@ -20,7 +20,7 @@ def test_questions_of_another_kind_are_noticed_and_named_first() -> None:
     first, second = exchangeability(unseen, asked, rng=rng)
     assert (first.name, first.pvalue, first.adjusted) == ("length", 1 / 1000, 2 / 1000)
     assert first.unseen == pytest.approx(np.median(unseen["length"]))
-    assert first.asked == pytest.approx(np.median(asked["length"]))
+    assert first.benchmark == pytest.approx(np.median(asked["length"]))
     assert second.adjusted > 0.05
 
 

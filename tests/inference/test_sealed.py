@@ -20,13 +20,13 @@ from lm_eval_leakage.stats.sealed import (
     Hits,
     SealedTest,
     best_bound,
+    combined_test,
     fewest_seen,
     fisher,
     hits_log_evalue,
     hits_of,
     hits_pvalue,
     of_hits,
-    together,
 )
 
 
@@ -71,14 +71,14 @@ def test_one_test_of_each_draw_counts_and_a_test_of_no_draw_is_only_shown():
         of_draw(PLACE_DRAW, 0.5, math.nan),
         of_draw("", 1e-9, 30.0),
     ]
-    found = together(tests)
+    found = combined_test(tests)
     assert found.names == (WORDING_DRAW, ORDER_DRAW, PLACE_DRAW)
     assert found.pvalue == pytest.approx(fisher([0.02, 0.03, 0.5]))
     assert found.log_evalue == pytest.approx(3.0)
 
 
 def test_without_a_test_there_is_no_pvalue():
-    found = together([SealedTest("option orders", ORDER_DRAW), of_draw("", 0.001)])
+    found = combined_test([SealedTest("option orders", ORDER_DRAW), of_draw("", 0.001)])
     assert found.names == ()
     assert math.isnan(found.pvalue)
     assert math.isnan(found.log_evalue)

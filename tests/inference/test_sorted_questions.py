@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lm_eval_leakage.stats.sorted_questions import likeness_pvalue, told_by, trend_pvalue
+from lm_eval_leakage.stats.sorted_questions import likeness_pvalue, sorted_properties, trend_pvalue
 
 WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in "aeiou"]
 
@@ -18,7 +18,7 @@ def shards(rng, order=lambda drawn: drawn, n: int = 20) -> list[list[str]]:
 
 def test_shuffled_questions_are_seldom_called_sorted() -> None:
     rng = np.random.default_rng(0)
-    called = sum(bool(told_by(shards(rng, n=10))) for _ in range(60))
+    called = sum(bool(sorted_properties(shards(rng, n=10))) for _ in range(60))
     assert called <= 4  # 0.6 expected
 
 
@@ -27,7 +27,7 @@ def test_shuffled_questions_are_seldom_called_sorted() -> None:
     [(lambda drawn: sorted(drawn, key=len), "length"), (lambda drawn: sorted(drawn, reverse=True), "alphabet")],
 )
 def test_sorted_questions_are_told_by_what_they_are_sorted_by(order, name) -> None:
-    assert name in told_by(shards(np.random.default_rng(1), order))
+    assert name in sorted_properties(shards(np.random.default_rng(1), order))
 
 
 def test_questions_on_one_passage_after_the_other_are_alike() -> None:
@@ -36,10 +36,10 @@ def test_questions_on_one_passage_after_the_other_are_alike() -> None:
     def in_pairs(drawn: list[str]) -> list[str]:
         return [text for first in drawn[::2] for text in (first, f"{first} again")]
 
-    assert set(told_by(shards(rng, in_pairs))) == {"likeness of neighbours"}
+    assert set(sorted_properties(shards(rng, in_pairs))) == {"likeness of neighbours"}
 
 
 def test_one_question_per_shard_has_no_order() -> None:
     assert trend_pvalue([["a"], ["b"]], len) == 1
     assert likeness_pvalue([["a"], ["b"]]) == 1
-    assert told_by([]) == {}
+    assert sorted_properties([]) == {}

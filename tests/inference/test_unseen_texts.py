@@ -17,14 +17,14 @@ from lm_eval_leakage.stats.unseen_texts import (
     PERMUTATIONS,
     RIDGE,
     TEXT_TOLERANCE,
-    ScoredText,
+    ComparedText,
     TextTest,
     classified,
+    group_difference,
     more_predictable,
     predicted_by_others,
     text_scores,
     text_test,
-    told_apart,
 )
 
 NOUNS = [f"noun{number}" for number in range(300)]
@@ -40,11 +40,11 @@ def scores(shift: float, seed: int, n: int = 100, n_unseen: int = 60) -> tuple[n
     return rng.normal(-2 + 3 * shift, 3, n), rng.normal(-2, 3, n_unseen)
 
 
-def scored(words: list[str], gains: np.ndarray, rng: np.random.Generator) -> list[ScoredText]:
+def scored(words: list[str], gains: np.ndarray, rng: np.random.Generator) -> list[ComparedText]:
     """Texts of which the model learned as much as the reference found them hard, and their gains in both layouts."""
     reference = rng.normal(-2, 0.5, (len(words), 2))
     own = 0.8 * reference + gains + rng.normal(0, 0.1, reference.shape)
-    return [ScoredText(*one) for one in zip(words, map(tuple, own), map(tuple, reference), strict=True)]
+    return [ComparedText(*one) for one in zip(words, map(tuple, own), map(tuple, reference), strict=True)]
 
 
 def made(n: int = 100, n_unseen: int = 60, others: slice = slice(None)) -> TextTest:
@@ -89,14 +89,14 @@ def test_the_error_of_the_mean_is_that_of_repetitions() -> None:
     assert np.std([one.mean for one in found]) == pytest.approx(np.mean([one.mean_error for one in found]), rel=0.1)
 
 
-def of_one_pool(n: int, seed: int) -> list[ScoredText]:
+def of_one_pool(n: int, seed: int) -> list[ComparedText]:
     rng = np.random.default_rng(seed)
     return scored(texts(n, rng), np.zeros(2), rng)
 
 
 def test_scores_are_what_a_linear_fit_leaves_of_the_mean_gain() -> None:
     every = [*of_one_pool(60, 0), *scored(texts(20, np.random.default_rng(1)), np.ones(2), np.random.default_rng(2))]
-    gained = StandardScaler().fit_transform([np.subtract(one.own, one.reference) for one in every]).mean(axis=1)
+    gained = StandardScaler().fit_transform([np.subtract(one.model, one.reference) for one in every]).mean(axis=1)
     known = [(one.reference[0], len(one.text) ** -0.5) for one in every]
     expected = gained - LinearRegression().fit(known, gained).predict(known)
     assert text_scores(every) == pytest.approx(expected)
@@ -105,15 +105,15 @@ def test_scores_are_what_a_linear_fit_leaves_of_the_mean_gain() -> None:
 def test_unseen_texts_that_are_harder_for_the_reference_are_no_evidence() -> None:
     """A model that learned something since gains most on hard texts."""
     every = sorted(of_one_pool(160, 0), key=lambda one: one.reference[0])
-    gained = np.array([np.subtract(one.own, one.reference).mean() for one in every])
+    gained = np.array([np.subtract(one.model, one.reference).mean() for one in every])
     assert more_predictable(gained[:60], gained[60:]).pvalue < 0.001
     values = text_scores(every)
     assert more_predictable(values[:60], values[60:]).pvalue > 0.05
 
 
 def test_a_text_that_a_model_and_its_reference_find_as_likely_in_a_layout_counts_0_there() -> None:
-    every = [ScoredText(one.text, (one.own[0], 1.0), (one.reference[0], 1.0)) for one in of_one_pool(40, 0)]
-    alone = [ScoredText(one.text, one.own[:1], one.reference[:1]) for one in every]
+    every = [ComparedText(one.text, (one.model[0], 1.0), (one.reference[0], 1.0)) for one in of_one_pool(40, 0)]
+    alone = [ComparedText(one.text, one.model[:1], one.reference[:1]) for one in every]
     assert text_scores(every) == pytest.approx(text_scores(alone) / 2)
 
 
@@ -125,7 +125,7 @@ def test_questions_that_can_be_told_apart_are_not_tested() -> None:
 
 def test_questions_of_one_pool_are_told_apart_as_often_as_stated() -> None:
     rng = np.random.default_rng(2)
-    found = [bool(told_apart(texts(60, rng), texts(40, rng))) for _ in range(60)]
+    found = [bool(group_difference(texts(60, rng), texts(40, rng))) for _ in range(60)]
     # 60 draws of .05: 8 or more with a probability of .01
     assert sum(found) <= 8
 
@@ -168,10 +168,10 @@ def test_of_many_texts_a_draw_is_compared(monkeypatch: pytest.MonkeyPatch) -> No
 def test_whatever_a_model_sees_without_memory_tells_questions_apart(change: Callable[[str], str], by: str) -> None:
     rng = np.random.default_rng(5)
     asked, unseen = texts(60, rng), [change(one) for one in texts(40, rng)]
-    found = told_apart(asked, unseen)
+    found = group_difference(asked, unseen)
     assert found.startswith((by, "their characters"))
     assert "(p = " in found
-    assert told_apart(asked, texts(40, rng)) == ""
+    assert group_difference(asked, texts(40, rng)) == ""
 
 
 @pytest.mark.parametrize(("n", "n_unseen"), [(FEWEST_TEXTS - 1, 60), (60, FEWEST_TEXTS - 1)])
@@ -182,11 +182,11 @@ def test_too_few_texts_are_not_tested(n: int, n_unseen: int) -> None:
 
 
 def test_equal_scores_are_not_tested() -> None:
-    same = [ScoredText(text, (-1.0, -2.0), (-1.0, -2.0)) for text in texts(30, np.random.default_rng(4))]
+    same = [ComparedText(text, (-1.0, -2.0), (-1.0, -2.0)) for text in texts(30, np.random.default_rng(4))]
     found = text_test(same, same)
     assert math.isnan(found.pvalue)
     assert found.withheld.startswith("all unseen texts have the same score")
 
 
 def test_texts_without_a_letter_are_alike() -> None:
-    assert told_apart(["?"] * 20, ["?"] * 20) == ""
+    assert group_difference(["?"] * 20, ["?"] * 20) == ""

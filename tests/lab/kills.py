@@ -91,7 +91,7 @@ def simulated(settings: Any, folder: Path, fatal: int = NEVER, kill_after: float
 
         writes = Writes(folder, fatal)
         writes.watch()
-        report.write(simulate(settings, folder), folder)
+        report.write_report(simulate(settings, folder), folder)
         (folder.parent / "writes").write_text(json.dumps([writes.first_of_training, writes.last_of_training]))
 
     return child(run, folder.parent / f"{folder.name}.log", kill_after=kill_after)

@@ -12,7 +12,7 @@ from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.seal_audit import seal_audit
 from lm_eval_leakage.results.sealed_logs import SealedLogs, ceiling_tests
 from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
-from lm_eval_leakage.stats.sealed import SealedTest, together
+from lm_eval_leakage.stats.sealed import SealedTest, combined_test
 from tests.fakes import by_hash
 from tests.results.harness_files import answered, write_run
 from tests.sealed import per_byte, rows, run_sealed, sealed_folder
@@ -60,7 +60,7 @@ def test_every_ordinary_run_of_a_benchmark_with_several_right_options_is_tested_
     (one,) = found_by(tmp_path, SEAL_OF_ASKED)
     assert (one.name, one.n, one.pvalue) == ("ceiling", 4, pytest.approx(1 / 16))
     assert (one.effect, one.effect_error) == (0.5, pytest.approx(0.25))
-    assert together([one]).names == ()
+    assert combined_test([one]).names == ()
     plain = tuple(replace(one, equally_right=(0,)) for one in SEAL_OF_ASKED.questions)
     assert found_by(tmp_path, replace(SEAL_OF_ASKED, questions=plain)) == []
     write_run(tmp_path, "m", {"bench": [line(number, False) for number in range(N_ASKED)]}, n_shot=5)

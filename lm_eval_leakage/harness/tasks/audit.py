@@ -51,7 +51,7 @@ from lm_eval_leakage.harness.tasks.templates import (
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Request, Shard, UntestableQuestion
 from lm_eval_leakage.seal.drawn import Seal
-from lm_eval_leakage.stats.sorted_questions import told_by
+from lm_eval_leakage.stats.sorted_questions import sorted_properties
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class ShardAudit(LeakageTask):
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
 
     def _warn_of_sorted_questions(self) -> None:
-        if told := told_by([shard.options for shard in self.shards.values()]):
+        if told := sorted_properties([shard.options for shard in self.shards.values()]):
             names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in told.items())
             logger.warning(
                 "%s: the published order of the questions can be inferred from their texts, by %s; a model may prefer "
