@@ -37,7 +37,7 @@ USAGE = "lm-eval-leakage check --model_args pretrained=MODEL --tasks TASK [OPTIO
 PLAN_FILE = "a YAML file with these names and several models"
 MODEL = {
     "[--model -M NAME]": "lm_eval's backend (default: hf)",
-    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL,dtype=bfloat16",
+    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL",
 }
 TASKS = "tasks or groups of lm_eval; files of questions"
 USUAL = {  # each on one line of 80 characters
