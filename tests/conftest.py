@@ -51,6 +51,22 @@ def questions_file(tmp_path: Path):
     return write
 
 
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the Hugging Face Hub that has gpt2 and EleutherAI/pythia-70m, as far as names of files go."""
+    import huggingface_hub.constants
+
+    cache = tmp_path / "hub"
+    for name in ("gpt2", "EleutherAI/pythia-70m"):
+        folder = cache / f"models--{name.replace('/', '--')}"
+        (folder / "snapshots" / "abc").mkdir(parents=True)
+        (folder / "snapshots" / "abc" / "config.json").write_text("{}")
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text("abc")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+    return cache
+
+
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     import datasets.config

@@ -37,7 +37,7 @@ USAGE = "lm-eval-leakage check --model_args pretrained=MODEL --tasks TASK [OPTIO
 PLAN_FILE = "a YAML file with these names and several models"
 MODEL = {
     "[--model -M NAME]": "lm_eval's backend (default: hf)",
-    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL,dtype=bfloat16",
+    "[--model_args -a ARGS]": "as for lm_eval: pretrained=MODEL",
 }
 TASKS = "tasks or groups of lm_eval; files of questions"
 USUAL = {  # each on one line of 80 characters
@@ -89,12 +89,14 @@ TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every s
 
 def check(args: argparse.Namespace) -> None:
     """check models for leakage of benchmarks: run the audits that are missing, give verdicts and a page"""
+    from lm_eval_leakage.jobs.early_checks import check_at_once
     from lm_eval_leakage.jobs.plan import SETTING_NAMES, check_plan
 
     if args.status is not None:
         _status(args.status)
         return
     plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
+    check_at_once(plan)  # before what takes seconds to import
     only_warnings()
     _carry_out(plan)
 
@@ -117,6 +119,7 @@ class BriefHelp(argparse.Action):
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = USAGE  # which errors print, too
     parser.formatter_class = partial(argparse.HelpFormatter, max_help_position=HELP_COLUMN)
     parser.add_argument("plan", nargs="?", metavar="PLAN", help=PLAN_FILE)
     add_options(parser, MODEL, kinds=KINDS)

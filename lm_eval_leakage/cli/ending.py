@@ -150,7 +150,7 @@ def in_words(error: OSError) -> str:
         reason = str(error).rpartition(": ")[2].rstrip("'\")>")  # the innermost, as `requests` nests them
         return f"{address} cannot be reached ({reason}); start the server, or correct base_url"
     if error.filename is None or error.strerror is None:
-        return str(error) or repr(error)
+        return " ".join(str(error).split()) or repr(error)
     return f"cannot use {error.filename} ({error.strerror}); choose another path, or make this one accessible"
 
 
@@ -179,7 +179,8 @@ def check_early(args: argparse.Namespace) -> None:
 
 def _check_named(args: argparse.Namespace) -> None:
     """What a command names, its tasks above all."""
-    from lm_eval_leakage.harness.preflight import check_model, parsed_args, preflight
+    from lm_eval_leakage.harness.model_checks import check_model
+    from lm_eval_leakage.harness.preflight import parsed_args, preflight
 
     if args.command == "run":
         _check_run(args)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli import arguments
@@ -136,13 +136,31 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
     from lm_eval_leakage.results.annotate import annotate
 
     aliases = dict(_alias(text) for text in args.alias or ())
-    return annotate(
+    annotations = annotate(
         args.runs,
         args.audit or (),
         detector=args.detector,
         references=args.reference or (),
         aliases=aliases,
         audit_command=_audit_command,
+    )
+    if not any(one.audited_questions for one in annotations):
+        _refuse_without_audit(annotations, args.runs)
+    return annotations
+
+
+def _refuse_without_audit(annotations: Sequence[Annotation], folders: Sequence[Path]) -> NoReturn:
+    """Raise ValueError with the command that audits the questions of the runs."""
+    from lm_eval_leakage.results.rows import task_of
+
+    places = " ".join(map(str, folders))
+    command = f"lm-eval-leakage check --runs {places} --model_args pretrained=MODEL --tasks TASK"
+    rows = [row for one in annotations for row in one.rows if row.origin]
+    if rows:
+        command = _audit_command(Path(rows[0].origin), rows[0].group or task_of(rows[0]), rows[0].n_shot) or command
+    raise ValueError(
+        f"no run in {places} is an audit; this audits the questions of the runs and gives the verdict: {command} "
+        "(if there are audits elsewhere, give their folder as --audit)"
     )
 
 

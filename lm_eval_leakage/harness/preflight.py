@@ -1,28 +1,18 @@
-"""What a command is asked for, checked in a few seconds, before data is downloaded and a model loaded.
+"""Checks what a command names in a few seconds, before data is downloaded and a model loaded.
 
-`check`, `run`, `simulate` and `ls TASK` all call `preflight`. What it cannot decide from names and
-the settings of tasks is left to the command.
-
-Checks the options of a command-line run with audits before its model is loaded.
+`check`, `run`, `simulate` and `ls TASK` all call `preflight`. What it cannot decide from names and the settings of
+tasks is left to the command. What needs no slow import is checked first.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.detectors import probes
-from lm_eval_leakage.harness.backends import (
-    SCORES,
-    Backend,
-    backend_of,
-    parameters_of,
-    refuse_without_packages,
-    why_cannot_answer,
-)
+from lm_eval_leakage.harness.backends import SCORES, backend_of, why_cannot_answer
+from lm_eval_leakage.harness.model_checks import check_arguments, check_backend, needs_of, refuse_unable
 from lm_eval_leakage.harness.seams.registries import class_of
 from lm_eval_leakage.harness.tasks.audit_names import SINGLE, AuditIndex, check_task_names
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
@@ -33,37 +23,16 @@ from lm_eval_leakage.harness.tasks.templates import (
     names_an_audit,
     needs_seal,
     no_seal,
-    parts_of,
-    probe_named_by,
     split_name,
     suffixes,
 )
 from lm_eval_leakage.questions.named_fields import NO_FIELDS, OF_ROWS, QUESTION, Fields, fields_named
-from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
+Models = Sequence[tuple[str, Mapping[str, Any] | None]]
 shown_logger = logging.getLogger("lm_eval.leakage")  # a child of lm_eval's, so that its notes are shown
-
-PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
-NUMBER_FORMATS = ("dtype", "softmax_dtype")
-USUAL_FORMATS = ("auto", "bfloat16", "float16", "float32", "float64", "half", "float", "double")
-CLOSE_ARGUMENT = 0.85  # difflib ratio; an argument that resembles none may be one of transformers
-
-
-def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any] | None = None) -> None:
-    """Raises ValueError if there is no such model or audit, if it does not take the arguments, or if it cannot answer
-    an audit's requests; ImportError if it needs a package that is not installed. Loads nothing.
-
-    audits: such as `leakage_perm`
-    """
-    for audit in audits:
-        if why := why_not(model, audit):
-            raise ValueError(f"{audit} cannot run: {why}; leave it out, or choose another model")
-    backend = backend_of(model)
-    if backend is not None:
-        refuse_without_packages(model, backend)
-        if model_args is not None:
-            _check_arguments(model, backend, model_args)
+USUAL_MODEL = "hf"  # of lm_eval, without --model
+SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an option of its own
 
 
 def parsed_args(text: str) -> dict[str, Any]:
@@ -87,68 +56,14 @@ def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
 def scored_by(model: str, audits: Iterable[str]) -> Any:
     """The class of a model behind a server that must return log-likelihoods of given texts for one of these audits;
     None for other models and audits."""
-    backend, needed = backend_of(model), {need for audit in audits for need in _needs_of(audit)}
+    backend, needed = backend_of(model), {need for audit in audits for need in needs_of(audit)}
     may_ask_a_server = backend is None or backend.has_server
     return class_of(model) if may_ask_a_server and SCORES in needed and not why_cannot_answer(model, SCORES) else None
 
 
-def _needs_of(audit: str) -> list[str]:
-    return [probes.get(probe_named_by(part)).needs for part in parts_of(audit)]
-
-
-def why_not(model: str, audit: str) -> str:
-    """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
-    backend_of(model)
-    if unknown := [part for part in parts_of(audit) if part not in suffixes()]:
-        raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    return next(filter(None, (why_cannot_answer(model, need) for need in _needs_of(audit))), "")
-
-
-def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> None:
-    for name in PATHS if not backend.has_server else ():
-        check_path(f"--model_args has {name}={given.get(name)}", given.get(name))
-    kind = class_of(model)
-    if kind is None:
-        return
-    names, required, takes_others = parameters_of(kind)
-    for name in given:
-        if name in names:
-            continue
-        near = get_close_matches(name, names, n=1, cutoff=CLOSE_ARGUMENT)
-        if near or not takes_others:
-            nearest = f"; did you mean {near[0]}" if near else f"; choose from: {', '.join(sorted(names))}"
-            raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
-    if missing := [name for name in required if name not in given]:
-        raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
-    for name in NUMBER_FORMATS:
-        if name in names and name in given:
-            _check_number_format(name, given[name])
-
-
-def check_path(told: str, value: object) -> None:
-    """Raises ValueError for a folder that does not exist; a name of the Hub passes, which has at most one slash."""
-    if not isinstance(value, str) or "://" in value:
-        return
-    if (value.startswith(("/", ".", "~")) or value.count("/") > 1) and not Path(value).exists():
-        raise ValueError(
-            f"{told}, but there is no such folder; check the path, or name a model of the Hugging Face Hub, "
-            "such as gpt2"
-        )
-
-
-def _check_number_format(name: str, value: object) -> None:
-    if value is None or value in USUAL_FORMATS:
-        return
-    import torch
-
-    if not isinstance(value, torch.dtype) and not isinstance(getattr(torch, str(value), None), torch.dtype):
-        nearest = did_you_mean(str(value), USUAL_FORMATS) or f"; choose one of: {', '.join(USUAL_FORMATS)}"
-        raise ValueError(f"--model_args has {name}={brief(value)}, which is no number format of torch{nearest}")
-
-
 def preflight(
     tasks: Sequence[str],
-    models: Sequence[tuple[str, Mapping[str, Any] | None]] = (),
+    models: Models = (),
     *,
     audits: Sequence[str] = (),
     include_path: str | Path | None = None,
@@ -169,21 +84,20 @@ def preflight(
     fields: of the rows of all these files, that hold the parts of a question
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
+    named = {task: _parted(task) for task in tasks}
+    asked = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
+    is_of_audits = bool(asked) and all(suffix or audits for _, suffix in named.values())
+    check_models(models, asked if is_of_audits else ())
     index = AuditIndex()
     if tasks:
         from lm_eval_leakage.harness.task_shelf import TaskShelf  # imports scipy
 
         index = TaskShelf([part for part in str(include_path or "").split(":") if part]).index
         check_task_names(tasks, index)
-    for model, model_args in models:
-        check_model(model, (), model_args)
     for file in files:
         _refuse_without_question(file, _questions_in(file, fields), fields)
-    named = {task: _parted(task) for task in tasks}
-    asked = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
-    if not asked or not all(suffix or audits for _, suffix in named.values()):
+    if not is_of_audits:
         return
-    _refuse_unable([model for model, _ in models], asked)
     bases = [base for base, _ in named.values()]
     if data_files is not None:
         _refuse_file(data_files, fields, bases, index)
@@ -192,20 +106,23 @@ def preflight(
         _refuse_unauditable(bases, index, leaves_out, needs_options=needs_options)
 
 
+def check_models(models: Models, audits: Sequence[str]) -> None:
+    """Raise ValueError or ImportError for what is wrong with models and is known before they are loaded: names,
+    packages, files and arguments, and audits of which no model can run any.
+
+    audits: suffixes; empty where tasks are run that are no audits
+    """
+    refuse_unable([model for model, _ in models], audits)
+    for model, model_args in models:
+        check_backend(model, model_args)
+    for model, model_args in models:  # which imports the backends
+        if model_args is not None:
+            check_arguments(model, model_args)
+
+
 def _parted(task: str) -> tuple[str, str]:
     """An audit's name as task and suffix; the suffix is empty for a task, and the task for an audit of a file."""
     return ("", task) if task in suffixes() else split_name(task) or (task, "")
-
-
-def _refuse_unable(models: Sequence[str], audits: Sequence[str]) -> None:
-    reasons = [(model, audit, why_not(model, audit)) for model in models for audit in audits]
-    if reasons and all(reason for _, _, reason in reasons):
-        model, audit, reason = reasons[0]
-        able = ", ".join(f"TASK_{suffix}" for suffix in sorted(suffixes()) if not why_not(model, suffix))
-        raise ValueError(
-            f"{audit} cannot run: {reason}; choose another model, or an audit that it can run, such as "
-            f"{able or 'none'}"
-        )
 
 
 def _refuse_file(file: object, fields: Fields, bases: Sequence[str], index: AuditIndex) -> None:
@@ -271,10 +188,6 @@ def _is_own(name: str, index: AuditIndex) -> bool:
     return index.lists(f"{name}_{FIRST_AUDIT}")
 
 
-USUAL_MODEL = "hf"  # of lm_eval, without --model
-SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an option of its own
-
-
 def check_run_options(options: Any) -> None:
     """Raises ValueError, ImportError or OSError, with the remedy, for what can be told before a model is loaded: a
     misspelled task, a model that does not exist, lacks a package or an argument or cannot run the audits, a file that
@@ -283,6 +196,8 @@ def check_run_options(options: Any) -> None:
     options: lm_eval's EvaluatorConfig, or the parsed command line
     """
     tasks = _tasks(options)
+    if not tasks and not any(options.tasks or ()):
+        raise ValueError("--tasks names no task; name tasks or audits, such as --tasks mmlu_leakage_perm")
     model_args = {name: value for name, value in (options.model_args or {}).items() if name not in SET_BY_HARNESS}
     models, audits = [(options.model or USUAL_MODEL, model_args)], [task for task in tasks if names_an_audit(task)]
     file = (options.metadata or {}).get("data_files") if audits else None
@@ -317,7 +232,8 @@ def audits_of(options: Any) -> list[str]:
 def _tasks(options: Any) -> list[str]:
     given = options.tasks or []
     given = given.split(",") if isinstance(given, str) else given
-    return [name for task in given if isinstance(task, str) for name in task.split(",")]
+    names = [name for task in given if isinstance(task, str) for name in task.split(",")]
+    return [name for name in names if name]
 
 
 def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import sanitize_model_name
 
 from lm_eval_leakage.files import atomic_remove
+from lm_eval_leakage.harness.model_checks import why_not_taken
 from lm_eval_leakage.harness.models.asking import Reporting, checked, longer_than_window
 from lm_eval_leakage.harness.models.model_identity import as_loaded, identity_of, named_identity, refuse_replaced
 from lm_eval_leakage.harness.models.question_requests import Broken, request_key
@@ -213,7 +214,12 @@ class KeptModel:
         if self.lm is None:
             begun = perf_counter()
             how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
-            lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
+            try:
+                lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
+            except TypeError as error:
+                if why := why_not_taken(error, who.model, who.model_args):
+                    raise ValueError(why) from error
+                raise
             self.seconds_of_loading = perf_counter() - begun
             refuse_replaced(self.identity, who.identity, who.model_args)
             self.lm = lm

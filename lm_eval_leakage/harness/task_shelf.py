@@ -11,6 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from datasets.exceptions import DatasetNotFoundError
 from lm_eval.api.group import Group
 from lm_eval.tasks import TaskManager
 
@@ -149,14 +150,23 @@ class TaskShelf:
         except (Exception, SystemExit) as error:  # a task's own module may raise anything, or end the program
             if isinstance(error, (OSError, ValueError)) and _is_sentence_of_ours(error):
                 raise
-            raise ValueError(
-                f"{name} cannot be loaded ({in_one_sentence(error)}); leave it out, or provide what its module and "
-                "its data need"
-            ) from error
+            raise ValueError(f"{name} cannot be loaded{_why_not_loaded(error)}") from error
         inner = {child for children in found["group_map"].values() for child in children}
         named = {**found["tasks"], **found["groups"]}
         built = tuple(one for key, one in named.items() if key not in inner)
         return LoadedTask(name, built, found["tasks"], manager)
+
+
+def _why_not_loaded(error: BaseException) -> str:
+    """Return the reason and the remedy, to end a sentence with."""
+    if isinstance(error, ConnectionError):
+        return (
+            f": its data are not in the cache of `datasets`, and cannot be downloaded ({error}); leave it out, or "
+            "start this once with a connection, and without HF_HUB_OFFLINE"
+        )
+    if isinstance(error, DatasetNotFoundError):
+        return f": {error} Correct dataset_path in its YAML, or leave it out"
+    return f" ({in_one_sentence(error)}); leave it out, or provide what its module and its data need"
 
 
 def _is_sentence_of_ours(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from lm_eval_leakage.harness.preflight import one_at_a_time, scored_by
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan, checked
+from lm_eval_leakage.jobs.dtypes import with_dtypes
 from lm_eval_leakage.jobs.early_checks import check_early
 from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of
 from lm_eval_leakage.jobs.folder import PLAN, STEP, Attempt, CampaignFolder, now
@@ -61,11 +62,12 @@ def run_plan(plan: Plan, *, say: Say = silent, watch: Watch = lambda *_: None) -
     what has to be changed. A unit that fails raises nothing: the outcome names it.
     """
     check_early(plan)
+    plan, of_dtypes = with_dtypes(plan)
     folder = CampaignFolder(plan.output_path)
     _look_at_servers(plan, folder, say)
     compile_templates_once()
     with nullcontext() if plan.dry_run else sole_use(folder.path):
-        return _run_plan(plan, folder, say, watch)
+        return _run_plan(plan, folder, say, watch, of_dtypes)
 
 
 def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
@@ -82,11 +84,11 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
             say(found)
 
 
-def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch) -> CheckOutcome:
+def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch, of_dtypes: Sequence[str]) -> CheckOutcome:
     read_looks(folder.path)  # before hours of asking
     # the same weights under another path are the same model
     plan = plan.kept_as(folder.manifest().get(MODELS) or {})
-    session = _Session(plan, prepare(plan, folder, say), folder, say, watch)
+    session = _Session(plan, prepare(plan, folder, say), folder, say, watch, of_dtypes)
     units = session.prepared.units()
     steps = session.planned(units)
     table = session.table(steps)
@@ -133,8 +135,17 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
 class _Session:
     """One command on a plan: what it carries out, in which folder, and who hears of it."""
 
-    def __init__(self, plan: Plan, prepared: CheckedPlan, folder: CampaignFolder, say: Say, watch: Watch) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        prepared: CheckedPlan,
+        folder: CampaignFolder,
+        say: Say,
+        watch: Watch,
+        of_dtypes: Sequence[str],
+    ) -> None:
         self.plan, self.prepared, self.folder, self.say, self.watch = prepared.plan, prepared, folder, say, watch
+        self._of_dtypes = of_dtypes  # sentences for the plan
         self._given, self._tasks = plan, LoadedTasks(prepared.shelf)
         self._planner, self._done = Planner(prepared, self._tasks), set[Unit]()
 
@@ -165,7 +176,7 @@ class _Session:
 
     def table(self, steps: Steps) -> PlanTable:
         is_counted = len(self._planner.counted) == len(self.plan.asked_models)
-        return plan_table(self.plan, steps, self.prepared.unread_in_words, is_counted=is_counted)
+        return plan_table(self.plan, steps, [*self._of_dtypes, *self.prepared.unread_in_words], is_counted=is_counted)
 
     def foreseen(self, table: PlanTable, steps: Steps) -> str:
         """Return the plan, and what each of its models costs."""

@@ -1,29 +1,41 @@
-"""What is known of a plan before the index of tasks is built and what runs models is imported, which takes seconds."""
+"""Checks a plan before the index of tasks is built and a model is loaded.
+
+What needs no slow import is checked first: most of `check_at_once` takes a second, `check_early` several.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
-from lm_eval_leakage.files import check_writable
-from lm_eval_leakage.harness.own_benchmark import is_file_of_questions
-from lm_eval_leakage.harness.preflight import preflight
+from lm_eval_leakage.files import QUESTION_FILES, check_writable
+from lm_eval_leakage.harness.preflight import Models, check_models, preflight
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
-from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.logs.run import same_weights
 
 
-def check_early(plan: Plan) -> None:
-    """Raises ValueError, ImportError or OSError for unknown names, missing packages and folders, tasks or
-    backends that no audit of the plan fits."""
+def check_at_once(plan: Plan) -> None:
+    """Raise ValueError, ImportError or OSError for an output that cannot be written, for missing files, and for what
+    is wrong with the models."""
     check_writable(plan.output_path, folder=True)
-    if plan.engine is not None:
-        entry_of(plan.engine, plan.address)
     for module in plan.imports:
         _import(module)
-    # nothing is made from the arguments of a loaded model, which only name it
-    models = [(one.model, one.model_args if one.loaded is None else None) for one in plan.asked_models]
-    files = [task for task in plan.tasks if is_file_of_questions(task)]
+    for task in plan.tasks:
+        _refuse_missing_file(task)
+    check_models(_models(plan), () if plan.runs else plan.audits)
+
+
+def check_early(plan: Plan) -> None:
+    """Raise ValueError, ImportError or OSError for what `check_at_once` refuses, for other unknown names, and for
+    tasks that no audit of the plan fits."""
+    check_at_once(plan)
+    if plan.engine is not None:
+        from lm_eval_leakage.jobs.engines import entry_of  # imports torch
+
+        entry_of(plan.engine, plan.address)
+    models = _models(plan)
+    files = [task for task in plan.tasks if task.endswith(QUESTION_FILES)]
     preflight(
         [task for task in plan.tasks if task not in files],
         models,
@@ -45,6 +57,22 @@ def check_early(plan: Plan) -> None:
     _refuse_own_reference(plan)
     if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=plan.accuracy is False)):
         raise ValueError(f"metadata: {refusal}")
+
+
+def _models(plan: Plan) -> Models:
+    """Return backends with their arguments; None for those of a loaded model, which only name it."""
+    return [(one.model, one.model_args if one.loaded is None else None) for one in plan.asked_models]
+
+
+def _refuse_missing_file(task: str) -> None:
+    file = Path(task).expanduser()
+    if task.endswith(QUESTION_FILES) and not file.exists():
+        raise FileNotFoundError(f"tasks has {task!r}, but there is no such file; check the path")
+    if file.is_file() and not task.endswith(QUESTION_FILES):
+        raise ValueError(
+            f"tasks has {task!r}, a file of a kind that is not read; its name must end in one of: "
+            f"{', '.join(QUESTION_FILES)}"
+        )
 
 
 def _refuse_own_reference(plan: Plan) -> None:

@@ -40,6 +40,7 @@ from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.saved_run import NamedModel
 
+TABLES = (".csv", ".tsv", ".parquet")  # endings of files that hold no run
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
 TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
 CHECKED_AUDITS = (FIRST_AUDIT, TOKENS, CONFUSION)
@@ -108,7 +109,7 @@ def _model_args(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reference(value: Any) -> Any:
-    if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
+    if isinstance(value, (str, Path)) and Path(value).expanduser().exists() and not str(value).endswith(TABLES):
         return Path(value).expanduser()
     if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
         return _arguments(value)

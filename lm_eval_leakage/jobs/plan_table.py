@@ -29,7 +29,7 @@ class PlanTable:
     steps: in the order of tasks and rooms, one for each unit
     several: whether it is of several models, so that steps that are the same for some of them are one line
     counted: whether tokens are counted by tokenizers
-    remarks: sentences about tasks
+    remarks: sentences about models and tasks
     """
 
     head: str
@@ -81,7 +81,7 @@ class PlanTable:
 def plan_table(plan: Plan, steps: Steps, remarks: Sequence[str], *, is_counted: bool) -> PlanTable:
     """Return the table of a plan.
 
-    remarks: sentences about its tasks
+    remarks: sentences about its models and tasks
     is_counted: whether the tokenizers of all models are on this machine
     """
     rooms, place = [*Room], plan.tasks.index

@@ -70,7 +70,7 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split]:
     """Check everything that the simulation will need. Return the benchmark's questions, and the trained and held-out
     ones, drawn at random from them."""
-    from lm_eval_leakage.harness.preflight import check_model
+    from lm_eval_leakage.harness.model_checks import check_model
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])

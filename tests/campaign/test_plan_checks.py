@@ -22,7 +22,7 @@ CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model
 
 @pytest.fixture
 def packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.preflight.refuse_without_packages", lambda *_: None)
+    monkeypatch.setattr("lm_eval_leakage.harness.model_checks.refuse_without_packages", lambda *_: None)
 
 
 @pytest.mark.usefixtures("packages_are_there")

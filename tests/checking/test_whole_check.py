@@ -144,7 +144,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_check(
 
 def test_mistakes_are_told_before_anything_is_loaded(tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
-    (tmp_path / "config.json").touch()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
     with pytest.raises(ValueError, match="there is no such folder"):
         checked(tmp_path, file, model="hf", reference="pretrained=/no/such", model_args=f"pretrained={tmp_path}")
     with pytest.raises(FileNotFoundError, match="no such file"):

@@ -64,3 +64,16 @@ def test_a_place_that_cannot_be_written_is_reported_before_anything_is_read(
     assert (code, out) == (2, "")
     assert message in err
     assert "nowhere" not in err
+
+
+@pytest.mark.parametrize("command", ["annotate", "report", "leaderboard", "clean"])
+def test_runs_without_audits_are_refused_with_the_command_that_audits_them(folder, typed, monkeypatch, command):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    words = ("--output_path", "cleaned") if command == "clean" else ()
+    code, out, err = typed(command, "runs", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("no run in runs is an audit; this audits the questions of the runs and gives the verdict: ")
+    assert "lm-eval-leakage check " in err
+    assert "--runs runs" in err
+    assert sorted(folder.rglob("*")) == before

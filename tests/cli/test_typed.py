@@ -14,6 +14,8 @@ from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.results.verdict_words import WORDS
 from tests.cli.reference import PAGE, reference
 
+pytestmark = pytest.mark.usefixtures("hub_cache")
+
 
 def test_the_versions_are_ours_the_harnesss_and_pythons(typed) -> None:
     code, out, _ = typed("--version")
@@ -49,7 +51,7 @@ def test_our_commands_are_eight_beside_the_three_of_lm_eval() -> None:
         ("ls", "mmul"),
         ("validate", "--tasks", "mmul"),
         ("run", "--tasks", "mmul", "--model_args", "pretrained=gpt2"),
-        ("--tasks", "mmul", "--model", "hf"),
+        ("--tasks", "mmul", "--model", "dummy"),
         ("simulate", "--tasks", "mmul", "--model_args", "pretrained=gpt2", "--output_path", "x"),
     ],
     ids=" ".join,

@@ -5,9 +5,11 @@ its arguments, files and a run's options.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import huggingface_hub.constants
 import pytest
 from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
@@ -17,14 +19,9 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import backends as foreseen
 from lm_eval_leakage.harness.backends import KNOWN, why_cannot_answer
+from lm_eval_leakage.harness.model_checks import check_model, why_not, why_not_taken
 from lm_eval_leakage.harness.models.question_requests import refuses
-from lm_eval_leakage.harness.preflight import (
-    check_model,
-    check_run_options,
-    one_at_a_time,
-    preflight,
-    why_not,
-)
+from lm_eval_leakage.harness.preflight import check_run_options, one_at_a_time, preflight
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS, class_of
 from lm_eval_leakage.harness.tasks.templates import suffixes
 
@@ -33,7 +30,7 @@ PERM = ("leakage_perm",)
 
 
 @pytest.fixture(autouse=True)
-def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_data(monkeypatch: pytest.MonkeyPatch, hub_cache: Path) -> None:
     monkeypatch.setattr(TaskManager, "load", lambda *_: pytest.fail("a task was loaded"))
 
 
@@ -146,7 +143,9 @@ def test_a_model_of_another_package_is_judged_by_its_class(monkeypatch) -> None:
         ("zzzz", {}, "'zzzz' is not a model of lm_eval; choose one of: "),
         ("hf", {"pretraind": "x"}, "--model_args has 'pretraind', which hf does not take; did you mean pretrained"),
         ("hf", {}, "--model_args lacks pretrained, which hf needs; add pretrained=NAME_OR_FOLDER"),
-        ("hf-prefix-tree", {"pretrained": "x", "dtyp": "bfloat16"}, "did you mean dtype"),
+        ("hf-prefix-tree", {"pretrained": "gpt2", "dtyp": "bfloat16"}, "did you mean dtype"),
+        ("hf", {"pretrained": "gpt2", "dtpye": "float32"}, "which hf does not take; did you mean dtype"),
+        ("hf", {"pretrained": "gpt2", "load_in_4bits": True}, "which hf does not take; did you mean load_in_4bit"),
         ("hf", {"pretrained": "/nowhere/x"}, "pretrained=/nowhere/x, but there is no such folder; check the path"),
         ("hf", {"pretrained": "gpt2", "peft": "./nowhere"}, "peft=./nowhere, but there is no such folder"),
         ("hf", {"pretrained": "a/b/c"}, "pretrained=a/b/c, but there is no such folder"),
@@ -165,8 +164,115 @@ def test_what_a_model_does_not_take_is_refused_with_the_remedy(model, given, sai
     assert said in str(raised.value)
 
 
+def model_folder(folder: Path, without: str = "") -> str:
+    """Names of files of a model, without one of them."""
+    folder.mkdir(exist_ok=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if name != without:
+            (folder / name).write_text("{}")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("config.json", "a folder without config.json; name the folder to which a model was saved"),
+        ("model.safetensors", "a folder without weights, such as model.safetensors; download or save them into it"),
+        ("tokenizer.json", "a folder without a tokenizer, such as tokenizer.json; save it there too, or name where"),
+    ],
+)
+def test_a_folder_in_which_a_file_of_the_model_is_missing_is_refused(tmp_path, missing, said) -> None:
+    folder = model_folder(tmp_path / "m", missing)
+    for model in ("hf", "hf-prefix-tree"):
+        with pytest.raises(ValueError, match="^") as raised:
+            check_model(model, [], {"pretrained": folder})
+        assert str(raised.value).startswith(f"--model_args has pretrained={folder}, {said}")
+
+
+def test_folders_that_are_whole_in_another_way_pass(tmp_path) -> None:
+    whole, part = model_folder(tmp_path / "whole"), model_folder(tmp_path / "part", "tokenizer.json")
+    check_model("hf", [], {"pretrained": part, "tokenizer": whole})
+    (tmp_path / "part" / "config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    check_model("hf", [], {"pretrained": part})
+    check_model("hf", [], {"pretrained": str(tmp_path), "subfolder": "whole"})
+    check_model("hf", [], {"pretrained": str(tmp_path), "gguf_file": "model.gguf"})
+
+
+def test_what_is_wrong_with_a_folder_beside_the_model_is_reported_too(tmp_path) -> None:
+    whole, empty = model_folder(tmp_path / "whole"), tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ValueError, match=r"has peft=.*empty, a folder without adapter_config.json; name the folder"):
+        check_model("hf", [], {"pretrained": whole, "peft": str(empty)})
+    with pytest.raises(ValueError, match=r"has tokenizer=.*empty, a folder without a tokenizer"):
+        check_model("hf", [], {"pretrained": whole, "tokenizer": str(empty)})
+    (empty / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"a folder of an adapter; give the model .* and the adapter as peft=.*empty"):
+        check_model("hf", [], {"pretrained": str(empty)})
+
+
+def test_a_name_that_is_neither_a_folder_nor_in_the_hubs_cache_is_refused_offline(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    sentence = "--model_args has pretrained=m/tyni, which is no folder and not in the hub's cache"
+    with pytest.raises(ValueError, match="^") as raised:
+        check_model("hf", [], {"pretrained": "m/tyni"})
+    assert str(raised.value).startswith(f"{sentence}, and HF_HUB_OFFLINE is set; check the path, or unset")
+    (tmp_path / "m" / "tiny").mkdir(parents=True)
+    with pytest.raises(ValueError, match="^") as raised:
+        check_model("hf", [], {"pretrained": "m/tyni"})
+    assert str(raised.value) == f"{sentence}; did you mean {Path('m/tiny')}"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (None, "the Hugging Face Hub cannot be reached (ConnectError); check the path, or the connection"),
+        ("RepoNotFound", "the Hugging Face Hub has no such model; check the path, or run `hf auth login`"),
+        ("GatedRepo", "gives it only to those who have accepted its terms; accept them, and run `hf auth login`"),
+        ("RevisionNotFound", "has no revision 'main' on the Hugging Face Hub; check revision"),
+        ("EntryNotFound", ""),
+    ],
+)
+def test_a_name_that_is_not_in_the_cache_is_looked_up_once(monkeypatch, status, said) -> None:
+    from huggingface_hub.utils import get_session, hf_raise_for_status
+
+    def head(url: str, **_: object) -> None:
+        library = sys.modules[type(get_session()).__module__.partition(".")[0]]
+        if status is None:
+            raise library.ConnectError("Name or service not known")
+        request = library.Request("HEAD", url)
+        hf_raise_for_status(library.Response(404, headers={"X-Error-Code": status}, request=request))
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", head)
+    args = {"pretrained": f"org/{status}"}
+    if not said:
+        check_model("hf", [], args)
+        return
+    with pytest.raises(ValueError, match="^") as raised:
+        check_model("hf", [], args)
+    assert said in str(raised.value)
+
+
+def test_an_argument_that_the_model_does_not_take_is_named_when_it_is_loaded() -> None:
+    error = TypeError("LlamaForCausalLM.__init__() got an unexpected keyword argument 'foo'")
+    sentence = "--model_args has 'foo', which neither hf nor LlamaForCausalLM takes; leave it out"
+    assert why_not_taken(error, "hf", {"foo": 1}) == sentence
+    assert why_not_taken(error, "hf", {"bar": 1}) == ""
+    assert why_not_taken(TypeError("unhashable type: 'list'"), "hf", {"foo": 1}) == ""
+
+
+def test_what_a_backend_cannot_answer_is_said_before_its_package_is_asked_for(monkeypatch) -> None:
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: None)
+    for model in ("openai-chat-completions", "anthropic-chat", "litellm"):
+        with pytest.raises(ValueError, match=f"leakage_perm cannot run: {model} gives no log-likelihoods"):
+            preflight(["arc_easy"], [(model, {"model": "x"})], audits=PERM)
+
+
 def test_arguments_that_others_take_and_existing_folders_pass(tmp_path) -> None:
-    check_model("hf", [], {"pretrained": str(tmp_path), "attn_implementation": "eager", "load_in_4bit": True})
+    whole = model_folder(tmp_path / "m")
+    check_model("hf", [], {"pretrained": whole, "attn_implementation": "eager", "load_in_4bit": True})
+    check_model("hf", [], {"pretrained": whole, "torch_dtype": "auto", "rope_theta": 5e5, "use_cache": True})
     check_model("hf", [], {"pretrained": "s3://bucket/some/model"})
     check_model("hf", [], {"pretrained": "EleutherAI/pythia-70m", "device_map": "auto", "max_len": 3})
     for dtype in ("auto", "bfloat16", "half", "float8_e5m2", None):
@@ -203,6 +309,7 @@ def options(tasks: list[str], **given):
             "gives no log-likelihoods of given texts; choose",
         ),
         (["fresh_leakage_perm"], {"metadata": {"data_files": "nowhere.jsonl"}}, "but there is no such file; check"),
+        ([""], {}, "--tasks names no task; name tasks or audits, such as --tasks mmlu_leakage_perm"),
         (
             ["mmlu_leakage_perm"],
             {"include_path": "/nowhere"},

@@ -17,6 +17,8 @@ from tests.sealed import NAME, rows, run_sealed, sealed_folder
 
 N = 42  # not a multiple of four
 
+pytestmark = pytest.mark.usefixtures("hub_cache")
+
 
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from datasets.exceptions import DatasetNotFoundError
 
 from lm_eval_leakage.harness import task_shelf
 from lm_eval_leakage.harness.own_benchmark import write_task
@@ -100,6 +101,32 @@ def test_whatever_a_tasks_own_module_raises_is_a_sentence_with_its_name(
     with pytest.raises(ValueError, match="^odd cannot be loaded ") as found:
         TaskShelf([str(tmp_path)]).load("odd", {})
     assert str(found.value).startswith(f"odd cannot be loaded {reason}; leave it out, or provide")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub (OfflineModeIsEnabled)"),
+            "arc_easy cannot be loaded: its data are not in the cache of `datasets`, and cannot be downloaded "
+            "(Couldn't reach 'openai/gsm8k' on the Hub (OfflineModeIsEnabled)); leave it out, or start this once with",
+        ),
+        (
+            DatasetNotFoundError("Dataset 'opnai/gsm8k' doesn't exist on the Hub or cannot be accessed."),
+            "arc_easy cannot be loaded: Dataset 'opnai/gsm8k' doesn't exist on the Hub or cannot be accessed. Correct "
+            "dataset_path in its YAML, or leave it out",
+        ),
+    ],
+    ids=["offline", "misspelled"],
+)
+def test_a_task_whose_data_cannot_be_loaded_is_named_with_the_remedy(shelf, monkeypatch, error, said) -> None:
+    def load(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lm_eval.tasks.TaskManager.load", load)
+    with pytest.raises(ValueError, match="^") as raised:
+        shelf.load("arc_easy", {})
+    assert str(raised.value).startswith(said)
 
 
 def test_what_this_package_says_of_a_task_stays_as_it_is(shelf: TaskShelf, tmp_path: Path) -> None:

@@ -175,6 +175,25 @@ def test_half_of_the_free_memory_is_used_within_bounds(
     assert default_max_tokens(tiny, device) == expected
 
 
+@pytest.mark.parametrize(
+    ("n_parameters", "device", "expected"),
+    [
+        (135_000_000, CPU, 4096),
+        (494_000_000, CPU, 1024),
+        (1_540_000_000, CPU, 512),
+        (7_000_000_000, CPU, 256),
+        (7_000_000_000, CUDA, 16384),
+    ],
+)
+def test_a_large_model_reads_fewer_tokens_at_once_on_a_cpu_so_that_progress_is_seen(
+    n_parameters: int, device: torch.device, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = model(hidden_size=1, intermediate_size=1)
+    large.num_parameters = lambda: n_parameters
+    monkeypatch.setattr(budget, "free_memory", lambda asked: 10**12)
+    assert default_max_tokens(large, device) == expected
+
+
 def test_a_budget_is_halved_down_to_the_fewest_tokens_and_then_the_error_is_raised(caplog) -> None:
     tokens = TokenBudget(100)
     budgets = []

@@ -141,7 +141,7 @@ class PrefixTreeLM(RankedHF):
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
         if slows_down(getattr(self.model, "dtype", None), self.device):
-            logger.warning("this processor is several times slower in bfloat16 than in float32; pass dtype=float32")
+            logger.warning("this processor is several times slower in bfloat16 than in float32; give dtype=float32")
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
         fitting = most_rows(self.model, fitting)
         # Processes that hold parts of the model must compute the same pieces of the same texts.

@@ -43,6 +43,7 @@ DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 DESCRIPTION_OF_LS = "list tasks; or say of one which audits it has, or whether its published orders are random"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
 NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
+INSTEAD = {("check", "--limit"): "--questions"}  # of a command, for an option that lm_eval's `run` has
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
@@ -124,8 +125,11 @@ def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, arg
 
     def with_nearest(message: str) -> NoReturn:
         unknown = UNKNOWN_OPTION.search(message)
-        command = commands.get((sys.argv[1:] or [""])[0])
-        if unknown and command is not None:
+        name = (sys.argv[1:] or [""])[0]
+        command = commands.get(name)
+        if unknown and (name, unknown[1]) in INSTEAD:
+            message = f"{name} has no {unknown[1]}; give {INSTEAD[name, unknown[1]]}, which are drawn at random"
+        elif unknown and command is not None:
             message += did_you_mean(unknown[1], [name for name in command._option_string_actions if name[:2] == "--"])
         error(message)
 
