@@ -36,7 +36,7 @@ from lm_eval_leakage.results.formatting import (
     whole_percent,
 )
 from lm_eval_leakage.results.html import render
-from lm_eval_leakage.results.page import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
+from lm_eval_leakage.results.page_tables import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
