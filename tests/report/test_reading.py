@@ -10,7 +10,7 @@ import pytest
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.flagged_questions import order_names
-from lm_eval_leakage.results.html import prose
+from lm_eval_leakage.results.html import asset, prose
 from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation
@@ -105,3 +105,33 @@ def test_a_page_with_two_verdicts_says_what_memory_does_in_few_words() -> None:
     assert "Choice confusion" in shown.text
     assert "Each question is answered with its options as published" not in shown.text  # folded
     assert len(shown.words) <= MOST_WORDS
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a colour as the Web Content Accessibility Guidelines define it."""
+    digits = colour.removeprefix("#")
+    whole = digits if len(digits) == 6 else "".join(digit * 2 for digit in digits)
+    channels = [int(whole[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
+    return sum(weight * one for weight, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(colour: str, other: str) -> float:
+    low, high = sorted((luminance(colour), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_contrast_of_two_colours_is_that_of_the_guidelines() -> None:
+    assert contrast("#000", "#fff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
+def test_texts_and_marks_stand_out_from_their_ground(scheme: int) -> None:
+    roots = re.findall(r":root\{(.*?)\}", asset("page.css"), re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+):(#[0-9a-f]+)", roots[scheme]))
+    for ground in ("ground", "soft"):
+        for text in ("text", "muted", "accent", "alarm"):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+    for mark in ("first", "second", "third", "fourth", "mean", "mark"):
+        assert contrast(colours[mark], colours["ground"]) >= 3, mark
