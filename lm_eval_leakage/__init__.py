@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lm_eval_leakage.harness.tasks.task import LeakageTask
     from lm_eval_leakage.jobs.check import check
-    from lm_eval_leakage.results.page import LoadedRun
+    from lm_eval_leakage.results.loaded_run import LoadedRun
 
 __version__ = version("lm-eval-leakage")
 
@@ -100,7 +100,7 @@ def load_run(*paths: str | Path) -> LoadedRun:
     1.0
     """
     from lm_eval_leakage.results.annotate import annotate
-    from lm_eval_leakage.results.page import LoadedRun
+    from lm_eval_leakage.results.loaded_run import LoadedRun
 
     annotations = annotate([Path(path) for path in paths])
     for annotation in annotations:

@@ -81,6 +81,8 @@ CLEAN = {
 REPORT = READING | {"[--output_path FILE]": "HTML file to write (default: %(default)s)"}
 LEADERBOARD = READING | {
     "[--format {html,markdown,csv}]": "output format (default: %(default)s)",
+    "[--columns NAMES]": "columns of the benchmarks' tables, by their names in CSV and separated by commas, such as "
+    "verdict,accuracy,accuracy_clean,rank (default: the usual ones)",
     "[--output_path FILE]": "file to write (default: leaderboard.html; markdown and csv are printed)",
 }
 

@@ -116,15 +116,21 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
+    """compare many models on many benchmarks: one number per model, verdicts, shares flagged, ranks with intervals"""
     from lm_eval_leakage.results import leaderboard as standings
 
+    chosen = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
+    standings.chosen_columns(chosen)  # before anything is read
     annotations = _annotations(args)
     board = standings.leaderboard(annotations)
+    if not (board.boards or board.confused):
+        _tell_all(annotations)
+        command = f"lm-eval-leakage check --runs {args.runs[0]}"
+        refuse(visible(f"nothing is written, since these runs have no audit to compare; `{command}` makes it"))
     if args.format == "html":
-        _write_page(standings.as_page(board), args.output_path or Path("leaderboard.html"))
+        _write_page(standings.as_page(board, chosen), args.output_path or Path("leaderboard.html"))
     else:
-        text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
+        text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board, chosen)
         if args.output_path is None:
             say(text)
         else:

@@ -17,6 +17,8 @@ from lm_eval_leakage.results.charts import HEIGHT, WIDTH, tick_text
 from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
+COMMAND = re.compile(r"`(?P<code>[^`]+)`|(?<=: )(?P<bare>lm-eval-leakage check .+)$")
+PROGRAMS = ("lm-eval-leakage ", "lm_eval ", "python ")
 FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);,]+|−?[\d.]+ ± [\d.]+")
 
 
@@ -36,6 +38,7 @@ def environment() -> Environment:
         count=formatting.count,
         counted=formatting.counted,
         together=together,
+        prose=prose,
         breakable=breakable,
         tick_text=tick_text,
     )
@@ -78,6 +81,20 @@ def _hash(source: str) -> str:
 def together(text: str) -> Markup:
     """Keeps a number and its error, or a p-value, on one line."""
     return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(visible(text)))))
+
+
+def prose(text: object) -> Markup:
+    """Return a sentence in which figures stay on one line, and commands are code that a button copies."""
+    parts, end, plain = [], 0, str(text)
+    for match in COMMAND.finditer(plain):
+        parts += [together(plain[end : match.start()]), _code(match["code"] or match["bare"])]
+        end = match.end()
+    return Markup("").join([*parts, together(plain[end:])])
+
+
+def _code(text: str) -> Markup:
+    template = "command.html.j2" if text.startswith(PROGRAMS) else "code.html.j2"
+    return Markup(environment().get_template(template).render(text=text).strip())
 
 
 def breakable(name: str) -> Markup:

@@ -1,5 +1,6 @@
-"""The leaderboard: models on each benchmark, the most suspicious verdict first, and ranked by how many questions are
-flagged; each rank is an interval. As Markdown, CSV, JSON records and one HTML page.
+"""The leaderboard: one number per model, the best first; and models on each benchmark, the most suspicious verdict
+first, and ranked by how many questions are flagged, where each rank is an interval. As Markdown, CSV, JSON records and
+one HTML page. Models that were audited in different ways have separate boards, and separate groups.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
 pairs (Holm), is significant at 5 %. A model's rank is then at least 1 + the number of models that are flagged more
@@ -12,13 +13,15 @@ Source: simultaneous intervals of ranks from pairwise tests, Al Mohamad, van Zwe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
 
-from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.detectors.choice_confusion import difference as difference_of_answers
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results import columns
+from lm_eval_leakage.results.audit_settings import AuditSettings, difference, settings_of
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.comparison import common_basis, comparison
 from lm_eval_leakage.results.formatting import (
@@ -36,8 +39,9 @@ from lm_eval_leakage.results.formatting import (
     whole_percent,
 )
 from lm_eval_leakage.results.html import render
-from lm_eval_leakage.results.page import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
-from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.results.model_ranking import NUMBER_MEANING, RANKED, AuditedModel, ModelGroup, rank_models
+from lm_eval_leakage.results.page_tables import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
+from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
@@ -49,12 +53,13 @@ from lm_eval_leakage.texts import visible
 
 @dataclass(frozen=True)
 class Standing:
-    """One model on one benchmark.
+    """One model on one benchmark, among the models that were audited alike.
 
     first: 1 + number of models that are flagged significantly more often
-    last: number of all models, minus those that are flagged significantly less often
-    n_common: questions on which all models of the benchmark were tested
+    last: number of all models of the board, minus those that are flagged significantly less often
+    n_common: questions on which all models of the board were tested
     more_than: the models that are flagged significantly less often
+    settings: how the model was audited, like all models of its board
 
     With probability 95 %, the ranks of all models are within their intervals `first` to `last`, and all models in
     `more_than` are flagged less often.
@@ -65,6 +70,7 @@ class Standing:
     last: int
     n_common: int
     more_than: tuple[str, ...] = ()
+    settings: AuditSettings | None = None
 
     @property
     def ranks(self) -> str:
@@ -79,12 +85,17 @@ Board = Sequence[Standing]
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """boards: of each benchmark, its models, the most suspicious verdict first, then the highest ranks
+    """What is known of several models.
+
+    boards: of each benchmark, the models that were audited alike, the most suspicious verdict first, then the highest
+        ranks; a benchmark has several boards where models were audited in different ways
+    models: one number per model, in groups of models that were audited alike
     confused: rows with choice confusion, also of models that are on no board
     detectors: ids of those whose flags the boards show; one if all models were audited alike
     """
 
     boards: tuple[Board, ...]
+    models: tuple[ModelGroup, ...] = ()
     confused: tuple[Row, ...] = ()
     detectors: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -97,6 +108,7 @@ HOW_TO_READ = (
     "Intervals and lists hold for all models at once with probability 95 %."
 )
 NAMES_SHOWN = 5
+ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
 CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
 
 
@@ -115,29 +127,67 @@ CONFUSION_ARMS: Sequence[Column[Row]] = (
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
-    """Of every benchmark (a group, or a task outside groups) on which some model was audited."""
+    """Return the boards of every benchmark (a group, or a task outside groups) on which some model was audited."""
     rows: dict[str, dict[str, Row]] = {}
+    settings: dict[tuple[str, str], AuditSettings] = {}
     for annotation in annotations:
         for row in annotation.rows:
             if row.level != SUBJECT_LEVEL and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
-    tested = {task: [row for row in own.values() if row.n_tested or row.verdict.word] for task, own in rows.items()}
-    boards = sorted(map(_board, filter(None, tested.values())), key=lambda board: _place(board[0])[0])
+                settings.setdefault((row.task, annotation.model), settings_of(row, annotation.detector))
+    boards = []
+    for task, by_model in rows.items():
+        audited = [row for row in by_model.values() if row.n_tested or row.verdict.word]
+        alike = grouped(audited, lambda row: settings[row.task, row.model])
+        of_task = sorted((_board(own, how) for how, own in alike.items()), key=len, reverse=True)
+        boards += [(min(_place(board[0])[0] for board in of_task), task, of_task)] if of_task else []
+    boards.sort(key=lambda found: found[:2])
     confused = [row for own in rows.values() for row in own.values() if columns.CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = dict.fromkeys(problem for annotation in annotations for problem in annotation.problems)
-    return Leaderboard(tuple(boards), tuple(confused), tuple(detectors), tuple(problems))
+    return Leaderboard(
+        tuple(board for _, _, of_task in boards for board in of_task),
+        rank_models(_audited_models(rows, settings)),
+        tuple(confused),
+        tuple(detectors),
+        tuple(problems),
+    )
 
 
-def _board(rows: Sequence[Row]) -> Board:
+def _audited_models(
+    rows: Mapping[str, Mapping[str, Row]], settings: Mapping[tuple[str, str], AuditSettings]
+) -> list[AuditedModel]:
+    """Return the verdict words of each model that has one on some benchmark."""
+    words: dict[str, dict[str, str]] = {}
+    for task, by_model in rows.items():
+        for model, row in by_model.items():
+            if row.verdict.word:
+                words.setdefault(model, {})[task] = row.verdict.word
+    return [
+        AuditedModel(model, own, {task: settings[task, model] for task, word in own.items() if word != WORDS[0]})
+        for model, own in words.items()
+    ]
+
+
+def _board(rows: Sequence[Row], settings: AuditSettings) -> Board:
     apart = _apart(rows)
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     standings = []
     for index, row in enumerate(rows):
         n_above = sum(lower == index for _, lower in apart)
         below = tuple(sorted(rows[lower].model for higher, lower in apart if higher == index))
-        standings.append(Standing(row, 1 + n_above, len(rows) - len(below), n_common, below))
+        standings.append(Standing(row, 1 + n_above, len(rows) - len(below), n_common, below, settings))
     return sorted(standings, key=_place)
+
+
+def why_apart(board: Board, boards: Sequence[Board]) -> str:
+    """Return why a board's models are not ranked with others on its benchmark; empty for its first board."""
+    task = board[0].row.task
+    first = next(one for one in boards if one[0].row.task == task)
+    how, usual = board[0].settings, first[0].settings
+    if how is None or usual is None or how == usual:
+        return ""
+    return f"Not ranked against the models above, but audited with {difference({task: how}, {task: usual})}."
 
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
@@ -153,25 +203,41 @@ def _apart(rows: Sequence[Row]) -> list[tuple[int, int]]:
         common = [name for name in rows[one].flags if name in rows[other].flags]
         if common:
             first, second = ([rows[place].flags[name] for name in common] for place in (one, other))
-            change = difference(first, second)
+            change = difference_of_answers(first, second)
             pairs.append((one, other) if change.value < 0 else (other, one))
             pvalues.append(change.pvalue)
     return [pair for pair, p in zip(pairs, adjusted_by_holm(pvalues), strict=True) if p <= RANK_LEVEL]
 
 
-def as_markdown(board: Leaderboard) -> str:
-    """A table per benchmark, and choice confusion."""
-    parts = []
+def as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> str:
+    """Return a table of the models, one per board, and choice confusion.
+
+    chosen: keys of the columns of the boards' tables; the usual ones if empty
+    """
+    parts = [_models_as_markdown(board.models)] if board.models else []
     for own in board.boards:
-        head, *body = cells([standing.row for standing in own])
-        lines = [[one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own, body, strict=True)]
-        table = markdown_of([["rank", *head, MORE_THAN], *lines])
         text = f"{own[0].n_common} questions that all {len(own)} models were tested on. {HOW_TO_READ}"
-        parts.append(f"## {visible(own[0].row.task)}\n\n{text}\n\n{table}")
+        text = "\n\n".join(filter(None, (why_apart(own, board.boards), text)))
+        parts.append(f"## {visible(own[0].row.task)}\n\n{text}\n\n{_table_of(own, chosen)}")
     if board.confused:
         table = markdown_of(tabulate(board.confused, CONFUSION_ARMS).cells)
         parts.append(f"## Choice confusion\n\n{CONFUSION_ACCURACY}\n\n{table}")
     return "\n\n".join(parts)
+
+
+def _models_as_markdown(groups: Sequence[ModelGroup]) -> str:
+    texts = [f"## Models\n\n{NUMBER_MEANING}"]
+    for group in groups:
+        texts += [*filter(None, [visible(group.apart)]), markdown_of(tabulate(group.models, RANKED).cells)]
+    return "\n\n".join(texts)
+
+
+def _table_of(board: Board, chosen: Sequence[str]) -> str:
+    if chosen:
+        return markdown_of(tabulate(board, [_of_standing(columns.MODEL), *chosen_columns(chosen)]).cells)
+    head, *body = cells([standing.row for standing in board])
+    lines = [[one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(board, body, strict=True)]
+    return markdown_of([["rank", *head, MORE_THAN], *lines])
 
 
 def shortened(models: Sequence[str]) -> str:
@@ -180,13 +246,29 @@ def shortened(models: Sequence[str]) -> str:
     return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
 
 
-def as_csv(board: Leaderboard) -> str:
-    """One line per model and benchmark."""
-    return csv_of(records(board))
+def as_csv(board: Leaderboard, chosen: Sequence[str] = ()) -> str:
+    """Return one line per model and benchmark.
+
+    chosen: keys of the columns after benchmark and model; all if empty
+    """
+    every = records(board)
+    if not chosen:
+        return csv_of(every)
+    chosen_columns(chosen)
+    names = list(dict.fromkeys(name for record in every for name in record))
+    kept = ["benchmark", "model"]
+    kept += [name for key in chosen for name in names if name in {f"{key}{ending}" for ending in ENDINGS}]
+    return csv_of([{name: record.get(name) for name in kept} for record in every])
 
 
 def records(board: Leaderboard) -> list[Mapping[str, object]]:
-    """One per model and benchmark, every column by its key."""
+    """Return one record per model and benchmark, every column by its key."""
+    of_model: dict[str, dict[str, object]] = {}
+    for number, group in enumerate(board.models, 1):
+        for one in group.models:
+            share = None if one.place is None else one.evidence_share
+            of_model[one.model] = {"model_group": number, "model_place": one.place, "evidence_share": share}
+    nothing = dict.fromkeys(("model_group", "model_place", "evidence_share"))
     found: list[Mapping[str, object]] = [
         {
             "benchmark": standing.row.task,
@@ -194,14 +276,16 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
             "rank_high": standing.last if standing.ranks else None,
             "more_than": ", ".join(standing.more_than),
             "n_common": standing.n_common,
+            **of_model.get(standing.row.model, nothing),
             **flat_row(standing.row),
         }
         for own in board.boards
         for standing in own
     ]
     untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
-    nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
-    found += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
+    without = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
+    for row in untested:
+        found.append({"benchmark": row.task, **without, **of_model.get(row.model, nothing), **flat_row(row)})
     return found
 
 
@@ -240,16 +324,36 @@ ALL_STANDINGS: Sequence[Column[Standing]] = (
         "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
     ),
     *map(_of_standing, FURTHER),
-    Column("common", COUNT, lambda one: one.n_common, "questions on which all models of the benchmark were tested"),
+    Column("common", COUNT, lambda one: one.n_common, "questions on which all models of the board were tested"),
 )
+OF_BOARDS = {"rank": STANDINGS[-1], "more_than": ALL_STANDINGS[len(STANDINGS)], "n_common": ALL_STANDINGS[-1]}
 
 
-def as_page(leaderboard: Leaderboard) -> str:
+def chosen_columns(names: Sequence[str]) -> list[Column[Standing]]:
+    """Return the columns with these keys, with the key as heading where a column has none.
+
+    Raises ValueError for a name that is no key.
+    """
+    known = OF_BOARDS | {column.key: _of_standing(column) for column in columns.recorded()}
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, n=3)
+            remedy = f"did you mean {' or '.join(close)}?" if close else "`--format csv` prints every column"
+            raise ValueError(f"--columns has {name!r}, which is no column; {remedy}")
+    return [replace(known[name], heading=known[name].heading or name) for name in names]
+
+
+def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
+    """Return the page of a leaderboard.
+
+    chosen: keys of the columns of its table of standings; the usual ones if empty
+    """
     boards = leaderboard.boards
     standings = [one for board in boards for one in board]
     rows = [one.row for one in standings]
     ticks = ticks_of(columns.FLAGGED.of(row) for row in rows)  # one scale for all charts
-    shown = [_shown(board) for board in boards]
+    shown = [_shown(board) | {"apart": why_apart(board, boards)} for board in boards]
+    shown_columns = [_of_standing(MODEL_AND_BENCHMARK), *chosen_columns(chosen)] if chosen else STANDINGS
     return render(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
@@ -257,7 +361,9 @@ def as_page(leaderboard: Leaderboard) -> str:
         on_top=shown[0]["comparison"] if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
         confusion_accuracy=CONFUSION_ACCURACY,
-        table=tabulate(standings, STANDINGS, lambda one: one.row.task),
+        models=[(group.apart, tabulate(group.models, RANKED)) for group in leaderboard.models],
+        number_meaning=NUMBER_MEANING,
+        table=tabulate(standings, shown_columns, lambda one: one.row.task),
         all_columns=tabulate(standings, ALL_STANDINGS, lambda one: one.row.task),
         charts=[_chart(board, ticks) for board in boards if any(columns.FLAGGED.of(one.row) for one in board)],
         checked=benchmark_table(rows, CHECKED),

@@ -28,8 +28,9 @@ def outcome(fakes: type[NamedFake], tmp_path: Path) -> Any:
 
 
 def shown_on(page: Path) -> str:
-    """Return the page's source without the marks within sentences."""
-    return html.unescape(re.sub(r"</?span[^>]*>", "", page.read_text(encoding="utf-8")))
+    """Return the page's source without the marks within sentences, and with code as the terminal shows it."""
+    source = re.sub(r"</?span[^>]*>|<button.*?</button>", "", page.read_text(encoding="utf-8"))
+    return html.unescape(re.sub("</?code>", "`", source))
 
 
 def test_check_and_report_print_the_same_numbers_and_the_same_command_which_can_be_typed(

@@ -89,7 +89,7 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
     assert one.text in record["reason"]
     assert f"m on quiz: {record['verdict'].upper()}\n" in screen
     assert record["summary"] in screen
-    assert " ".join(record["summary"].split()) in read_aloud((out / "leakage.html").read_text())
+    assert " ".join(record["summary"].replace("`", "").split()) in read_aloud((out / "leakage.html").read_text())
     assert on_page((out / "leakage.html").read_text()) == record["verdict"]
 
 
@@ -110,8 +110,8 @@ def words_of(
 
 
 def read_aloud(page: str) -> str:
-    """The page's text."""
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
+    """Return the page's text without the labels of its buttons."""
+    return " ".join(html.unescape(re.sub(r"<button.*?</button>|<[^>]*>", "", page)).split())
 
 
 def on_page(page: str) -> str:

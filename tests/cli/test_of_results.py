@@ -43,6 +43,24 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
     assert typed("annotate", folder, "--alias", "m")[0] == 2
 
 
+def test_without_an_audit_no_leaderboard_is_written_and_a_command_that_makes_one_is_named(tmp_path, typed) -> None:
+    write_run(tmp_path / "runs", "m", {"bench": [answered(0, row(0), True)]})
+    board = tmp_path / "board.html"
+    code, out, err = typed("leaderboard", tmp_path / "runs", "--output_path", board)
+    assert (code, out, board.exists()) == (2, "", False)
+    assert (
+        f"nothing is written, since these runs have no audit to compare; `lm-eval-leakage check --runs {tmp_path}"
+        in err
+    )
+
+
+def test_an_unknown_column_of_a_leaderboard_is_reported_before_anything_is_read(typed) -> None:
+    code, _, err = typed("leaderboard", "nowhere", "--columns", "verdikt")
+    assert code == 2
+    assert "--columns has 'verdikt', which is no column; did you mean verdict" in err
+    assert "nowhere" not in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_markdown, leaderboard
-from lm_eval_leakage.results.page import LoadedRun
+from lm_eval_leakage.results.loaded_run import LoadedRun
 from lm_eval_leakage.results.tables import as_text, write
 from tests.results.harness_files import answered, audited, confused, row, write_run
 

@@ -43,6 +43,10 @@ class Parsed(HTMLParser):
         """What is read aloud: white space as one blank, scripts and styles left out."""
         return " ".join("".join(text for tag, text in self.texts if tag not in {"script", "style"}).split())
 
+    @property
+    def ids(self) -> list[str]:
+        return [str(attributes["id"]) for _, attributes in self.elements if "id" in attributes]
+
     def heads(self) -> list[str]:
         """Of all tables but those of the charts' numbers."""
         return [text.strip() for tag, text in self.texts if tag == "th" and text.strip()]
@@ -53,3 +57,34 @@ class Parsed(HTMLParser):
         found = json.loads(scripts[0])
         assert isinstance(found, list)
         return found
+
+
+UNREAD = {"script", "style", "noscript", "title"}
+
+
+class Shown(Parsed):
+    """The page as it opens: without what is folded, hidden, or for screen readers alone."""
+
+    def __init__(self, page: str) -> None:
+        self.hiding: list[bool] = []
+        super().__init__(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        parents = [*self.open]
+        is_folded = bool(parents) and parents[-1] == "details" and tag != "summary"
+        is_hidden = tag in UNREAD or "hidden" in given or "unseen" in (given.get("class") or "").split()
+        super().handle_starttag(tag, attrs)
+        if len(self.open) > len(parents):
+            self.hiding.append(is_folded or is_hidden)
+
+    def handle_endtag(self, tag: str) -> None:
+        super().handle_endtag(tag)
+        self.hiding.pop()
+
+    def handle_data(self, data: str) -> None:
+        super().handle_data("" if any(self.hiding) else f"{data} ")
+
+    @property
+    def words(self) -> list[str]:
+        return self.text.split()

@@ -11,6 +11,7 @@ from lm_eval_leakage.results import page
 from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.browsing import needs_browser, open_all_details, width_is, written
 from tests.report.made import OF_WORD, annotation, answered, audited, row
+from tests.report.test_reading import COMMAND, MOST_WORDS, two_verdicts
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium.webdriver.common.by import By
@@ -115,7 +116,7 @@ def test_rows_are_filtered_by_text_and_level_and_counted_aloud(browser, report) 
     assert (tasks_shown(browser), status.text) == (["m_b"], "1 of 4 rows shown")
 
 
-def test_questions_come_25_at_a_time_and_the_first_new_one_has_the_focus(browser, report) -> None:
+def test_questions_come_10_at_a_time_and_the_first_new_one_has_the_focus(browser, report) -> None:
     browser.get(report)
     more = find(browser, ".more")
     counts = []
@@ -123,7 +124,7 @@ def test_questions_come_25_at_a_time_and_the_first_new_one_has_the_focus(browser
         counts.append(len(find_all(browser, ".questions > li")))
         more.send_keys(Keys.ENTER)
         assert browser.switch_to.active_element.text.startswith(f"score\n{60 - counts[-1]}.000")
-    assert [*counts, len(find_all(browser, ".questions > li"))] == [25, 50, 60]
+    assert [*counts, len(find_all(browser, ".questions > li"))] == [10, 20, 30, 40, 50, 60]
 
 
 def test_questions_are_filtered_by_text_and_subject_and_counted_aloud(browser, report) -> None:
@@ -164,9 +165,45 @@ def test_the_page_is_never_wider_than_the_window(browser, report, width) -> None
     assert client <= width
 
 
+TARGETS = """
+  const every = [...document.querySelectorAll('a, button, summary, input, select')];
+  const shown = every.filter((one) => one.checkVisibility() && !one.matches('.skip'));
+  const size = (one) => one.getBoundingClientRect();
+  const small = shown.filter((one) => Math.min(size(one).width, size(one).height) < 24);
+  return [shown.length, small.map((one) => one.outerHTML.slice(0, 200))];
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_target_of_a_click_is_24_pixels_wide_and_high(browser, report, width) -> None:
+    width_is(browser, width)
+    unfolded(browser, report)
+    n_shown, small = browser.execute_script(TARGETS)
+    width_is(browser, 1280)
+    assert n_shown > 40
+    assert small == []
+
+
+def test_a_page_with_two_verdicts_shows_few_words_with_its_rows_closed(browser, tmp_path) -> None:
+    browser.get(written(tmp_path, page.render([two_verdicts()])))
+    assert len(find_all(browser, ".questions > li")) == 10
+    words = browser.execute_script("return document.body.innerText.split(/\\s+/).length")
+    assert words <= MOST_WORDS
+
+
+def test_a_button_copies_its_command(browser, tmp_path) -> None:
+    browser.get(written(tmp_path, page.render([two_verdicts()])))
+    button = find(browser, ".copying")
+    browser.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    button.click()
+    WebDriverWait(browser, 10).until(lambda _: button.text.startswith("Copied"))
+    assert browser.execute_script("return window.copied") == COMMAND
+
+
 def test_in_print_there_are_no_controls_and_the_charts_are_kept(browser, report) -> None:
     browser.get(report)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     shown = [control.is_displayed() for control in find_all(browser, ".controls, nav, .more")]
     charts = [chart.is_displayed() for chart in find_all(browser, ".chart")]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

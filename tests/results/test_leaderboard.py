@@ -3,13 +3,18 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 from scipy.stats import binomtest
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, shortened
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, shortened, why_apart
+from lm_eval_leakage.results.result_types import Provenance, Row, grouped
+from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, annotation
 from tests.report.made import row as made_row
@@ -42,11 +47,17 @@ def test_pairs_are_adjusted_for_their_number(tmp_path) -> None:
     assert set(ranks(tmp_path).values()) == {"1–3"}  # 0.031 times three pairs
 
 
-def test_models_are_compared_on_the_questions_that_both_were_asked(tmp_path) -> None:
+def test_models_that_were_asked_different_numbers_of_questions_are_on_separate_boards(tmp_path) -> None:
     audit(tmp_path, "half", 30, of=range(30))
     audit(tmp_path, "whole", 30)
-    (board,) = leaderboard(annotate([tmp_path])).boards
-    assert {(standing.ranks, standing.n_common) for standing in board} == {("1–2", 30)}
+    audit(tmp_path, "whole too", 20)
+    whole, half = found = leaderboard(annotate([tmp_path])).boards
+    assert [[standing.row.model for standing in board] for board in found] == [["whole", "whole too"], ["half"]]
+    assert [(standing.ranks, standing.n_common) for standing in half] == [("1", 30)]
+    assert why_apart(whole, found) == ""
+    assert why_apart(half, found) == (
+        "Not ranked against the models above, but audited with another number of questions (bench: 30 instead of 60)."
+    )
 
 
 RATES = (0.05, 0.05, 0.15, 0.15, 0.45)
@@ -92,6 +103,88 @@ def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and
     assert "mmlu evidence M Preference for the published orders" in page.text
     assert not {"rank by flags", "flagged"} & {*page.heads()}
     assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
+
+
+# ---------------------------------------------------------------------- one number per model
+
+
+def models(*rows: Row) -> list[tuple[str, list[tuple[str, int | None, float]]]]:
+    """Return each group of models: why it is apart, and its models with place and number."""
+    by_model = grouped(rows, lambda one: one.model)
+    found = leaderboard([annotation(rows=tuple(own), model=model) for model, own in by_model.items()])
+    return [
+        (group.apart, [(one.model, one.place, one.evidence_share) for one in group.models]) for group in found.models
+    ]
+
+
+def judged(model: str, task: str, word: str, **changes: Any) -> Row:
+    return made_row(task, model=model, verdict=replace(OF_WORD[word], **changes))
+
+
+def test_a_models_number_is_the_share_of_its_benchmarks_with_evidence_and_the_best_comes_first() -> None:
+    rows = [
+        *(judged("worst", task, "strong evidence") for task in ("a", "b")),
+        *(judged("half", task, word) for task, word in (("a", "evidence"), ("b", "none found"))),
+        *(judged("two", task, "inconclusive") for task in ("a", "b")),
+        *(judged("one", task, "none found") for task in ("a", "b")),
+    ]
+    assert models(*rows) == [("", [("one", 1, 0.0), ("two", 1, 0.0), ("half", 3, 0.5), ("worst", 4, 1.0)])]
+
+
+def test_a_model_without_a_verdict_has_no_number_and_no_place() -> None:
+    (first, second) = models(judged("one", "a", "none found"), judged("none", "a", WORDS[0]))
+    assert first == ("", [("one", 1, 0.0)])
+    assert second[0] == "Not ranked, since no benchmark has a verdict."
+    ((model, place, share),) = second[1]
+    assert (model, place) == ("none", None)
+    assert math.isnan(share)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layouts": ("audited", "csv_row")}, "other layouts (a: audited, csv_row instead of one layout)"),
+        ({"n_asked": 300}, "another number of questions (a: 300 instead of 100)"),
+        ({"detect": 0.5}, "another aim (a: 50\u00a0% instead of 25\u00a0%)"),
+        ({"basis": "orders"}, "another method (a: max_order and other orders instead of max_order and control forms)"),
+    ],
+)
+def test_models_that_were_audited_in_different_ways_are_not_ranked_against_each_other(changes, said) -> None:
+    rows = [
+        judged("one", "a", "none found"),
+        judged("two", "a", "evidence"),
+        judged("apart", "a", "evidence", **changes),
+    ]
+    first, second = models(*rows)
+    assert first == ("", [("one", 1, 0.0), ("two", 2, 1.0)])
+    assert second == (f"Not ranked against the models above, but audited with {said}.", [("apart", 1, 1.0)])
+    both = leaderboard([annotation(rows=(one,), model=one.model) for one in rows])
+    assert [len(board) for board in both.boards] == [2, 1]
+    text = f"audited with {said}."
+    assert text in as_markdown(both)
+    assert Parsed(as_page(both)).text.count(text.replace("\u00a0", " ")) == 2  # of the models, and of the benchmark
+
+
+def test_other_draws_and_other_benchmarks_are_named() -> None:
+    first = made_row("a", model="one", verdict=OF_WORD["evidence"], provenance=Provenance(seed=0, digest="d"))
+    drawn = replace(first, model="two", provenance=Provenance(seed=1, digest="d"))
+    other = replace(first, model="three", task="b")
+    _, of_draw, of_benchmark = sorted(apart for apart, _ in models(first, replace(first, model="zero"), drawn, other))
+    assert "other questions drawn (a: digest d, seed 1 instead of digest d, seed 0)." in of_draw
+    assert "verdicts on other benchmarks (b instead of a)." in of_benchmark
+
+
+def test_chosen_columns_are_those_of_every_format_and_an_unknown_one_is_refused() -> None:
+    found = leaderboard([annotation(rows=(judged("M", "a", "evidence"),))])
+    chosen = ["verdict", "accuracy", "rank"]
+    assert as_csv(found, chosen).splitlines() == [
+        "benchmark,model,verdict,accuracy,accuracy_stderr,accuracy_low,accuracy_high,rank_low,rank_high",
+        "a,M,evidence,0.5,0.05,0.4,0.6,1,1",
+    ]
+    assert "| model | verdict | accuracy | rank by flags |\n" in as_markdown(found, chosen)
+    assert Parsed(as_page(found, chosen)).text
+    with pytest.raises(ValueError, match=r"--columns has 'acuracy', which is no column; did you mean accuracy"):
+        as_markdown(found, ["acuracy"])
 
 
 def test_there_is_a_page_whatever_is_missing() -> None:

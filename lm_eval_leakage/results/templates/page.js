@@ -1,7 +1,9 @@
 'use strict';
 (() => {
   const SVG = document.querySelector('svg').namespaceURI;
-  const PAGE = 25;
+  const PAGE = 10;
+  const FIRST_WORDS = 90; // characters of a question in its row
+  const FILTERED_FROM = 4; // rows of a table
   const LONG = 1200; // characters of a question before it is folded
 
   const node = (name, className, text) => {
@@ -82,7 +84,7 @@
     };
     filter.addEventListener('input', show);
     if (level) level.addEventListener('change', show);
-    controls.hidden = rows.length < 2;
+    controls.hidden = rows.length < FILTERED_FROM;
     show();
   };
 
@@ -188,10 +190,32 @@
     return list;
   };
 
+  const NO_TEXT = 'The log does not have the text of this question.';
+  const beginning = (text) => {
+    const line = text.trim();
+    if (line.length <= FIRST_WORDS) return line || NO_TEXT;
+    return `${line.slice(0, FIRST_WORDS).replace(/\s+\S*$/, '')} …`;
+  };
+
+  // The orders by their scores, the most likely one first.
+  const orderList = (entry) => {
+    const list = node('ol', 'orders');
+    const known = entry.l.map((value, order) => ({value, order})).filter((point) => point.value !== null);
+    known.sort((a, b) => b.value - a.value || a.order - b.order);
+    for (const {value, order} of known) {
+      const item = node('li');
+      item.append(node('code', '', entry.p[order] || `order ${order}`), ` ${signed(value, 2)}`);
+      if (order === 0) item.append(' ', node('b', '', 'published'));
+      list.append(item);
+    }
+    return list;
+  };
+
   const bodyOf = (entry) => {
     const body = node('div', 'body');
     const words = node('div');
-    words.append(folded(entry.q.trim()), optionList(entry));
+    const text = entry.q.trim();
+    words.append(text ? folded(text) : node('p', 'facts', NO_TEXT), optionList(entry));
     words.append(node('p', 'facts', `In the run: ${entry.r.length ? entry.r.join('; ') : 'not asked'}.`));
     if (entry.m !== null) {
       const margin = `${entry.m > 0 ? '+' : ''}${signed(entry.m, 2)} nats`;
@@ -199,8 +223,13 @@
     }
     words.append(node('p', 'facts', `Guards: ${entry.g.length ? entry.g.join(', ') : 'none'}.`));
     body.append(words);
-    const isDrawn = entry.l.some((value) => value !== null);
-    body.append(isDrawn ? dotLine(entry.l) : node('p', 'facts', 'The log has no log-likelihoods for its orders.'));
+    if (entry.l.some((value) => value !== null)) {
+      const orders = node('div');
+      orders.append(dotLine(entry.l), node('p', 'facts', 'In numbers, the most likely order first:'), orderList(entry));
+      body.append(orders);
+    } else {
+      body.append(node('p', 'facts', 'The log has no log-likelihoods for its orders.'));
+    }
     return body;
   };
 
@@ -211,7 +240,7 @@
     const score = node('span', 'score', entry.z === null ? '–' : signed(entry.z, 3));
     score.prepend(node('span', 'unseen', 'score '));
     summary.append(score, breakable(entry.b));
-    summary.append(node('span', 'stem', entry.q));
+    summary.append(node('span', 'stem', beginning(entry.q)));
     details.append(summary);
     details.addEventListener('toggle', () => {
       if (details.open && details.children.length === 1) details.append(bodyOf(entry));
@@ -239,7 +268,7 @@
       list.append(...found.slice(n, n + PAGE).map(itemOf));
       const left = found.length - list.children.length;
       more.hidden = left === 0;
-      more.textContent = `Show ${Math.min(PAGE, left)} more`;
+      more.textContent = `Show ${Math.min(PAGE, left)} more of ${left.toLocaleString('en')}`;
       return list.children[n];
     };
     const show = () => {
@@ -253,10 +282,36 @@
     filter.addEventListener('input', show);
     subject.addEventListener('change', show);
     more.addEventListener('click', () => showMore().querySelector('summary').focus());
-    controls.hidden = false;
+    controls.hidden = entries.length <= PAGE;
     show();
   };
 
+  // ---- commands
+
+  const copied = async (code) => {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      return true;
+    } catch {
+      getSelection().selectAllChildren(code);
+      return document.execCommand('copy');
+    }
+  };
+
+  const makeCopying = (button) => {
+    const label = button.firstChild;
+    button.hidden = false;
+    button.addEventListener('click', async () => {
+      label.textContent = (await copied(button.previousElementSibling)) ? 'Copied' : 'Press Ctrl+C';
+      setTimeout(() => { label.textContent = 'Copy'; }, 2000);
+    });
+  };
+
+  // Charts are printed; afterwards they are folded as before.
+  const parts = [...document.querySelectorAll('.part:not([open])')];
+  addEventListener('beforeprint', () => parts.forEach((part) => { part.open = true; }));
+  addEventListener('afterprint', () => parts.forEach((part) => { part.open = false; }));
+  document.querySelectorAll('.copying').forEach(makeCopying);
   document.querySelectorAll('.sortable').forEach(makeSortable);
   document.querySelectorAll('.tabled').forEach(makeFilterable);
   document.querySelectorAll('.tabled').forEach(makeCued);

@@ -1,0 +1,80 @@
+"""How a model was audited on a benchmark: verdicts and flags of two models are compared only where that was alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from lm_eval_leakage.results.formatting import count, whole_percent
+from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_FILLERS, BY_ORDERS, BY_REFERENCE
+
+COMPARISONS = {
+    BY_ORDERS: "other orders",
+    BY_REFERENCE: "a reference model",
+    BY_CONTROL: "control forms",
+    BY_FILLERS: "exchanged names or numbers",
+}
+NAMES = {
+    "method": "another method",
+    "layouts": "other layouts",
+    "n_questions": "another number of questions",
+    "questions": "other questions drawn",
+    "aim": "another aim",
+}
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """What two audits of a benchmark must share for their results to be compared; each value as it is shown.
+
+    method: id of the detector whose flags count, and what the verdict compares the published orders with
+    layouts: in which the options were shown
+    n_questions: that were scored
+    questions: digest of the benchmark and seed of the draw, as far as the run records them
+    aim: share of seen questions that the verdict had to find or to exclude
+    """
+
+    method: str
+    layouts: str
+    n_questions: str
+    questions: str
+    aim: str
+
+
+Settings = Mapping[str, AuditSettings]  # of one model, by benchmark
+
+
+def settings_of(row: Row, detector: str) -> AuditSettings:
+    """Return how the questions of a row were audited.
+
+    detector: id of the one whose flags count
+    """
+    verdict, provenance = row.verdict, row.provenance
+    comparison = COMPARISONS.get(verdict.basis, "")
+    seed = "" if provenance.seed is None else f"seed {provenance.seed}"
+    digest = f"digest {provenance.digest}" if provenance.digest else ""
+    return AuditSettings(
+        method=" and ".join(filter(None, (detector, comparison))),
+        layouts=", ".join(verdict.layouts) or "one layout",
+        n_questions=count(verdict.n_asked or row.n_tested),
+        questions=", ".join(filter(None, (digest, seed))) or "draw not recorded",
+        aim=whole_percent(verdict.detect) if verdict.basis else "no aim",
+    )
+
+
+def difference(settings: Settings, other: Settings) -> str:
+    """Return which settings are others, and than which, as a part of a sentence; empty where all are alike."""
+    parts = []
+    if settings.keys() != other.keys():
+        own, others = (", ".join(sorted(one)) or "none" for one in (settings, other))
+        parts.append(f"verdicts on other benchmarks ({own} instead of {others})")
+    shared = sorted(settings.keys() & other.keys())
+    for field in fields(AuditSettings):
+        values = [(getattr(settings[task], field.name), getattr(other[task], field.name)) for task in shared]
+        different = [(task, *pair) for task, pair in zip(shared, values, strict=True) if pair[0] != pair[1]]
+        if different:
+            task, value, instead_of = different[0]
+            more = f"; {len(different) - 1} more differ" if len(different) > 1 else ""
+            parts.append(f"{NAMES[field.name]} ({task}: {value} instead of {instead_of}{more})")
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))

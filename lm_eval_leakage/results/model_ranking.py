@@ -1,0 +1,119 @@
+"""One number per model over all benchmarks: the share of them with evidence of leakage. The best model comes first.
+
+Claim: with all p-values adjusted together, the probability that any clean model has a number above 0 is at most 1 %.
+The largest share of questions that a model may have seen would be another number. It is not used, since it is
+undefined for a model with evidence, and depends on the number of questions more than on the model.
+
+Limits: 0 does not mean clean, since `inconclusive` counts as no evidence; the words stand beside the number. Models
+that were audited in different ways are in different groups and have no common ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lm_eval_leakage.results.audit_settings import AuditSettings, difference
+from lm_eval_leakage.results.formatting import COUNT, EMPTY, PERCENT, TEXT, Column, count
+from lm_eval_leakage.results.verdict_words import EVIDENCE, STRONG_EVIDENCE, WORDS
+
+WITH_EVIDENCE = (EVIDENCE, STRONG_EVIDENCE)
+NUMBER_MEANING = (
+    "The number of a model is the share of its benchmarks with evidence of leakage, among those with a verdict. "
+    "The best model comes first, and equal numbers share a place. It is undefined for a model without a verdict."
+)
+
+
+@dataclass(frozen=True)
+class RankedModel:
+    """A model with its number, and its place in its group.
+
+    n_words: how many benchmarks have each word, also those without a verdict
+    place: 1 + the number of models of its group with a lower share; None for a model without a verdict
+    """
+
+    model: str
+    n_words: Mapping[str, int]
+    place: int | None = None
+
+    @property
+    def n_judged(self) -> int:
+        """Return the number of benchmarks with a verdict."""
+        return sum(n for word, n in self.n_words.items() if word != WORDS[0])
+
+    @property
+    def evidence_share(self) -> float:
+        """Return the share of the benchmarks with a verdict that have evidence; NaN without a verdict."""
+        n_evidence = sum(self.n_words.get(word, 0) for word in WITH_EVIDENCE)
+        return n_evidence / self.n_judged if self.n_judged else math.nan
+
+    @property
+    def words(self) -> str:
+        """Return how many benchmarks have each word, the most suspicious first."""
+        shown = [(word, self.n_words.get(word, 0)) for word in reversed(WORDS)]
+        return ", ".join(f"{count(n)} {word}" for word, n in shown if n)
+
+
+@dataclass(frozen=True)
+class ModelGroup:
+    """Models that were audited alike, the best first.
+
+    apart: a sentence that says why they are not ranked against the first group; empty for that one
+    """
+
+    models: tuple[RankedModel, ...]
+    apart: str = ""
+
+
+@dataclass(frozen=True)
+class AuditedModel:
+    """A model's verdict words by benchmark, and the settings of those with a verdict."""
+
+    model: str
+    words: Mapping[str, str]
+    settings: Mapping[str, AuditSettings]
+
+
+def rank_models(models: Iterable[AuditedModel]) -> tuple[ModelGroup, ...]:
+    """Return the models in groups of equal settings, the largest group first, those without a verdict last."""
+    by_settings: dict[frozenset[tuple[str, AuditSettings]], list[AuditedModel]] = {}
+    for model in models:
+        by_settings.setdefault(frozenset(model.settings.items()), []).append(model)
+    alike = sorted(by_settings.values(), key=_size)
+    return tuple(ModelGroup(_ranked(members), _why_apart(members[0], alike[0][0])) for members in alike)
+
+
+def _size(members: Sequence[AuditedModel]) -> tuple[bool, int, int, str]:
+    """Sort key of a group: the most models first, then the most benchmarks; without a verdict last."""
+    n_judged = len(members[0].settings)
+    return not n_judged, -len(members), -n_judged, min(one.model for one in members)
+
+
+def _ranked(members: Sequence[AuditedModel]) -> tuple[RankedModel, ...]:
+    scored = [RankedModel(one.model, Counter(one.words.values())) for one in members]
+    if not members[0].settings:
+        return tuple(sorted(scored, key=lambda one: one.model))
+    shares = [one.evidence_share for one in scored]
+    placed = [
+        RankedModel(one.model, one.n_words, 1 + sum(share < one.evidence_share for share in shares)) for one in scored
+    ]
+    return tuple(sorted(placed, key=lambda one: (one.place, one.model)))
+
+
+def _why_apart(model: AuditedModel, first: AuditedModel) -> str:
+    if model.settings == first.settings:
+        return ""
+    if not model.settings:
+        return "Not ranked, since no benchmark has a verdict."
+    return f"Not ranked against the models above, but audited with {difference(model.settings, first.settings)}."
+
+
+RANKED: Sequence[Column[RankedModel]] = (
+    Column("model", TEXT, lambda one: one.model),
+    Column("place", COUNT, lambda one: EMPTY if one.place is None else one.place),
+    Column("benchmarks with evidence", PERCENT, lambda one: one.evidence_share),
+    Column("of benchmarks with a verdict", COUNT, lambda one: one.n_judged),
+    Column("verdicts", TEXT, lambda one: one.words),
+)
