@@ -96,13 +96,15 @@ def numbered(earlier: Sequence[Look], looks: Sequence[Look]) -> list[tuple[Look,
     for look in looks:
         same = by_answers.get((look.model, look.digest))
         number = first + len(by_answers) - len(earlier)
-        numbered_look = replace(look, number=number, first=first, last=last) if same is None else repeated(look, same)
+        numbered_look = (
+            replace(look, number=number, first=first, last=last) if same is None else numbered_like(look, same)
+        )
         by_answers.setdefault((look.model, look.digest), numbered_look)
         pairs.append((numbered_look, same))
     return pairs
 
 
-def repeated(look: Look, same: Look) -> Look:
+def numbered_like(look: Look, same: Look) -> Look:
     """Return a look with the number, alpha and time of an earlier look at the same answers."""
     return replace(look, number=same.number, alpha=same.alpha, time=same.time, first=same.first, last=same.last)
 
@@ -116,7 +118,7 @@ def numbered_alone(earlier: Iterable[Look], look: Look) -> tuple[Look, bool]:
     before = [other for other in earlier if other.model == look.model]
     for same in before:
         if same.digest == look.digest:
-            return repeated(look, same), False
+            return numbered_like(look, same), False
     number = 1 + len(before)
     return replace(look, number=number, first=number**2, last=(number + 1) ** 2 - 1), True
 

@@ -142,7 +142,7 @@ class SealedTest:
 
 @dataclass(frozen=True)
 class CombinedTest:
-    """The result of the tests of different draws, combined.
+    """The result of several tests of different draws; it combines their p-values and e-values.
 
     names: names of the combined tests
     pvalue: Fisher's p-value; NaN without a test
