@@ -1,12 +1,11 @@
 """Controls one error over all looks at many models, or at one benchmark with ever more questions: each look has a
 level, and e-values are multiplied. A look is an analysis that produces a p-value.
 
-Each further look is another chance of a false claim. Look i therefore spends alpha / (i (i + 1)). That
-sums to alpha over all looks that will ever be made, so that the probability of any false claim at all is at most
-alpha, however the looks depend on each other, in whatever order models come, and whenever the author stops
-(Bonferroni, with the error spent in advance). Looks that are reported together have the sum of their shares as their
-level, and are tested by Holm's method at it, so that their order does not matter. A second look at the same logs is
-the same look.
+Each further look is another chance of a false claim. Look i therefore spends alpha / (i (i + 1)). That sums to alpha
+over all looks that will ever be made, so that the probability of any false claim at all is at most alpha, however the
+looks depend on each other, in whatever order models come, and whenever the author stops (Bonferroni, with the error
+spent in advance). Looks that are reported together have the sum of their shares as their level, and are tested by
+Holm's method at it, so that their order does not matter. A second look at the same logs is the same look.
 
 The e-values of one model are multiplied over looks at different questions. The key drew each question independently,
 so the mean of each factor given the earlier ones is at most 1. By Ville's inequality the product ever reaches 1/a with
