@@ -89,7 +89,8 @@ class Described:
 
 @dataclass(frozen=True)
 class Shard(Question):
-    """Neighbouring questions of a benchmark, whose published texts are treated as the options of one question.
+    """A group of neighbouring questions of a benchmark; their published texts are treated as the options of one
+    question.
 
     members: ids of the questions
     """
@@ -120,7 +121,7 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class Block:
-    """A group of rows that exchange their fillers, with the place of one row in it.
+    """A group of rows that exchange their fillers; it also holds the place of one of its rows.
 
     name: equal for the rows of one block and for no others
     fillers: the fillers with which the rows were published, in the order of the rows
@@ -244,6 +245,7 @@ class Evidence:
 
     @property
     def statistic(self) -> float:
+        """Return the value behind the decision, which `ranked_by` names."""
         value: float = getattr(self, self.ranked_by)
         return value
 
@@ -286,7 +288,7 @@ class InWords(float):
 
 @dataclass(frozen=True)
 class DeclaredRow:
-    """A row of the results table, declared by a statistic.
+    """A row of the results table; a statistic declares it, and it is computed from the verdicts.
 
     name: the printed name, which a YAML's `metric_list` may also use
     meaning: what the number means, in a sentence

@@ -47,7 +47,7 @@ SEEN = DOCS[:8]
 
 
 def write(folder: Path) -> None:
-    """Writes the files of the page."""
+    """Write the files of the page."""
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -55,11 +55,11 @@ def write(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The package of the page, installed."""
+    """Install the package of the page."""
     for folder in site_of_strangers(tmp_path_factory.mktemp("site")):
-        own = {name: text for name, text in FILES.items() if name != "pyproject.toml"}
+        modules = {name: text for name, text in FILES.items() if name != "pyproject.toml"}
         (entry_point,) = PROJECT["project"]["entry-points"][registry.ENTRY_POINTS].values()
-        install(folder, PROJECT["project"]["name"], entry_point, own)
+        install(folder, PROJECT["project"]["name"], entry_point, modules)
         yield folder
 
 
@@ -110,7 +110,7 @@ def run(site: Path, tmp_path_factory: pytest.TempPathFactory):
 
 
 def value(doc: dict) -> float:
-    """`nats_per_character` of the fake model, by arithmetic."""
+    """Return `nats_per_character` of the fake model, by arithmetic."""
     text = published(doc)
     return (-1.0 if doc in SEEN else by_hash("", text)) / len(text)
 
@@ -156,11 +156,11 @@ def test_annotate_and_the_page_show_both_next_to_the_tasks_accuracy(run, capsys,
     (row,) = [row for row in rows if (row["task"], row["metric"]) == ("colours", "acc,none")]
     assert row["flagged_rate"] == mean(flags(samples))
     assert (row["null_rate"], row["n_tested"]) == (1 / 4, len(DOCS))
-    told = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
-    assert pytest.approx(mean(map(value, DOCS))) in told.values()
+    means = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
+    assert pytest.approx(mean(map(value, DOCS))) in means.values()
     (annotation,) = annotate([out])
     assert annotation.detector == "published_rotation"
-    assert {one.benchmark for one in annotation.audited_questions} == {"colours"}
+    assert {question.benchmark for question in annotation.audited_questions} == {"colours"}
     assert "nats_per_character" in render([annotation]).replace("<wbr>", "")
 
 
@@ -188,7 +188,7 @@ def test_simulate_ranks_by_both(site: Path, tmp_path: Path) -> None:
         recipe=Recipe(learning_rate=5e-3, batch_size=6),
     )
     outcome = simulate(settings, tmp_path / "lab")
-    after = {one.detector: one for one in qualities(outcome) if one.exposures == 30}
+    after = {quality.detector: quality for quality in qualities(outcome) if quality.exposures == 30}
     (rotations,) = [name for name in after if "published_rotation" in name]
     (likelihood,) = [name for name in after if "text_likelihood" in name]
     assert after[likelihood].auroc.value > 0.9

@@ -43,8 +43,8 @@ def of_template(suffix: str) -> list[str]:
         {k: v for k, v in entry.items() if k not in ("function", "statistic", "device")} for entry in entries
     ]
     return [
-        detector_id(probe_of(shape["metadata"]), statistics.get(entry["statistic"])(**own))
-        for entry, own in zip(entries, parameters, strict=True)
+        detector_id(probe_of(shape["metadata"]), statistics.get(entry["statistic"])(**values))
+        for entry, values in zip(entries, parameters, strict=True)
     ]
 
 

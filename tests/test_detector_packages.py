@@ -57,8 +57,8 @@ def counting(name: str = "n_texts", row: str = "n_texts_asked") -> str:
 
 def files(package: str = "stranger", suffix: str = "leakage_count", **modules: str) -> dict[str, str]:
     template = {f"{package}/_{suffix}_yaml": TEMPLATE.replace("NAME", "n_texts")}
-    own = {f"{package}/{name}.py": text for name, text in (modules or {"count": counting()}).items()}
-    return {f"{package}/__init__.py": "", **own, **template}
+    sources = {f"{package}/{name}.py": text for name, text in (modules or {"count": counting()}).items()}
+    return {f"{package}/__init__.py": "", **sources, **template}
 
 
 @pytest.fixture
@@ -108,9 +108,9 @@ def test_a_row_under_a_name_that_is_taken_affects_only_its_package(
     results = simple_evaluate(model=FakeLM(by_hash), tasks=["fresh_leakage_perm"], task_manager=manager)
     assert "flagged_rate,max_order" in results["results"]["fresh_leakage_perm"]
     assert "n_texts" not in statistics.names()
-    told = [record.getMessage() for record in caplog.records if "stranger" in record.getMessage()]
-    assert len(told) == 1
-    assert repr(row) in told[0]
+    messages = [record.getMessage() for record in caplog.records if "stranger" in record.getMessage()]
+    assert len(messages) == 1
+    assert repr(row) in messages[0]
 
 
 @pytest.mark.parametrize(

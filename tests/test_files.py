@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def kill_in(run: Callable[[], object], owner: object = os, name: str = "fsync") -> None:
-    """Runs `run` in a process that is killed at its first call of `owner.name`."""
+    """Run `run` in a process that is killed at its first call of `owner.name`."""
     child = os.fork()
     if child == 0:
         setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))

@@ -53,9 +53,9 @@ def test_it_is_a_task_that_asks_for_the_letter_of_the_right_option(tmp_path, mon
     monkeypatch.chdir(tmp_path)  # the file of questions is found from anywhere
     manager = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
     task = manager.load(["fresh"])["tasks"]["fresh"]
-    asked = list(task.eval_docs)
-    assert [doc["id"] for doc in asked] == [doc["id"] for doc in DOCS]
-    first, right = asked[0], "ABCD"[DOCS[0]["answer"]]
+    docs = list(task.eval_docs)
+    assert [doc["id"] for doc in docs] == [doc["id"] for doc in DOCS]
+    first, right = docs[0], "ABCD"[DOCS[0]["answer"]]
     options = [f"{letter}. {option}" for letter, option in zip("ABCD", DOCS[0]["choices"], strict=True)]
     assert task.doc_to_text(first) == "\n".join([DOCS[0]["question"], *options, "Answer:"])
     assert task.doc_to_choice(first)[task.doc_to_target(first)] == right

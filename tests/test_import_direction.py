@@ -30,20 +30,21 @@ HARNESS_TIERS = [  # within harness/, whose own modules may import all of them
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def room(module: str) -> str:
-    """`lm_eval_leakage.detectors.option_orders` -> `statistics`; `lm_eval_leakage` itself -> ``."""
+def package(module: str) -> str:
+    """Return the package of a module, such as `detectors` for `lm_eval_leakage.detectors.option_orders`; empty for the
+    top."""
     return [*module.split("."), ""][1]
 
 
 def imports(file: Path) -> list[str]:
-    found = []
+    names = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-    return found
+            names += [alias.name for alias in node.names]
+    return names
 
 
 def ours(file: Path) -> list[str]:
@@ -56,13 +57,13 @@ def module_name(file: Path) -> str:
 
 
 def tier(name: str) -> int:
-    return next(index for index, rooms in enumerate(TIERS) if name in rooms)
+    return next(index for index, packages in enumerate(TIERS) if name in packages)
 
 
 def test_no_import_points_up() -> None:
     for file in MODULES:
         for name in ours(file):
-            here, there = room(module_name(file)), room(name)
+            here, there = package(module_name(file)), package(name)
             if not here:  # the public API; test_public_api.py: what it loads
                 assert there != "cli"
             elif there not in {"", here, "task_configs_path", "question_from_doc", "__version__"}:
@@ -70,7 +71,7 @@ def test_no_import_points_up() -> None:
 
 
 def test_only_harness_and_cli_import_the_harness() -> None:
-    others = [file for file in MODULES if room(module_name(file)) not in {"harness", "cli", ""}]
+    others = [file for file in MODULES if package(module_name(file)) not in {"harness", "cli", ""}]
     assert not [(file, name) for file in others for name in imports(file) if name.split(".")[0] == "lm_eval"]
 
 
@@ -82,24 +83,24 @@ def test_only_the_reader_of_runs_imports_the_reader_of_other_tools() -> None:
 
 def test_no_import_within_the_harness_points_up() -> None:
     def part(name: str) -> str:
-        own = [*name.split("."), "", ""][2]
-        return own if (PACKAGE / "harness" / own).is_dir() or own == "table" else ""
+        subpackage = [*name.split("."), "", ""][2]
+        return subpackage if (PACKAGE / "harness" / subpackage).is_dir() or subpackage == "table" else ""
 
-    tiers = {own: place for place, rooms in enumerate(HARNESS_TIERS) for own in rooms}
+    tiers = {subpackage: place for place, tier in enumerate(HARNESS_TIERS) for subpackage in tier}
     for file in MODULES:
-        for name in ours(file) if room(module_name(file)) == "harness" else ():
+        for name in ours(file) if package(module_name(file)) == "harness" else ():
             here, there = part(module_name(file)), part(name)
             if name.startswith("lm_eval_leakage.harness.") and here != there:
                 assert tiers[there] > tiers[here], f"{module_name(file)} imports {name}"
 
 
 def test_modules_have_no_import_cycle() -> None:
-    known = {module_name(file) for file in MODULES}
+    modules = {module_name(file) for file in MODULES}
     graph: dict[str, set[str]] = {}
     for file in MODULES:
         here = module_name(file)
         names = {part for name in ours(file) for part in (name, name.rpartition(".")[0])}
         # a package's __init__ is always loaded before its modules
-        graph[here] = {name for name in names & known if not here.startswith(f"{name}.") and name != here}
+        graph[here] = {name for name in names & modules if not here.startswith(f"{name}.") and name != here}
     graph["lm_eval_leakage"] = set()
     TopologicalSorter(graph).prepare()

@@ -36,15 +36,15 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_importing_the_package_imports_no_heavy_one() -> None:
-    told = f"import sys, lm_eval_leakage; print({HEAVY} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    script = f"import sys, lm_eval_leakage; print({HEAVY} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 
 def test_the_examples_of_the_docstrings_run(runs: Path) -> None:
-    found = doctest.testmod(lm_eval_leakage)
-    assert found.attempted >= 5
-    assert not found.failed
+    results = doctest.testmod(lm_eval_leakage)
+    assert results.attempted >= 5
+    assert not results.failed
 
 
 def test_a_loaded_run_is_a_list_for_json_and_for_data_frames(runs: Path) -> None:

@@ -27,7 +27,7 @@ COST = "cost.json"  # tokens and seconds per question
 
 @dataclass(frozen=True)
 class Detector:
-    """The results of one detector on the questions of an audit.
+    """The results of one detector: they hold a score, a decision or a reason for each question of an audit.
 
     name: name of its score, such as max_order, or token_evidence/min_k if a statistic has several
     audit: suffix of the audit, such as leakage_perm

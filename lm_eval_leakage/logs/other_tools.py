@@ -36,7 +36,7 @@ OPTION_BEGINS = re.compile(r"\n|: |：")  # the end of what stands before an opt
 
 @dataclass(frozen=True)
 class _Format:
-    """A kind of log.
+    """A kind of log; it says how files of the kind are recognised and read.
 
     tool: name of the tool that writes it
     has: returns whether a file is of this kind

@@ -61,7 +61,8 @@ def by_form(answers: Sequence[float], n_fillers: int, place: int) -> tuple[tuple
 
 @dataclass(frozen=True, eq=False)
 class CrossedBlock:
-    """The matrices of log-likelihoods of one block, rows x fillers, nats, `(k, k)`.
+    """A block whose rows and fillers are crossed: it holds matrices of log-likelihoods, rows x fillers, nats, `(k,
+    k)`.
 
     layouts: by the model, one matrix per layout
     control: by the model, in the control form
@@ -110,7 +111,7 @@ def _matrices(rows: Sequence[Sequence[Sequence[float]]], places: Sequence[int]) 
 
 @dataclass(frozen=True)
 class Preference:
-    """The preference for published fillers, as a test and as an effect per row.
+    """The preference for published fillers; it is described by a test and by an effect per row.
 
     test: the sum test of the blocks
     effect: in standard deviations of a block's scores per row, with its standard error between blocks; 0 is expected

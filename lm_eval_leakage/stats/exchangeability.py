@@ -27,7 +27,7 @@ DIFFERENT_AT = 0.05  # probability of calling questions of one kind different
 
 @dataclass(frozen=True)
 class Likeness:
-    """A property that both groups have, with the test of its difference.
+    """A property that both groups have; the test of its difference says how alike they are.
 
     name: name of the property
     pvalue: p-value of its test

@@ -1,12 +1,11 @@
 """Controls one error over all looks at many models, or at one benchmark with ever more questions: each look has a
 level, and e-values are multiplied. A look is an analysis that produces a p-value.
 
-Each further look is another chance of a false claim. Look i therefore spends alpha / (i (i + 1)). That
-sums to alpha over all looks that will ever be made, so that the probability of any false claim at all is at most
-alpha, however the looks depend on each other, in whatever order models come, and whenever the author stops
-(Bonferroni, with the error spent in advance). Looks that are reported together have the sum of their shares as their
-level, and are tested by Holm's method at it, so that their order does not matter. A second look at the same logs is
-the same look.
+Each further look is another chance of a false claim. Look i therefore spends alpha / (i (i + 1)). That sums to alpha
+over all looks that will ever be made, so that the probability of any false claim at all is at most alpha, however the
+looks depend on each other, in whatever order models come, and whenever the author stops (Bonferroni, with the error
+spent in advance). Looks that are reported together have the sum of their shares as their level, and are tested by
+Holm's method at it, so that their order does not matter. A second look at the same logs is the same look.
 
 The e-values of one model are multiplied over looks at different questions. The key drew each question independently,
 so the mean of each factor given the earlier ones is at most 1. By Ville's inequality the product ever reaches 1/a with
@@ -96,13 +95,15 @@ def numbered(earlier: Sequence[Look], looks: Sequence[Look]) -> list[tuple[Look,
     for look in looks:
         same = by_answers.get((look.model, look.digest))
         number = first + len(by_answers) - len(earlier)
-        numbered_look = replace(look, number=number, first=first, last=last) if same is None else repeated(look, same)
+        numbered_look = (
+            replace(look, number=number, first=first, last=last) if same is None else numbered_like(look, same)
+        )
         by_answers.setdefault((look.model, look.digest), numbered_look)
         pairs.append((numbered_look, same))
     return pairs
 
 
-def repeated(look: Look, same: Look) -> Look:
+def numbered_like(look: Look, same: Look) -> Look:
     """Return a look with the number, alpha and time of an earlier look at the same answers."""
     return replace(look, number=same.number, alpha=same.alpha, time=same.time, first=same.first, last=same.last)
 
@@ -116,7 +117,7 @@ def numbered_alone(earlier: Iterable[Look], look: Look) -> tuple[Look, bool]:
     before = [other for other in earlier if other.model == look.model]
     for same in before:
         if same.digest == look.digest:
-            return repeated(look, same), False
+            return numbered_like(look, same), False
     number = 1 + len(before)
     return replace(look, number=number, first=number**2, last=(number + 1) ** 2 - 1), True
 

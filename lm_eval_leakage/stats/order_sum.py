@@ -120,7 +120,8 @@ class OrderSum:
     is_bound: whether `pvalue` is an upper bound
     log_evalue: logarithm of an e-value; its mean under the null hypothesis is 1 at most, so that e-values of
         independent questions, tested at different times, may be multiplied
-    mean: mean of the published orders' scores, in standard deviations of a question's orders, and its standard error
+    mean, mean_error: mean of the published orders' scores, in standard deviations of a question's orders, and its
+        standard error
     """
 
     n: int

@@ -7,18 +7,17 @@ if it never saw the published version, whatever else it knows; question i is the
 known probability at most, independently of the others.
 
 Why the tests may be combined: the test of wordings scores texts without options and other questions, so its p-value
-depends on the draws only by W. The test of option orders shows the public wording: it depends on W and O,
-but given W every order is equally likely, so P(p <= u | W) <= u. The test of question order shows both: given W, O and
-which questions are in a shard, every order of the shard is equally likely, so P(p <= u | W, O) <= u. Each p-value is
-thus at most as small as a uniform one given all earlier ones, for which Fisher's -2 sum(log p) is at most as large as
+depends on the draws only by W. The test of option orders shows the public wording: it depends on W and O, but given W
+every order is equally likely, so P(p <= u | W) <= u. The test of question order shows both: given W, O and which
+questions are in a shard, every order of the shard is equally likely, so P(p <= u | W, O) <= u. Each p-value is thus at
+most as small as a uniform one given all earlier ones, for which Fisher's -2 sum(log p) is at most as large as
 chi-square with two degrees of freedom per test; and the mean of each e-value given all earlier ones is at most 1, so
 that their product has a mean of at most 1 as well. Two tests of one draw, such as those of option orders by
 log-likelihoods and in a chat, are not independent: only the first test of a draw counts.
 
 For texts without options, the key drew instead which filler F stands in which text of a block. The test of fillers
 scores texts one by one, each with every filler of its block. These scores depend neither on F nor on Q, so its p-value
-depends on the draws by F alone. The test of question order shows the texts with their fillers:
-P(p <= u | F) <= u.
+depends on the draws by F alone. The test of question order shows the texts with their fillers: P(p <= u | F) <= u.
 
 The ceiling: of several equally right options, the key drew the one that counts. A question with r of them is answered
 as the key says with probability 1/r at most, however much the model knows. A better score is evidence of having seen
@@ -142,7 +141,7 @@ class SealedTest:
 
 @dataclass(frozen=True)
 class CombinedTest:
-    """The result of the tests of different draws, combined.
+    """The result of several tests of different draws; it combines their p-values and e-values.
 
     names: names of the combined tests
     pvalue: Fisher's p-value; NaN without a test

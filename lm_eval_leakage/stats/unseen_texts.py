@@ -40,7 +40,7 @@ MOST_CLASSIFIED = 2_000  # texts drawn from either group
 
 @dataclass(frozen=True)
 class ComparedText:
-    """The text of a question, or of the first question of a family, with its log-likelihoods by two models.
+    """The text of a question, or of the first question of a family; it is scored by two models, which are compared.
 
     model, reference: log-likelihood by the model and by the reference, nats per character, in each layout
     """

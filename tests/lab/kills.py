@@ -27,7 +27,7 @@ NEVER = -1
 
 
 def lab(folder: Path) -> Any:
-    """The settings of a simulation of a few seconds; creates its model and questions in `folder`."""
+    """Return the settings of a simulation of a few seconds, with its model and questions created in `folder`."""
     from lm_eval_leakage.lab.settings import Simulation
     from lm_eval_leakage.lab.training import Recipe
     from tests.harness.test_prefix_tree_lm import checkpoint
@@ -98,13 +98,13 @@ def simulated(settings: Any, folder: Path, fatal: int = NEVER, kill_after: float
 
 
 def result(folder: Path) -> dict[str, str]:
-    """Digests of a simulation's results: weights, and all lines of all audits."""
-    found = {}
+    """Return digests of a simulation's results: weights, and all lines of all audits."""
+    digests = {}
     for file in sorted(folder.glob("model/epoch_*/*.safetensors")):
-        found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
+        digests[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
     for file in sorted(folder.glob("audits_*/*/samples_*.jsonl")):
-        found[str(file.parent.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return found
+        digests[str(file.parent.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return digests
 
 
 def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Path], Ended]) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]
 def main() -> None:
     n_trials, seed = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
     with tempfile.TemporaryDirectory() as scratch:
-        for found in campaign(n_trials, seed, Path(scratch)):
-            print(json.dumps(found), flush=True)
+        for trial_result in campaign(n_trials, seed, Path(scratch)):
+            print(json.dumps(trial_result), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) ->
     words = {"smollm2": ("none found", "cannot be told"), "copy/epoch_3": ("strong evidence", "none found")}
     verdicts = [
         {"model": model, "task": half, "verdict": word}
-        for model, own in words.items()
-        for half, word in zip((demo.TRAINED, demo.HELD_OUT), own, strict=True)
+        for model, of_halves in words.items()
+        for half, word in zip((demo.TRAINED, demo.HELD_OUT), of_halves, strict=True)
     ]
     (tmp_path / "leakage").mkdir()
     (tmp_path / "leakage" / "verdicts.json").write_text(

@@ -25,11 +25,11 @@ def test_a_statistic_with_several_scores_is_one_detector_per_score(tmp_path: Pat
         | {"doc": {"id": name}, "doc_hash": name, "filter": "token_evidence", "resps": []}
         for name, verdict in (("q1", tokens), ("q2", undefined), ("q3", Skipped("its text has no token")))
     ]
-    (tmp_path / "samples_x.jsonl").write_text("".join(json.dumps(one) + "\n" for one in samples))
+    (tmp_path / "samples_x.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
     (tmp_path / COST).write_text("[200, 10.0]")
-    found = {detector.name: detector for detector in read_detectors(tmp_path)}
-    assert list(found) == [f"token_evidence/{key}" for key in tokens.ranks_by]
-    likelihood = found["token_evidence/mean_loglikelihood"]
+    detectors = {detector.name: detector for detector in read_detectors(tmp_path)}
+    assert list(detectors) == [f"token_evidence/{key}" for key in tokens.ranks_by]
+    likelihood = detectors["token_evidence/mean_loglikelihood"]
     assert likelihood.scores == pytest.approx({"q1": -2.5, "q2": float("nan")}, nan_ok=True)
     assert (likelihood.skipped, likelihood.flags) == ({"q3": "its text has no token"}, None)
     assert (likelihood.n_tokens, likelihood.seconds) == (200, 10)

@@ -22,11 +22,11 @@ class AtWorkError(Exception):
 
 @pytest.fixture(autouse=True)
 def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begun(*_: object, **__: object) -> None:
+    def raise_at_work(*_: object, **__: object) -> None:
         raise AtWorkError
 
-    monkeypatch.setattr("lm_eval_leakage.harness.saved_run.run_saved", begun)
-    monkeypatch.setattr(simulation, "train", begun)
+    monkeypatch.setattr("lm_eval_leakage.harness.saved_run.run_saved", raise_at_work)
+    monkeypatch.setattr(simulation, "train", raise_at_work)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def settings(tiny: str, benchmark: str, **changes: object) -> Simulation:
 
 
 def with_reference(tiny: str, benchmark: str, **changes: object) -> Simulation:
-    """The untrained model is the reference."""
+    """Return settings in which the untrained model is the reference."""
     arguments = f"pretrained={tiny},dtype=float32,max_length=2048"  # letters are tokens here
     detectors = ("leakage_tokens", "leakage_perm", "leakage_shared_likelihood", "leakage_relative")
     given = {"model_args": arguments, "reference": arguments, "detectors": detectors}
@@ -67,23 +67,23 @@ def done(tiny: str, benchmark: str, tmp_path_factory: pytest.TempPathFactory):
     return folder, simulate(with_reference(tiny, benchmark), folder)
 
 
-def found(outcome, detector: str, exposures: int):
-    (one,) = [q for q in qualities(outcome) if (q.detector, q.exposures) == (detector, exposures)]
-    return one
+def quality_of(outcome, detector: str, exposures: int):
+    (quality,) = [q for q in qualities(outcome) if (q.detector, q.exposures) == (detector, exposures)]
+    return quality
 
 
 def test_trained_questions_rank_above_held_out_ones(done) -> None:
     folder, outcome = done
     assert not (folder / "model" / "state").exists()  # what a training resumes from
-    assert found(outcome, "token_evidence/mean_loglikelihood", 30).auroc.value > 0.9
-    assert found(outcome, "token_evidence/mean_loglikelihood", 0).auroc.value < 0.9
+    assert quality_of(outcome, "token_evidence/mean_loglikelihood", 30).auroc.value > 0.9
+    assert quality_of(outcome, "token_evidence/mean_loglikelihood", 0).auroc.value < 0.9
 
 
 def test_the_test_of_question_order_counts_shards_and_the_others_questions(done) -> None:
     _, outcome = done
-    shards = found(outcome, "shared_likelihood:examples=3,permutations=5", 2)
+    shards = quality_of(outcome, "shared_likelihood:examples=3,permutations=5", 2)
     assert (shards.n_trained, shards.n_held_out) == (2, 2)
-    assert (found(outcome, "max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
+    assert (quality_of(outcome, "max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
 
 
 def test_the_same_folder_is_reused_only_what_is_missing_is_run_and_other_settings_are_refused(
@@ -101,7 +101,7 @@ def test_the_same_folder_is_reused_only_what_is_missing_is_run_and_other_setting
     assert [q.auroc for q in again] == [q.auroc for q in before]
     more = ("leakage_relative", "leakage_perm_q")
     added = simulate(with_reference(tiny, benchmark, detectors=more, epochs=(2,)), folder)
-    assert found(added, "pair_direction", 2).n_trained == 6
+    assert quality_of(added, "pair_direction", 2).n_trained == 6
     with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1; give another output folder"):
         simulate(with_reference(tiny, benchmark, seed=1), folder)
 
@@ -159,9 +159,9 @@ def test_a_reference_is_subtracted_where_an_audit_uses_it(done, tiny: str) -> No
     _, outcome = done
     over_reference = f"relative_likelihood:reference={tiny}/over_reference"
     # the untrained model is its own reference, so the difference is only rounding
-    (untrained,) = [one for one in outcome.detectors[0] if one.name == over_reference]
+    (untrained,) = [detector for detector in outcome.detectors[0] if detector.name == over_reference]
     assert max(map(abs, untrained.scores.values())) < 1e-4
-    assert found(outcome, over_reference, 30).auroc.value > 0.9
+    assert quality_of(outcome, over_reference, 30).auroc.value > 0.9
     lines = {suffix: outcome.audits[30].lines(suffix) for suffix in ("leakage_relative", "leakage_perm")}
     assert all(line.detector.endswith(f":reference={tiny}") for line in lines["leakage_relative"])
     assert not any("reference" in line.detector for line in lines["leakage_perm"])
@@ -173,7 +173,7 @@ def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, 
     outcome = simulate(lora, tmp_path)
     assert (tmp_path / "model" / "epoch_30" / "adapter_config.json").exists()
     assert with_checkpoint(lora, Path("A")).endswith(",peft=A")
-    before, after = (found(outcome, "token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
+    before, after = (quality_of(outcome, "token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
     assert after > before
 
 
@@ -186,7 +186,7 @@ def test_hard_questions_are_answered_incorrectly_and_less_likely_than_the_mean(
         name: {line.question: line.values for line in read_lines(tmp_path / "candidates" / name)}
         for name in ("leakage_semihalf", "leakage_tokens")
     }
-    wrong = [name for name, own in values["leakage_semihalf"].items() if not own["whole"]]
+    wrong = [name for name, numbers in values["leakage_semihalf"].items() if not numbers["whole"]]
     mean = sum(values["leakage_tokens"][name]["mean_loglikelihood"] for name in wrong) / len(wrong)
     for name in (*outcome.trained, *outcome.held_out):
         assert name in wrong

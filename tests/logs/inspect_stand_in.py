@@ -24,25 +24,33 @@ def attributes(value: object) -> Any:
     return json.loads(json.dumps(value), object_hook=Attributes)
 
 
-def sample(key: int | str, epoch: int = 1, **told: Any) -> dict[str, Any]:
+def sample(key: int | str, epoch: int = 1, **changes: Any) -> dict[str, Any]:
     usual = {"input": f"Question {key}?", "choices": ["yes", f"no {key}"], "target": "A"}
-    return {"id": key, "epoch": epoch, **usual, **told}
+    return {"id": key, "epoch": epoch, **usual, **changes}
 
 
 def scored(value: object, by: str = "choice") -> dict[str, Any]:
     return {"scores": {by: {"value": value}}}
 
 
-def log_of(samples: Iterable[Mapping[str, Any]], **told: Any) -> dict[str, Any]:
-    """As inspect_ai writes it; `told` replaces parts of `eval`."""
-    found = list(samples)
-    asked = {"samples": len({one["id"] for one in found}), "sample_ids": list({one["id"]: 0 for one in found})}
-    own = {"created": "2026-01-02T03:04:05+00:00", "task": "pupils", "model": "hf/org/m", "model_args": {}}
-    return {"version": 2, "status": "success", "eval": {**own, "dataset": asked, **told}, "samples": found}
+def log_of(samples: Iterable[Mapping[str, Any]], **changes: Any) -> dict[str, Any]:
+    """Return a log as inspect_ai writes it. `changes` replaces parts of `eval`."""
+    written = list(samples)
+    ids = list(dict.fromkeys(sample["id"] for sample in written))
+    usual = {"created": "2026-01-02T03:04:05+00:00", "task": "pupils", "model": "hf/org/m", "model_args": {}}
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {**usual, "dataset": {"samples": len(ids), "sample_ids": ids}, **changes},
+        "samples": written,
+    }
 
 
 def install(patch: pytest.MonkeyPatch, logs: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """logs: of each `.eval`, by its name"""
+    """Put this reader in the place of inspect_ai.
+
+    logs: the content of each `.eval`, by its name
+    """
 
     def read_eval_log(file: str, header_only: bool = False) -> Any:
         place = Path(file)

@@ -28,7 +28,9 @@ DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": 
 
 @dataclass(frozen=True)
 class Kind:
-    """answers: log-likelihoods of the texts that were scored, nats
+    """A kind of verdict, with the rest of its line.
+
+    answers: log-likelihoods of the scored texts, nats
     reference: the model whose log-likelihoods are subtracted
     """
 
@@ -53,7 +55,7 @@ class Kind:
 
     @property
     def of_harness(self) -> dict[str, Any]:
-        """What the harness writes into the same line."""
+        """Return the keys of the same line that the harness writes."""
         return {
             "doc_id": 3,
             "doc": DOC,

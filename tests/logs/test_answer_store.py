@@ -34,9 +34,9 @@ def test_an_answer_survives_to_the_last_bit(answer) -> None:
 
 
 @given(st.tuples(st.text(), st.text()), st.tuples(st.text(), st.text()))
-def test_different_requests_have_different_keys(one, other) -> None:
-    assert (request_key("loglikelihood", one) == request_key("loglikelihood", other)) == (one == other)
-    assert request_key("loglikelihood", one) != request_key("generate_until", one)
+def test_different_requests_have_different_keys(request, other) -> None:
+    assert (request_key("loglikelihood", request) == request_key("loglikelihood", other)) == (request == other)
+    assert request_key("loglikelihood", request) != request_key("generate_until", request)
 
 
 def test_many_processes_keep_side_by_side(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_many_processes_keep_side_by_side(tmp_path: Path) -> None:
         store.close()
 
 
-def test_answers_of_another_model_are_never_found_and_the_difference_is_told(tmp_path: Path) -> None:
+def test_answers_of_another_model_are_never_found_and_the_difference_is_reported(tmp_path: Path) -> None:
     keep(tmp_path)
     other = AnswerStore(tmp_path, MODEL | {"pretrained": "b"}, "b")
     assert other.find(ANSWERS) == {}
@@ -97,8 +97,8 @@ def test_a_damaged_file_gives_right_answers_or_none(tmp_path: Path, seed: int, c
     for _ in range(rng.randrange(1, 200) if len(content) else 0):
         content[rng.randrange(len(content))] = rng.randrange(256)
     file.write_bytes(content)
-    found = AnswerStore(tmp_path, MODEL).find(right)
-    assert all(right[key] == answer for key, answer in found.items())
+    answers = AnswerStore(tmp_path, MODEL).find(right)
+    assert all(right[key] == answer for key, answer in answers.items())
 
 
 def test_a_kill_in_the_middle_of_a_commit_loses_that_commit_only(tmp_path: Path) -> None:

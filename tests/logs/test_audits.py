@@ -1,4 +1,4 @@
-"""Audits that lost lines, logs or results: each is told, and none is judged."""
+"""Audits that lost lines, logs or results: each is reported, and none is judged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def perm(of=range(N)) -> list[dict]:
 
 
 def audit(folder: Path, of=range(N), **how) -> Path:
-    """The log."""
+    """Write an audit, and return its log."""
     place = write_run(folder, "m", {"bench_leakage_perm": perm(of)}, **how)
     return max(place.glob("samples_bench_leakage_perm*"))
 
@@ -46,24 +46,24 @@ def keep(log: Path, kept) -> None:
     log.write_text("".join(line for i, line in enumerate(lines) if i in kept))
 
 
-def told(folder: Path) -> list[str]:
-    """What is missing."""
-    found = [problem for annotation in annotate([folder]) for problem in annotation.problems]
-    by_annotate = [str(problem) for problem in found if problem.incomplete]
-    if by_annotate:
+def missing(folder: Path) -> list[str]:
+    """Return what is missing, as `annotate` reports it."""
+    problems = [problem for annotation in annotate([folder]) for problem in annotation.problems]
+    incomplete = [str(problem) for problem in problems if problem.incomplete]
+    if incomplete:
         with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
-            check_complete(found)
-    check_complete(problem for problem in found if not problem.incomplete)
-    return by_annotate
+            check_complete(problems)
+    check_complete(problem for problem in problems if not problem.incomplete)
+    return incomplete
 
 
 def test_a_line_that_stands_twice_does_not_make_up_for_one_that_is_gone(tmp_path) -> None:
     log = audit(tmp_path)
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join([*lines, *lines]))
-    assert told(tmp_path) == []
+    assert missing(tmp_path) == []
     log.write_text("".join([*lines[:-1], lines[0]]))
-    assert "9 of 10 by outlier" in told(tmp_path)[0]
+    assert "9 of 10 by outlier" in missing(tmp_path)[0]
 
 
 @pytest.mark.parametrize(
@@ -76,52 +76,52 @@ def test_one_line_that_is_gone_or_broken_anywhere_is_missing_by_its_statistic(tm
     lines = log.read_text().splitlines()
     lines[place : place + 1] = [] if left is None else [lines[place][:left]]
     log.write_text("".join(f"{line}\n" for line in lines))
-    (told_of,) = told(tmp_path)
-    assert said in told_of
-    assert len(re.findall("of 10 by", told_of)) == 1
+    (reported,) = missing(tmp_path)
+    assert said in reported
+    assert len(re.findall("of 10 by", reported)) == 1
 
 
 def test_rows_that_the_harness_numbers_alike_are_questions_of_their_own(tmp_path) -> None:
-    """As it does with --samples 1,3,3,5."""
+    """The harness does so with --samples 1,3,3,5."""
     lines = [audited(row(i), True, doc_id=number) for i, number in ((1, 1), (3, 3), (5, 3))]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
-    assert told(tmp_path) == []
+    assert missing(tmp_path) == []
 
 
 @pytest.mark.parametrize("counts", [None, {}, {"bench_leakage_perm": {"effective": "10"}}])
 def test_without_a_count_in_its_results_file_too(tmp_path, counts) -> None:
     audit(tmp_path)
     change_results(tmp_path, {"n-samples": counts})
-    assert "no results file says how many" in told(tmp_path)[0]
+    assert "no results file says how many" in missing(tmp_path)[0]
 
 
 def test_an_audit_whose_log_is_gone_is_known_by_its_rows(tmp_path) -> None:
     audit(tmp_path, range(N, 2 * N))
     audit(tmp_path, range(N)).unlink()
-    assert "has rows of bench_leakage_perm, an audit, whose samples log is missing" in told(tmp_path)[0]
+    assert "has rows of bench_leakage_perm, an audit, whose samples log is missing" in missing(tmp_path)[0]
 
 
 @pytest.mark.parametrize(
-    ("of", "kept", "others", "n_told"),
+    ("of", "kept", "others", "n_missing"),
     [(5, 10, range(5, N), 0), (5, 4, range(5, N), 1), (N, 7, range(N), 0), (N, 3, range(3), 1)],
     ids=["two parts", "two parts, one of them cut", "run again", "run again on fewer"],
 )
-def test_an_audit_that_was_cut_is_told_unless_another_one_has_all_that_it_asked(
-    tmp_path, of, kept, others, n_told
+def test_an_audit_that_was_cut_is_reported_unless_another_one_has_all_of_its_questions(
+    tmp_path, of, kept, others, n_missing
 ) -> None:
     keep(audit(tmp_path, range(of)), range(kept))
     audit(tmp_path, others)
-    assert len(told(tmp_path)) == n_told
-    (found,) = annotate([tmp_path])
-    is_cut = kept < of  # which is told, but costs nothing if another one is complete
-    assert any(f"{kept} of {of} by max_order" in str(problem) for problem in found.problems) is is_cut
+    assert len(missing(tmp_path)) == n_missing
+    (annotation,) = annotate([tmp_path])
+    is_cut = kept < of  # which is reported, but costs nothing if another one is complete
+    assert any(f"{kept} of {of} by max_order" in str(problem) for problem in annotation.problems) is is_cut
 
 
 def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models(tmp_path) -> None:
     for folder, of, results in (("a", range(5), True), ("b", range(5, N), False)):
         write_run(tmp_path / folder, "org/m", {"bench_leakage_perm": perm(of)}, results=results)
-    (found,) = annotate([tmp_path])
-    assert len(found.audited_questions) == N
+    (annotation,) = annotate([tmp_path])
+    assert len(annotation.audited_questions) == N
 
 
 def test_a_run_that_lost_lines_is_not_judged_either(tmp_path) -> None:
@@ -130,24 +130,24 @@ def test_a_run_that_lost_lines_is_not_judged_either(tmp_path) -> None:
     audit(tmp_path)
     (log,) = place.glob("samples_bench_2*")
     keep(log, range(2 * N - 3))
-    (found,) = annotate([tmp_path])
-    (said,) = [str(problem) for problem in found.problems if problem.incomplete]
+    (annotation,) = annotate([tmp_path])
+    (said,) = [str(problem) for problem in annotation.problems if problem.incomplete]
     assert "holds 7 of the 10 questions of bench by filter flexible" in said
 
 
 @settings(max_examples=40)
 @given(kept=st.sets(st.integers(0, 2 * N - 1), max_size=2 * N - 1), doubled=st.integers(0, 3), seed=st.integers(0, 99))
-def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, kept, doubled, seed) -> None:
+def test_whatever_lines_are_removed_it_is_reported_and_not_judged(tmp_path_factory, kept, doubled, seed) -> None:
     folder = tmp_path_factory.mktemp("removed")
     log = audit(folder)
     lines = [line for i, line in enumerate(log.read_text().splitlines(keepends=True)) if i in kept]
     lines += lines[:doubled]
     Random(seed).shuffle(lines)
     log.write_text("".join(lines))
-    (found,) = annotate([folder])
+    (annotation,) = annotate([folder])
     with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
-        check_complete(found.problems)
-    assert found.problems[0].incomplete
+        check_complete(annotation.problems)
+    assert annotation.problems[0].incomplete
     shutil.rmtree(folder)
 
 
@@ -162,7 +162,7 @@ def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_
     configs = {"sideways": ours, "bench": {"metadata": {"probe": "option_orders"}, "filter_list": None}}
     results = {"sideways": {"alias": "sideways"}, "bench": {"acc,none": 1.0}}
     change_results(tmp_path, {"results": results, "configs": configs})
-    problems = [str(problem) for found in annotate([tmp_path]) for problem in found.problems]
+    problems = [str(problem) for annotation in annotate([tmp_path]) for problem in annotation.problems]
     assert any("has rows of sideways, an audit, whose samples log is missing" in problem for problem in problems)
     assert not any("rows of bench," in problem for problem in problems)
 
@@ -171,8 +171,8 @@ def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_
 def test_a_configuration_of_another_shape_says_nothing(tmp_path, config) -> None:
     write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)], "bench_leakage_perm": [audited(row(0), True)]})
     change_results(tmp_path, {"configs": {"bench": config, "bench_leakage_perm": config}})
-    (found,) = annotate([tmp_path])
-    assert [line.task for line in found.rows] == ["bench"]
+    (annotation,) = annotate([tmp_path])
+    assert [line.task for line in annotation.rows] == ["bench"]
 
 
 def test_a_group_of_audits_is_the_group_that_was_audited(tmp_path) -> None:
@@ -192,14 +192,14 @@ def test_questions_on_which_the_model_failed_are_said_and_others_that_were_skipp
         if line["doc_id"] == 3:
             line |= {"flagged": None, "reason": "two options read alike"}
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (one,) = annotate([tmp_path])
-    (problem,) = one.problems
+    (annotation,) = annotate([tmp_path])
+    (problem,) = annotation.problems
     assert "2 questions of bench_leakage_perm were skipped, since they have no answer: the backend" in str(problem)
     assert not problem.incomplete
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("change", "said"),
     [
         ({"pvalue": 7.0}, "pvalue is 7.0, which is not between 0 and 1"),
         ({"pvalue": -0.1}, "pvalue is -0.1, which is not between 0 and 1"),
@@ -209,17 +209,17 @@ def test_questions_on_which_the_model_failed_are_said_and_others_that_were_skipp
         ({"resps": [[["NaN", "False"]]] * 24}, "a log-likelihood is nan"),
     ],
 )
-def test_a_line_with_numbers_that_cannot_be_right_is_left_out_and_the_audit_not_judged(tmp_path, told, said) -> None:
+def test_a_line_with_numbers_that_cannot_be_right_is_left_out_and_the_audit_not_judged(tmp_path, change, said) -> None:
     lines = [audited(row(number), False) for number in range(5)]
-    lines[2] |= told
+    lines[2] |= change
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
-    (found,) = annotate([tmp_path])
-    assert any(said in str(problem) and problem.line == 3 for problem in found.problems)
-    assert any(problem.incomplete and "4 of 5 by max_order" in str(problem) for problem in found.problems)
+    (annotation,) = annotate([tmp_path])
+    assert any(said in str(problem) and problem.line == 3 for problem in annotation.problems)
+    assert any(problem.incomplete and "4 of 5 by max_order" in str(problem) for problem in annotation.problems)
 
 
 @pytest.mark.parametrize(("flagged", "is_disputed"), [(False, False), (True, True)])
-def test_lines_that_say_different_things_of_one_question_are_told_and_the_audit_not_judged(
+def test_lines_that_say_different_things_of_one_question_are_reported_and_the_audit_not_judged(
     tmp_path, flagged: bool, is_disputed: bool
 ) -> None:
     lines = [{"doc_id": number, **audited(row(number), False)} for number in range(5)]
@@ -227,6 +227,6 @@ def test_lines_that_say_different_things_of_one_question_are_told_and_the_audit_
     (log,) = place.glob("samples_*")
     again = json.loads(log.read_text().splitlines()[1]) | audited(row(1), flagged) | {"benchmark": "bench"}
     log.write_text(f"{log.read_text()}{json.dumps(again)}\n")
-    (found,) = annotate([tmp_path])
+    (annotation,) = annotate([tmp_path])
     what = "says different things of one question in 1 line(s) of bench_leakage_perm"
-    assert any(problem.incomplete and what in str(problem) for problem in found.problems) is is_disputed
+    assert any(problem.incomplete and what in str(problem) for problem in annotation.problems) is is_disputed

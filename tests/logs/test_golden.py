@@ -94,16 +94,16 @@ def test_a_line_is_read_into_its_fields(kind: Kind, line: str) -> None:
 
 
 def test_every_verdict_of_a_statistic_has_a_golden_line() -> None:
-    """So that a field that is renamed is noticed."""
+    """A field that is renamed is noticed here."""
     statistics.names()
     kinds = {
-        found
+        verdict
         for name, module in sys.modules.items()
         if name.startswith("lm_eval_leakage.detectors.")
-        for _, found in inspect.getmembers(module, inspect.isclass)
-        if get_origin(found) is None  # Python 3.10 counts `Sequence[object]` as a class
-        and issubclass(found, (Evidence, Measurement))
-        and found not in (Evidence, Measurement)
+        for _, verdict in inspect.getmembers(module, inspect.isclass)
+        if get_origin(verdict) is None  # Python 3.10 counts `Sequence[object]` as a class
+        and issubclass(verdict, (Evidence, Measurement))
+        and verdict not in (Evidence, Measurement)
     }
     assert kinds == {type(kind.verdict) for kind in KINDS.values()} - {type(KINDS["skipped"].verdict)}
 
@@ -132,8 +132,8 @@ def test_a_line_is_read_as_the_answers_that_it_was_written_from(kind: Kind, orde
 
 
 def test_what_a_question_shares_is_read_as_written_whatever_the_row_holds() -> None:
-    own = written(PLAIN, replace(AUDITS["drawn"][1], shared=("0a", "1b")))
-    line = PLAIN.of_harness | own | {"doc": {"text": "of no known layout"}}
+    ours = written(PLAIN, replace(AUDITS["drawn"][1], shared=("0a", "1b")))
+    line = PLAIN.of_harness | ours | {"doc": {"text": "of no known layout"}}
     read = read_line(line, "bench_leakage_perm")
     assert line["shared_texts"] == "0a 1b"
     assert read.orders is not None
@@ -184,8 +184,8 @@ def test_what_every_line_says_is_not_overwritten_by_a_statistics_own_values() ->
     assert line["mine"] == 2.0
 
 
-@pytest.mark.parametrize("own", [{"generalized": True}, {"margin": "wide"}, {"n_orders": 1, "resps": [["a text"]]}])
-def test_a_strangers_value_under_a_name_of_ours_costs_that_value_alone(own: dict) -> None:
-    line = json.loads(LINES[list(KINDS).index("reproduction")]) | own
+@pytest.mark.parametrize("values", [{"generalized": True}, {"margin": "wide"}, {"n_orders": 1, "resps": [["a text"]]}])
+def test_a_strangers_value_under_a_name_of_ours_costs_that_value_alone(values: dict) -> None:
+    line = json.loads(LINES[list(KINDS).index("reproduction")]) | values
     read = read_line(line, "bench_leakage_x")
     assert (read.arms, "margin" in read.values, len(read.loglikelihoods)) == (None, False, 0)

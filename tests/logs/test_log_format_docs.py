@@ -16,7 +16,7 @@ PAGE = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of the table under a heading, without its head."""
+    """Return the cells of the table under a heading, without its head."""
     lines = [line for line in section(PAGE, heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -35,11 +35,13 @@ def test_keys_are_listed_in_their_order(heading, keys) -> None:
 
 
 def test_every_value_of_a_statistic_is_listed_with_the_statistics_that_have_it() -> None:
-    found: dict[str, set[str]] = {}
+    declared: dict[str, set[str]] = {}
     for kind in KINDS.values():
         for field in fields(kind.verdict):
             if field.name not in CORE and field.name not in ("loglikelihoods", "scores", "answers"):
-                found.setdefault(field.name, set()).add(kind.statistic)
+                declared.setdefault(field.name, set()).add(kind.statistic)
     listed = {row[0].strip("`"): set(re.findall(r"`([a-z_]+)`", row[1])) for row in table("Values of statistics")}
-    assert {key: own - {"pair_direction"} for key, own in listed.items()} == found  # it has pair_published's verdicts
-    assert all(("pair_direction" in own) == ("pair_published" in own) for own in listed.values())
+    assert {
+        key: statistics - {"pair_direction"} for key, statistics in listed.items()
+    } == declared  # it has pair_published's verdicts
+    assert all(("pair_direction" in statistics) == ("pair_published" in statistics) for statistics in listed.values())

@@ -22,11 +22,11 @@ QUANTIZED_SERVER: dict[str, Any] = {
 }
 
 
-def recorded(place: Path, told: Mapping[str, Any]) -> None:
-    """Adds to the newest results file of a folder; a mapping to the section of its name."""
+def recorded(place: Path, sections: Mapping[str, Any]) -> None:
+    """Add sections to the newest results file of a folder; a mapping is merged into the section of its name."""
     file = max(place.glob("results_*.json"))
     content = json.loads(file.read_text())
-    for name, value in told.items():
+    for name, value in sections.items():
         content[name] = {**content.get(name, {}), **value} if isinstance(value, Mapping) else value
     file.write_text(json.dumps(content))
 
@@ -64,16 +64,17 @@ def test_a_run_and_an_audit_that_contradict_each_other_are_not_joined_and_the_di
 ) -> None:
     written(tmp_path, of_run, of_audit)
     first, second = annotate([tmp_path])
-    (problem,) = [one for one in first.problems if "contradict each other" in str(one)]
+    (problem,) = [report for report in first.problems if "contradict each other" in str(report)]
     difference = str(problem)
     assert problem.incomplete  # the run's model has no audit, so that --fail-on must not pass
     assert f"differ in {differs} (" in difference
     assert all(f"'{name}'" in difference for name in (first.model, second.model))
-    assert not any(one.n_joined and one.n_shot for found in (first, second) for one in found.rows)
-    (judged,) = [one for found in (first, second) for one in found.rows if one.n_tested]
+    rows = [*first.rows, *second.rows]
+    assert not any(line.n_joined and line.n_shot for line in rows)
+    (judged,) = [line for line in rows if line.n_tested]
     assert judged.n_tested == N  # the audit has a row of its own
     (joined,) = annotate([tmp_path], aliases={first.model: second.model})
-    assert [one.n_joined for one in joined.rows] == [N]
+    assert [line.n_joined for line in joined.rows] == [N]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +97,18 @@ def test_runs_that_do_not_contradict_each_other_are_joined(
     if "model_dtype" in of_run.get("config", {}):
         of_audit = {"config": {"model_dtype": "torch.float16"}}
     written(tmp_path, of_run, of_audit)
-    (found,) = annotate([tmp_path])
-    assert [one.n_joined for one in found.rows] == [N]
+    (annotation,) = annotate([tmp_path])
+    assert [line.n_joined for line in annotation.rows] == [N]
 
 
 def test_a_run_that_may_be_of_either_of_two_models_stands_alone(tmp_path: Path) -> None:
     written(tmp_path, {"config": {"model_sha": SHA}}, {"config": {"model_sha": SHA}})
     recorded(write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]}), {"config": {"model_sha": OTHER_SHA}})
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(2)]})
-    found = {one.model: one for one in annotate([tmp_path])}
-    assert len(found) == 3
-    assert [one.n_joined for one in found["m"].rows] == [0]
-    assert sorted(max(row.n_joined for row in one.rows) for one in found.values()) == [0, 0, N]
-    (difference,) = [str(one) for own in found.values() for one in own.problems if "contradict" in str(one)]
+    models = {annotation.model: annotation for annotation in annotate([tmp_path])}
+    assert len(models) == 3
+    assert [line.n_joined for line in models["m"].rows] == [0]
+    assert sorted(max(line.n_joined for line in model.rows) for model in models.values()) == [0, 0, N]
+    problems = [str(problem) for model in models.values() for problem in model.problems]
+    (difference,) = [problem for problem in problems if "contradict" in problem]
     assert "it is 3 models in all" in difference

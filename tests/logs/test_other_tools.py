@@ -38,14 +38,16 @@ RIGHT = sample("a", **scored("C"))
 
 
 def read(*places: Path) -> tuple[dict[str, list[AnnotatedQuestion]], list[Problem]]:
-    """The answers of each task."""
+    """Return the answers of each task, and the problems of reading them."""
     problems: list[Problem] = []
-    tasks: list[TaskRun] = [one for run in find_runs(places, problems) for one in chosen_runs([run], problems)]
-    return {one.task: one.answers(problems) for one in tasks if one.log}, problems
+    tasks: list[TaskRun] = []
+    for run in find_runs(places, problems):
+        tasks += chosen_runs([run], problems)
+    return {task.task: task.answers(problems) for task in tasks if task.log}, problems
 
 
 def of_lighteval(folder: Path) -> Path:
-    """Its output, with names that not every file system knows."""
+    """Write the output of lighteval, whose names not every file system allows."""
     results, details = folder / "results/org/smollm2", folder / f"details/org/smollm2/{TIME}"
     for place in (results, details):
         place.mkdir(parents=True)
@@ -61,15 +63,15 @@ def of_opencompass(folder: Path) -> Path:
 
 
 def audit_of_pupils(folder: Path, model: str = "smollm2", flagged: Sequence[int] = (0, 3)) -> Path:
-    """An audit as lm_eval would write it of the same questions."""
-    rows = [one | {"subject": "nature"} for one in PUPILS]
-    write_run(folder, model, {"pupils_leakage_perm": [audited(one, n in flagged) for n, one in enumerate(rows)]})
+    """Write an audit of the same questions as lm_eval would write it."""
+    docs = [doc | {"subject": "nature"} for doc in PUPILS]
+    write_run(folder, model, {"pupils_leakage_perm": [audited(doc, n in flagged) for n, doc in enumerate(docs)]})
     return folder
 
 
 def right(answers: Sequence[AnnotatedQuestion]) -> dict[str, float]:
-    """The score of each question, by its first words."""
-    return {one.question.stem: next(iter(one.scores.values())) for one in answers}
+    """Return the score of each question, by its stem."""
+    return {answer.question.stem: next(iter(answer.scores.values())) for answer in answers}
 
 
 # ---------------------------------------------------------------------- inspect_ai
@@ -77,10 +79,10 @@ def right(answers: Sequence[AnnotatedQuestion]) -> dict[str, float]:
 
 @pytest.fixture
 def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Writes a log of inspect_ai of these samples, and whatever else it tells; its folder."""
+    """Return a function that writes a log of inspect_ai with these samples and changes, and returns its folder."""
 
-    def write(*samples: Mapping[str, Any], name: str = "x", **told: Any) -> Path:
-        logs[f"{name}.eval"] = log_of(samples, **told)
+    def write(*samples: Mapping[str, Any], name: str = "x", **changes: Any) -> Path:
+        logs[f"{name}.eval"] = log_of(samples, **changes)
         (tmp_path / f"{name}.eval").touch()
         install(monkeypatch, logs)
         return tmp_path
@@ -92,31 +94,34 @@ def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_log_of_inspect_is_a_run_with_its_own_accuracy(tmp_path, monkeypatch) -> None:
     install(monkeypatch)
     (run,) = find_runs([MADE / SHUFFLED], [])
-    told = json.loads((MADE / SHUFFLED).read_text())["results"]["scores"][0]["metrics"]
+    metrics = json.loads((MADE / SHUFFLED).read_text())["results"]["scores"][0]["metrics"]
     assert (run.model, run.time[:10]) == ("smollm2", "2026-11-26")
     assert run.results["results"] == {
-        "pupils_shuffled": {"acc,choice": told["accuracy"]["value"], "acc_stderr,choice": told["stderr"]["value"]}
+        "pupils_shuffled": {
+            "acc,choice": metrics["accuracy"]["value"],
+            "acc_stderr,choice": metrics["stderr"]["value"],
+        }
     }
     (answers,) = read(MADE / SHUFFLED)[0].values()
-    assert sum(right(answers).values()) / len(answers) == told["accuracy"]["value"]
+    assert sum(right(answers).values()) / len(answers) == metrics["accuracy"]["value"]
 
 
 def test_shuffled_options_are_joined_with_the_audit_of_published_ones(tmp_path, monkeypatch) -> None:
     install(monkeypatch)
-    (found,) = annotate([MADE / SHUFFLED], [audit_of_pupils(tmp_path)])
+    (annotation,) = annotate([MADE / SHUFFLED], [audit_of_pupils(tmp_path)])
     n = len(json.loads((MADE / SHUFFLED).read_text())["samples"])
-    assert [one.audited is not None for one in found.questions] == [True] * n
-    assert any(one.question.options != one.audited.options for one in found.questions)
-    assert {one.audited.question: one.audited.flagged for one in found.questions} == {
+    assert [answer.audited is not None for answer in annotation.questions] == [True] * n
+    assert any(answer.question.options != answer.audited.options for answer in annotation.questions)
+    assert {answer.audited.question: answer.audited.flagged for answer in annotation.questions} == {
         row["question"]: number in (0, 3) for number, row in enumerate(PUPILS[:n])
     }
 
 
 def test_the_score_of_a_question_is_its_mean_over_epochs(inspected) -> None:
-    first, second = (("a", "C"), ("b", "I")), (("a", "P"), ("b", True))
-    samples = [sample(key, epoch, **scored(one)) for epoch, own in ((1, first), (2, second)) for key, one in own]
-    found, problems = read(inspected(*samples))
-    assert right(found["pupils"]) == {"Question a?": 0.75, "Question b?": 0.5}
+    grades = [("a", 1, "C"), ("b", 1, "I"), ("a", 2, "P"), ("b", 2, True)]
+    samples = [sample(key, epoch, **scored(grade)) for key, epoch, grade in grades]
+    answers, problems = read(inspected(*samples))
+    assert right(answers["pupils"]) == {"Question a?": 0.75, "Question b?": 0.5}
     assert not problems
 
 
@@ -128,32 +133,32 @@ def test_each_scorer_is_a_metric(inspected) -> None:
 def test_samples_that_failed_are_counted_and_not_in_the_accuracy(inspected) -> None:
     failed = sample("b", error={"message": "the server is gone"})
     odd = sample("c", **scored({"several": 1.0}))
-    (found,) = annotate([inspected(RIGHT, failed, odd)])
-    assert (found.rows[0].n, found.rows[0].accuracy.value) == (3, 1.0)
-    told = "2 of 3 questions have no score; `n` counts them, the accuracy is of the others"
-    assert told in str(found.problems[0])
-    assert found.problems[0].incomplete
+    (annotation,) = annotate([inspected(RIGHT, failed, odd)])
+    assert (annotation.rows[0].n, annotation.rows[0].accuracy.value) == (3, 1.0)
+    what = "2 of 3 questions have no score; `n` counts them, the accuracy is of the others"
+    assert what in str(annotation.problems[0])
+    assert annotation.problems[0].incomplete
 
 
 def test_a_log_that_was_cut_off_says_how_many_questions_it_holds(inspected) -> None:
-    (found,) = annotate([inspected(RIGHT, dataset={"samples": 5, "sample_ids": list("abcde")})])
-    assert any("holds 1 of the 5 questions of pupils" in str(one) for one in found.problems)
+    (annotation,) = annotate([inspected(RIGHT, dataset={"samples": 5, "sample_ids": list("abcde")})])
+    assert any("holds 1 of the 5 questions of pupils" in str(problem) for problem in annotation.problems)
 
 
 def test_tasks_with_other_arguments_are_other_tasks(inspected, tmp_path) -> None:
-    for one in ("art", "law"):
-        inspected(RIGHT, name=one, task="of/x", task_args_passed={"subject": one})
+    for subject in ("art", "law"):
+        inspected(RIGHT, name=subject, task="of/x", task_args_passed={"subject": subject})
     assert sorted(read(tmp_path)[0]) == ["x subject=art", "x subject=law"]
 
 
 def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(inspected) -> None:
-    asked = RIGHT | {"input": "How many?", "choices": ["1", "2"]}
-    (answer,) = read(inspected(asked))[0]["pupils"]
+    shown = RIGHT | {"input": "How many?", "choices": ["1", "2"]}
+    (answer,) = read(inspected(shown))[0]["pupils"]
     assert (answer.question.stem, answer.question.options) == ("How many?", ("1", "2"))
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("changes", "name"),
     [
         ({"model": "hf/org/m"}, "org/m"),
         ({"model": "openai/gpt-5"}, "gpt-5"),
@@ -162,31 +167,35 @@ def test_options_that_look_like_labels_are_options_where_the_prompt_shows_none(i
         ({"model": "hf/org/m", "model_args": {"revision": "step9"}}, "org/m revision=step9"),
     ],
 )
-def test_a_model_has_the_name_that_lm_eval_gives_it(inspected, told, name: str) -> None:
-    (run,) = find_runs([inspected(RIGHT, **told)], [])
+def test_a_model_has_the_name_that_lm_eval_gives_it(inspected, changes, name: str) -> None:
+    (run,) = find_runs([inspected(RIGHT, **changes)], [])
     assert run.model == name
 
 
 def test_a_chat_asks_what_its_user_said_last_and_options_may_be_in_it(inspected) -> None:
-    asked = "Which is big?\nA) a mouse\nB) a whale\n"
-    chat = [{"role": "system", "text": "Answer."}, {"role": "user", "text": asked}, {"role": "assistant", "text": "B"}]
+    message = "Which is big?\nA) a mouse\nB) a whale\n"
+    chat = [
+        {"role": "system", "text": "Answer."},
+        {"role": "user", "text": message},
+        {"role": "assistant", "text": "B"},
+    ]
     (answer,) = read(inspected(RIGHT | {"input": chat, "choices": None}))[0]["pupils"]
     assert (answer.question.stem, answer.question.options) == ("Which is big?", ("a mouse", "a whale"))
 
 
 def test_prompts_without_options_are_counted_as_not_joined(inspected, tmp_path) -> None:
     place = inspected(RIGHT | {"choices": None}, sample("b", **scored("C")))
-    (found,) = annotate([place], [audit_of_pupils(tmp_path / "audit", "org/m")])
-    told = [str(one) for one in found.problems]
-    assert any("1 of 2 questions show no options that can be read" in one for one in told)
-    assert any("pupils: no audit has any of its 2 questions" in one for one in told)
+    (annotation,) = annotate([place], [audit_of_pupils(tmp_path / "audit", "org/m")])
+    problems = "\n".join(map(str, annotation.problems))
+    assert "1 of 2 questions show no options that can be read" in problems
+    assert "pupils: no audit has any of its 2 questions" in problems
 
 
 def test_a_log_that_ended_before_its_first_sample_counts_no_question(inspected) -> None:
     place = inspected()
     (place / "x.eval").write_text("a\nzip\nfile\n")
     (run,) = find_runs([place], [])
-    assert [(one.task, one.n_questions) for one in chosen_runs([run], [])] == [("pupils", 0)]
+    assert [(task.task, task.n_questions) for task in chosen_runs([run], [])] == [("pupils", 0)]
 
 
 def test_a_log_that_is_named_is_read_without_those_of_the_same_second(inspected) -> None:
@@ -204,19 +213,19 @@ def test_a_log_where_inspect_is_not_installed_says_what_to_install(monkeypatch) 
 
 @pytest.mark.skipif(find_spec("inspect_ai") is None, reason="inspect_ai is not installed")
 class TestWithInspect:
-    def test_a_question_asked_in_two_epochs_is_one_with_the_accuracy_that_inspect_tells(self) -> None:
+    def test_a_question_asked_in_two_epochs_is_one_with_the_accuracy_that_inspect_reports(self) -> None:
         (run,) = find_runs([MADE / EVAL], [])
-        found, problems = read(MADE / EVAL)
-        assert [one.question.stem for one in found["pupils"]] == [row["question"] for row in PUPILS]
-        told = run.results["results"]["pupils"]["acc,choice"]
-        assert sum(right(found["pupils"]).values()) / 6 == pytest.approx(told)
-        assert told > 0
+        answers, problems = read(MADE / EVAL)
+        assert [answer.question.stem for answer in answers["pupils"]] == [row["question"] for row in PUPILS]
+        accuracy = run.results["results"]["pupils"]["acc,choice"]
+        assert sum(right(answers["pupils"]).values()) / 6 == pytest.approx(accuracy)
+        assert accuracy > 0
         assert not problems
 
     def test_its_reader_and_the_stand_in_say_the_same_of_a_log(self, monkeypatch) -> None:
-        own, own_run = read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])
+        answers, runs = read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])
         install(monkeypatch)
-        assert (read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])) == (own, own_run)
+        assert (read(MADE / SHUFFLED), find_runs([MADE / SHUFFLED], [])) == (answers, runs)
 
 
 # ---------------------------------------------------------------------- lighteval
@@ -224,42 +233,45 @@ class TestWithInspect:
 
 def test_lighteval_is_a_run_with_its_own_accuracies(tmp_path) -> None:
     (run,) = find_runs([of_lighteval(tmp_path)], problems := [])
-    told = json.loads((MADE / "lighteval/results.json").read_text())["results"]
+    reported = json.loads((MADE / "lighteval/results.json").read_text())["results"]
     assert (run.model, run.time) == ("smollm2", TIME)
-    assert {name: own["acc,none"] for name, own in run.results["results"].items()} == {
-        f"pupils:{task}|0": told[f"pupils:{task}|0"]["acc"] for task in TASKS
+    assert {name: metrics["acc,none"] for name, metrics in run.results["results"].items()} == {
+        f"pupils:{task}|0": reported[f"pupils:{task}|0"]["acc"] for task in TASKS
     }
     answers, _ = read(tmp_path)
-    for name, own in answers.items():
-        assert sum(right(own).values()) / 6 == told[name]["acc"]
+    for name, of_task in answers.items():
+        assert sum(right(of_task).values()) / 6 == reported[name]["acc"]
     assert not problems
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_of_lighteval_are_joined_whether_options_are_choices_or_in_the_prompt(tmp_path, task: str) -> None:
-    (found,) = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
-    joined = [one.audited.question for one in found.questions if one.audited and one.task == f"pupils:{task}|0"]
+    (annotation,) = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    answers = [answer for answer in annotation.questions if answer.task == f"pupils:{task}|0"]
+    joined = [answer.audited.question for answer in answers if answer.audited]
     assert sorted(joined) == sorted(row["question"] for row in PUPILS)
-    assert {one.n_shot for one in found.rows} == {"0"}
+    assert {line.n_shot for line in annotation.rows} == {"0"}
 
 
 def test_a_results_file_alone_leads_to_its_details(tmp_path) -> None:
     (place,) = of_lighteval(tmp_path).rglob("results_*.json")
-    assert {task: len(own) for task, own in read(place)[0].items()} == {f"pupils:{task}|0": 6 for task in TASKS}
+    assert {task: len(answers) for task, answers in read(place)[0].items()} == {
+        f"pupils:{task}|0": 6 for task in TASKS
+    }
 
 
 def test_results_without_details_say_so(tmp_path) -> None:
     shutil.rmtree(of_lighteval(tmp_path) / "details")
-    found, problems = read(tmp_path)
-    assert not found
+    answers, problems = read(tmp_path)
+    assert not answers
     assert "no samples log, so that nothing can be joined" in str(problems[0])
 
 
 def test_details_without_results_are_one_sentence(tmp_path) -> None:
     shutil.rmtree(of_lighteval(tmp_path / "run") / "results")
     write_run(tmp_path, "m", {"quiz": [answered(0, PUPILS[0], True)]})
-    found, problems = read(tmp_path)
-    assert list(found) == ["quiz"]
+    answers, problems = read(tmp_path)
+    assert list(answers) == ["quiz"]
     (problem,) = [str(problem) for problem in problems if ".parquet" in str(problem)]
     assert "left out: details of lighteval without their results file, which names the model; copy it here" in problem
 
@@ -277,19 +289,19 @@ def with_other_docs(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "what"),
     [
         (cut, "left out: not the details that lighteval writes (ArrowInvalid"),
         (without_metrics, "left out: its samples cannot be read (ArrowInvalid"),
         (with_other_docs, "left out: its samples cannot be read (KeyError: 'query')"),
     ],
 )
-def test_damaged_details_are_one_sentence_and_the_others_are_read(tmp_path, damage, told: str) -> None:
+def test_damaged_details_are_one_sentence_and_the_others_are_read(tmp_path, damage, what: str) -> None:
     (file,) = of_lighteval(tmp_path).rglob("*cloze*.parquet")
     damage(file)
-    found, problems = read(tmp_path)
-    assert len(found["pupils:letters|0"]) == 6
-    assert [str(one).count("\n") for one in problems if told in str(one)] == [0]
+    answers, problems = read(tmp_path)
+    assert len(answers["pupils:letters|0"]) == 6
+    assert [str(problem).count("\n") for problem in problems if what in str(problem)] == [0]
 
 
 # ---------------------------------------------------------------------- OpenCompass
@@ -298,19 +310,20 @@ def test_damaged_details_are_one_sentence_and_the_others_are_read(tmp_path, dama
 def test_opencompass_is_a_run_of_each_data_set_with_its_own_accuracy(tmp_path) -> None:
     runs = {task: run for run in find_runs([of_opencompass(tmp_path)], []) for task in run.logs}
     assert sorted(runs) == ["pupils-gen", "pupils-ppl"]
-    found, problems = read(tmp_path)
+    answers, problems = read(tmp_path)
     for task, run in runs.items():
-        told = json.loads((MADE / f"opencompass/results/smollm2/{task}.json").read_text())["accuracy"]
+        accuracy = json.loads((MADE / f"opencompass/results/smollm2/{task}.json").read_text())["accuracy"]
         assert (run.model, run.time) == ("smollm2", "2026-11-26T20-45-00")
-        assert run.results["results"][task]["acc,none"] == told / 100
-        assert sum(right(found[task]).values()) / 5 == pytest.approx(told / 100)
+        assert run.results["results"][task]["acc,none"] == accuracy / 100
+        assert sum(right(answers[task]).values()) / 5 == pytest.approx(accuracy / 100)
     assert not problems
 
 
 @pytest.mark.parametrize("task", ["pupils-gen", "pupils-ppl"])
 def test_questions_of_opencompass_are_joined_whether_options_are_texts_or_in_the_prompt(tmp_path, task: str) -> None:
-    (found,) = annotate([of_opencompass(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
-    joined = [one.audited.question for one in found.questions if one.audited and one.task == task]
+    (annotation,) = annotate([of_opencompass(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    answers = [answer for answer in annotation.questions if answer.task == task]
+    joined = [answer.audited.question for answer in answers if answer.audited]
     assert joined == [row["question"] for row in PUPILS if len(row["choices"]["text"]) == 4]
 
 
@@ -321,8 +334,8 @@ def test_runs_of_lm_eval_in_a_folder_of_that_name_stay_runs_of_lm_eval(tmp_path)
     assert not problems
 
 
-def predictions(folder: Path, data_set: str, told: Mapping[str, Any], results: object = None) -> Path:
-    for kind, content in (("predictions", told), ("results", results)):
+def predictions(folder: Path, data_set: str, answers: Mapping[str, Any], results: object = None) -> Path:
+    for kind, content in (("predictions", answers), ("results", results)):
         if content is not None:
             place = folder / kind / "m"
             place.mkdir(parents=True, exist_ok=True)
@@ -343,8 +356,8 @@ def test_parts_of_predictions_are_one_run(tmp_path) -> None:
     predictions(tmp_path, "unused", {"0": generated(0)}, None)
     (tmp_path / "results/m").mkdir(parents=True)
     (tmp_path / "results/m/x.json").write_text(json.dumps({"accuracy": 50.0, "details": details}))
-    found, _ = read(tmp_path)
-    assert right(found["x"]) == {f"Question: What is {n}?": float(n % 3 == 0) for n in range(13)}
+    answers, _ = read(tmp_path)
+    assert right(answers["x"]) == {f"Question: What is {n}?": float(n % 3 == 0) for n in range(13)}
 
 
 @pytest.mark.parametrize(
@@ -358,10 +371,10 @@ def test_parts_of_predictions_are_one_run(tmp_path) -> None:
     ids=["evaluator with details", "evaluator without", "several answers per question", "no details"],
 )
 def test_whether_an_answer_is_correct_is_what_the_details_say(tmp_path, details, scores) -> None:
-    told = {str(number): generated(number) for number in range(2)}
+    two = {str(number): generated(number) for number in range(2)}
     results = {"accuracy": 50.0} | ({} if details is None else {"details": details})
-    found, problems = read(predictions(tmp_path, "x", told, results))
-    assert [one.scores.get("acc,none") for one in found["x"]] == scores
+    answers, problems = read(predictions(tmp_path, "x", two, results))
+    assert [answer.scores.get("acc,none") for answer in answers["x"]] == scores
     assert [problem.incomplete for problem in problems] == ([True] if details is None else [])
 
 
@@ -369,8 +382,8 @@ def test_whether_an_answer_is_correct_is_what_the_details_say(tmp_path, details,
 def test_damaged_predictions_are_one_sentence_and_the_others_are_read(tmp_path, content: str) -> None:
     place = predictions(tmp_path, "x", {"0": generated(0)}) / "predictions/m"
     (place / "y.json").write_text(content)
-    found, problems = read(tmp_path)
-    assert list(found) == ["x"]
+    answers, problems = read(tmp_path)
+    assert list(answers) == ["x"]
     assert "y.json: left out: not a complete log of OpenCompass (" in str(problems[0])
 
 
@@ -403,21 +416,21 @@ def as_files_of_lm_eval(runs: Sequence[Run], folder: Path) -> Path:
     return folder
 
 
-def without_places(found: Sequence[Annotation]) -> object:
-    """All that is said of runs but where their files are."""
-    (one,) = found
+def without_places(annotations: Sequence[Annotation]) -> object:
+    """Return the results of runs without the places of their files."""
+    (annotation,) = annotations
     return (
-        one.model,
-        sorted(json.dumps(flat_row(row)) for row in one.rows),
-        sorted(json.dumps(flat_question(question)) for question in one.questions),
-        sorted(problem.what for problem in one.problems),
+        annotation.model,
+        sorted(json.dumps(flat_row(row)) for row in annotation.rows),
+        sorted(json.dumps(flat_question(question)) for question in annotation.questions),
+        sorted(problem.what for problem in annotation.problems),
     )
 
 
 def test_no_clean_task_is_made_of_them(tmp_path) -> None:
-    found = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
+    annotations = annotate([of_lighteval(tmp_path / "run")], [audit_of_pupils(tmp_path / "audit")])
     with pytest.raises(ValueError, match="hold no question whose data row is recorded"):
-        clean_sets(found)
+        clean_sets(annotations)
 
 
 def test_what_is_written_stands_beside_the_logs_and_is_no_run(tmp_path, monkeypatch) -> None:
@@ -426,8 +439,8 @@ def test_what_is_written_stands_beside_the_logs_and_is_no_run(tmp_path, monkeypa
         place.mkdir(exist_ok=True)
     shutil.copy(MADE / SHUFFLED, tmp_path / "in")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    (found,) = annotate([tmp_path], [audit_of_pupils(tmp_path.parent / "audit")])
-    files = {str(file.relative_to(tmp_path)) for file in write(found, "1")}
+    (annotation,) = annotate([tmp_path], [audit_of_pupils(tmp_path.parent / "audit")])
+    files = {str(file.relative_to(tmp_path)) for file in write(annotation, "1")}
     details = f"le/details/org/smollm2/{TIME}/details_pupils"
     assert files == {
         f"le/results/org/smollm2/results_{TIME}_leakage.json",
