@@ -93,7 +93,7 @@ def test_several_models_share_the_space_by_need() -> None:
     many = annotation(*(audited(i, question="x" * 3000) for i in range(2000)), model="many")
     page = render([many, few])
     assert 3_900_000 < len(page.encode()) < 5_000_000
-    assert "3 questions flagged by max_order, the highest scores first. A line has" in Parsed(page).text
+    assert "3 questions flagged by max_order, the highest scores first. This list" in Parsed(page).text
 
 
 def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") -> str:

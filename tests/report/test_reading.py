@@ -15,19 +15,28 @@ from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.stats.pooling import Estimate
-from tests.report.made import UNDECIDED, annotation, answered, audited, row
+from lm_eval_leakage.stats.positive_control import PositiveControl
+from tests.report.made import OF_WORD, annotation, answered, audited, row
 from tests.report.parsed import Parsed, Shown
 
 MOST_WORDS = 700
 COMMAND = "lm-eval-leakage check --model hf --model_args pretrained=a/b --tasks arc,mmlu --questions 620"
+LONG_STEM = " ".join(["how many of these words does a row show before it is opened"] * 3)
 AUDIT = "lm-eval-leakage check --runs runs --tasks arc"
 
 
 def two_verdicts() -> Annotation:
     """Return the audits of one model on two benchmarks, whose remedies and problems name commands."""
-    undecided = replace(UNDECIDED, remedy=f"`{COMMAND}` may change that, or `--reference`.")
+    control = PositiveControl("train split", 99, -0.05, 0.12, 0.66)
+    remedy = f"`{COMMAND}` may change that, or `--reference`."
+    undecided = replace(OF_WORD["inconclusive"], n_together=2, adjusted=0.4, remedy=remedy, positive=control)
     orders = OrderAnswers((), "written", control=(-10.0, *[-9.0] * 3, *[-12.0] * 20))
-    questions = [audited(i, rank=1 + i % 3, orders=orders, benchmark=("arc", "mmlu")[i % 2]) for i in range(60)]
+    questions = [
+        audited(
+            i, rank=1 + i % 3, orders=orders, benchmark=("arc", "mmlu")[i % 2], question=f"Question {i}: {LONG_STEM}"
+        )
+        for i in range(60)
+    ]
     clean = Estimate(0.4, 0.02, 0.36, 0.44)
     return annotation(
         *questions,
@@ -101,7 +110,7 @@ def test_orders_are_named_by_letters_where_all_were_scored_else_by_the_place_of_
 
 def test_a_page_with_two_verdicts_says_what_memory_does_in_few_words() -> None:
     shown = Shown(PAGES["report"]())
-    assert "usually finds their published order more likely than other orders" in shown.text
+    assert "usually finds the published order of its options more likely than their other orders" in shown.text
     assert "Choice confusion" in shown.text
     assert "Each question is answered with its options as published" not in shown.text  # folded
     assert len(shown.words) <= MOST_WORDS

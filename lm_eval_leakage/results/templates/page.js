@@ -2,7 +2,8 @@
 (() => {
   const SVG = document.querySelector('svg').namespaceURI;
   const PAGE = 10;
-  const FIRST_WORDS = 90; // characters of a question in its row
+  const [FIRST, FEWEST_FIRST] = [6, 3]; // rows that a page opens with, shared by its lists
+  const FIRST_WORDS = 60; // characters of a question in its row
   const FILTERED_FROM = 4; // rows of a table
   const LONG = 1200; // characters of a question before it is folded
 
@@ -251,7 +252,7 @@
 
   // ---- the list of flagged questions, a page at a time
 
-  const makeList = (section) => {
+  const makeList = (section, _, {length: nLists}) => {
     const data = section.querySelector('script[type="application/json"]');
     if (!data) return;
     const entries = JSON.parse(data.textContent);
@@ -263,12 +264,12 @@
     subject.parentElement.hidden = places.length < 2;
 
     let found = [];
-    const showMore = () => {
+    const showMore = (size = PAGE) => {
       const n = list.children.length;
-      list.append(...found.slice(n, n + PAGE).map(itemOf));
+      list.append(...found.slice(n, n + size).map(itemOf));
       const left = found.length - list.children.length;
       more.hidden = left === 0;
-      more.textContent = `Show ${Math.min(PAGE, left)} more of ${left.toLocaleString('en')}`;
+      more.textContent = left > PAGE ? `Show ${PAGE} more of ${left.toLocaleString('en')}` : `Show ${left} more`;
       return list.children[n];
     };
     const show = () => {
@@ -277,7 +278,7 @@
       found = entries.filter(isWanted);
       status.textContent = `${found.length.toLocaleString('en')} of ${plural(entries.length, 'question')}`;
       list.replaceChildren();
-      showMore();
+      showMore(wanted || subject.value ? PAGE : Math.max(FEWEST_FIRST, Math.floor(FIRST / nLists)));
     };
     filter.addEventListener('input', show);
     subject.addEventListener('change', show);
