@@ -84,6 +84,7 @@ class CampaignFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._own = f"{socket.gethostname()}-{uuid4().hex}"
+        self._attempts_in: dict[Path, tuple[int, list[Attempt]]] = {}  # by files, with the bytes that were read
 
     @property
     def plan(self) -> Plan:
@@ -235,10 +236,10 @@ class CampaignFolder:
         attempts = list[Attempt]()
         for file in self._attempt_files(earlier=earlier):
             with suppress(FileNotFoundError):  # a driver that begins has moved it
-                for line in file.read_bytes().splitlines():
-                    with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
-                        record = json.loads(line)
-                        attempts.append(Attempt(**(record | {"unit": Unit.of_id(record["unit"])})))
+                n_bytes = file.stat().st_size
+                if self._attempts_in.get(file, (-1,))[0] != n_bytes:
+                    self._attempts_in[file] = n_bytes, _attempts(file.read_bytes())
+                attempts += self._attempts_in[file][1]
         return sorted(attempts, key=lambda attempt: attempt.time)
 
     def _attempt_files(self, *, earlier: bool = False) -> list[Path]:
@@ -258,6 +259,16 @@ class CampaignFolder:
 
     def write_status(self, status: dict[str, Any]) -> None:
         atomic_write(self.path / STATUS, as_json(status, indent=1) + "\n")
+
+
+def _attempts(lines: bytes) -> list[Attempt]:
+    """Return the attempts of a file, without incomplete lines."""
+    attempts = list[Attempt]()
+    for line in lines.splitlines():
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
+            record = json.loads(line)
+            attempts.append(Attempt(**(record | {"unit": Unit.of_id(record["unit"])})))
+    return attempts
 
 
 def read_json(file: Path) -> dict[str, Any]:
