@@ -1,4 +1,4 @@
-"""A Ray cluster, or a Ray of this machine's own: how it is reached, what its nodes have, why it has lost something."""
+"""A Ray cluster, or a Ray of this machine's own: how it is reached, and why it has lost something."""
 
 from __future__ import annotations
 
@@ -64,14 +64,6 @@ def head_address() -> str:
     import ray
 
     return str(ray.get_runtime_context().gcs_address)
-
-
-def amounts(resource: str) -> list[float]:
-    """What each node has of a resource; of nodes that workers may be placed on: a head without CPUs holds none."""
-    import ray
-
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [float(node.get(resource, 0)) for node in nodes if node.get("CPU", 0) >= 1]
 
 
 def cause_of(error: BaseException) -> str:

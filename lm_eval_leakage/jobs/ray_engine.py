@@ -22,7 +22,8 @@ from lm_eval_leakage.jobs.engines import LOOK_S, Engine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.ray_actor import RunnerMaker, WorkerActor, mark_of
-from lm_eval_leakage.jobs.ray_cluster import amounts, cause_of, check_reachable, connected, head_address
+from lm_eval_leakage.jobs.ray_cluster import cause_of, check_reachable, connected, head_address
+from lm_eval_leakage.jobs.ray_places import amounts, cpus_of_worker, warnings_of_gpus, why_no_place
 
 HEAD_S = 15.0  # a head that was not reached for so long is gone; after 60 s Ray would end this process with status 1
 MOST_WAITING = 16  # workers of a model that wait for a place
@@ -67,7 +68,8 @@ class RayEngine(Engine):
         is_of_our_own = self._connection.enter_context(connected(self._address))
         self._head, self._last_reached = head_address(), time.monotonic()
         self._patience, self._last_placed = 0.0 if is_of_our_own else PLACE_S, time.monotonic()
-        self._warn_of_gpus()
+        for sentence in warnings_of_gpus(self.plan):
+            logger.warning(sentence)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -83,7 +85,7 @@ class RayEngine(Engine):
         """Ask Ray for a place, which may take as long as others need theirs."""
         import ray
 
-        n_cpus = self._cpus(model)
+        n_cpus = cpus_of_worker(self.plan, model)
         options = {"num_cpus": n_cpus, "num_gpus": self.plan.model(model).gpus, "max_restarts": 0}
         handle = ray.remote(WorkerActor).options(**options)
         handle = handle.remote(self.plan, model, self.folder.path.absolute(), name, self._maker)
@@ -127,7 +129,8 @@ class RayEngine(Engine):
         """Where no node is large enough, and for so long no worker has had a place that a larger one may not come."""
         if any(actor.is_placed for actor in self._actors.values()):
             self._last_placed = time.monotonic()
-        return self._why_no_place(model) if time.monotonic() - self._last_placed > self._patience else None
+        is_patient = time.monotonic() - self._last_placed <= self._patience
+        return None if is_patient else why_no_place(self.plan.model(model))
 
     def _reaches_head(self) -> bool:
         """Return whether the cluster's head accepts connections; until it does again, nothing is asked of Ray.
@@ -158,30 +161,3 @@ class RayEngine(Engine):
                 model = self.workers[name]
                 self.stop(name)
                 self.start(model, name)
-
-    def _cpus(self, model: str) -> float:
-        """Of one worker. Without a GPU, workers share the CPUs if their number is limited, else each has one."""
-        most, cpus = self.plan.model(model).workers or self.plan.workers, amounts("CPU")
-        if self.plan.model(model).gpus or most is None:
-            return 1.0
-        return max(1.0, min(sum(cpus) // most, max(cpus, default=1.0)))
-
-    def _why_no_place(self, model: str) -> str | None:
-        gpus, there = self.plan.model(model).gpus, amounts("GPU")
-        if not there:
-            return "the cluster has no node left"
-        return (
-            f"{model} needs a node with {gpus} GPUs, and the largest has {max(there):g}" if gpus > max(there) else None
-        )
-
-    def _warn_of_gpus(self) -> None:
-        n_gpus = sum(amounts("GPU"))
-        if n_gpus and not any(model.gpus for model in self.plan.models):
-            logger.warning(
-                "no model of the plan asks for GPUs, so that Ray reserves none of its %d for workers; add `gpus: 1` "
-                "to each model that needs one",
-                n_gpus,
-            )
-        for model in self.plan.models:
-            if reason := self._why_no_place(model.key):
-                logger.warning(reason)

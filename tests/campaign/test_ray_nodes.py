@@ -8,12 +8,10 @@ import pytest
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.jobs import ray_engine
-from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs import ray_places
 from lm_eval_leakage.jobs.plan import PlanModel
 from lm_eval_leakage.jobs.ray_actor import mark_of, refuse_node
 from lm_eval_leakage.jobs.ray_cluster import cause_of
-from lm_eval_leakage.jobs.ray_engine import RayEngine
 from tests.campaign.unloaded_runner import a_plan
 
 
@@ -21,9 +19,9 @@ from tests.campaign.unloaded_runner import a_plan
     ("gpus", "workers", "cpus"), [(0, None, 1.0), (0, 1, 8.0), (0, 3, 4.0), (0, 100, 1.0), (2, 1, 1.0)]
 )
 def test_workers_without_gpus_share_the_cpus_if_their_number_is_limited(gpus, workers, cpus, monkeypatch) -> None:
-    monkeypatch.setattr(ray_engine, "amounts", {"CPU": [4.0, 8.0]}.__getitem__)
+    monkeypatch.setattr(ray_places, "amounts", {"CPU": [4.0, 8.0]}.__getitem__)
     plan = a_plan(models=(PlanModel(name="one", gpus=gpus, workers=workers),))
-    assert RayEngine(plan, CampaignFolder("unused"))._cpus("one") == cpus
+    assert ray_places.cpus_of_worker(plan, "one") == cpus
 
 
 DIED = """The actor died unexpectedly before finishing this task.
