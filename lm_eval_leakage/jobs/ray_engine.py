@@ -98,6 +98,8 @@ class RayEngine(Engine):
         if not self._reaches_head():
             time.sleep(LOOK_S)
             return {}
+        if any(actor.is_placed for actor in self._actors.values()):
+            self._last_placed = time.monotonic()
         self._ask_again_for_fewer()
         names = {actor.call: name for name, actor in self._actors.items()}
         if not names:
@@ -127,8 +129,6 @@ class RayEngine(Engine):
 
     def why_hopeless(self, model: str) -> str | None:
         """Where no node is large enough, and for so long no worker has had a place that a larger one may not come."""
-        if any(actor.is_placed for actor in self._actors.values()):
-            self._last_placed = time.monotonic()
         is_patient = time.monotonic() - self._last_placed <= self._patience
         return None if is_patient else why_no_place(self.plan.model(model))
 

@@ -69,7 +69,7 @@ class _Supervisor:
         self._give_up(queue)
         units = [unit for unit in queue.open if unit.model not in self._given_up]
         self._start(queue, units)
-        if units or (queue.claims and not self._job):
+        if units or any(not self._job or _is_of(claim.worker, self._job) for claim in queue.claims.values()):
             self._last_needed = time.monotonic()
             return True
         for name in [*self._engine.workers]:

@@ -15,7 +15,7 @@ from lm_eval_leakage.jobs.claims import Claim
 from lm_eval_leakage.jobs.engines import Engine
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
-from lm_eval_leakage.jobs.queue import claim_next
+from lm_eval_leakage.jobs.queue import claim_next, read_queue
 from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.unloaded_runner import a_plan, made_ready
@@ -118,6 +118,18 @@ def test_a_unit_that_takes_too_long_costs_its_worker_and_counts_as_failed(tmp_pa
     (attempt,) = engine.folder.attempts()
     assert (attempt.lost, attempt.error) == (False, "it took longer than minutes: 60 allows; give more")
     assert engine.stopped == [attempt.worker]
+
+
+def test_a_job_tries_again_what_took_too_long_and_does_not_wait_for_units_of_other_workers(tmp_path: Path) -> None:
+    plan = a_plan(1, ("late", "others"), minutes=60.0, retries=1)
+    engine = PaperEngine(plan, tmp_path, 1, 0, ("late",))
+    late, _ = made_ready(plan, engine.folder)
+    for _ in range(2):
+        assert claim_next(engine.folder, 1, late.model, "other") is not None
+    read_queue(engine.folder, 1).claims[late].end()
+    carry_out(engine, job="job")
+    attempts = engine.folder.attempts()
+    assert [(attempt.unit, attempt.worker) for attempt in attempts] == [(late, "job-1"), (late, "job-2")]
 
 
 def test_a_claim_of_another_driver_whose_worker_is_gone_is_recorded_and_the_unit_done(tmp_path: Path) -> None:
