@@ -15,10 +15,12 @@ import tempfile
 import time
 from types import TracebackType
 
+from lm_eval_leakage.jobs.claims import Claim
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
-from lm_eval_leakage.jobs.progress import Progress
 from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.steps import ReadyUnit, Step, UnitWork
+from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import Unit, units_of
 
 UNIT_S = 10.0
@@ -26,10 +28,10 @@ AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")
 
 
 class AtOnce:
-    """A worker whose units are done as soon as they begin."""
+    """A runner whose units are done as soon as they begin."""
 
     def __init__(self, folder: CampaignFolder, model: str, name: str) -> None:
-        self._name = name
+        self._folder, self._name = folder, name
 
     def __enter__(self) -> AtOnce:
         return self
@@ -39,24 +41,25 @@ class AtOnce:
     ) -> None:
         """Holds nothing."""
 
-    def run(self, unit: Unit) -> Attempt:
-        return Attempt(unit, True, 0.0, 24, 2400, None, False, self._name, now())
+    def run(self, unit: Unit, claim: Claim) -> None:
+        self._folder.conclude(unit, {})
+        self._folder.record(Attempt(unit, True, 0.0, 24, 2400, None, False, self._name, now()))
 
 
 def main() -> None:
     n_models, n_benchmarks = map(int, sys.argv[1:]) if len(sys.argv) == 3 else (20, 40)
     models = tuple(PlanModel(name=f"model{place}") for place in range(n_models))
     plan = Plan(models=models, tasks=tuple(f"task{place}" for place in range(n_benchmarks)), audits=AUDITS)
-    units, workers = units_of(plan), set()
+    units = units_of(plan)
     with tempfile.TemporaryDirectory() as place:
-        progress = Progress(units, units)
-
-        def tell(attempt: Attempt) -> None:
-            workers.add(attempt.worker)
-            progress.ended(attempt)
-
+        folder = CampaignFolder(place)
+        folder.make_ready(
+            ReadyUnit(unit, n, plan.model(unit.model), {}, (), (), Step(unit.task, ""), UnitWork("t", {}, {}, {}))
+            for n, unit in enumerate(units)
+        )
         began, cpu = time.monotonic(), time.process_time()
-        RayEngine(plan, CampaignFolder(place), None, AtOnce).carry_out(units, tell, progress.begun)
+        carry_out(RayEngine(plan, folder, None, AtOnce))
+        workers = {attempt.worker for attempt in folder.attempts()}
         wall, cpu = time.monotonic() - began, time.process_time() - cpu
     n_places = os.cpu_count() or 1
     ideal = len(units) * UNIT_S / n_places

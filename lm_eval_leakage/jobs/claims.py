@@ -2,7 +2,7 @@
 
 The claims of a unit are numbered. A claim is a file that only one worker can create; its worker renews the file's time
 while it runs. It ends when somebody creates the file that says so, which again only one can: its worker at the end,
-or whoever finds that the worker is gone. Only then can the next claim be created. So a worker that was stopped and
+or a driver that finds the worker gone. Only then can the next claim be created. So a worker that was stopped and
 wakes up finds that its claim has ended, and publishes nothing.
 """
 
@@ -12,7 +12,8 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from lm_eval_leakage.files import clock_of, kernel
+from lm_eval_leakage.files import kernel
 from lm_eval_leakage.texts import as_json
 
 LEASE_S = 180.0  # a claim that was not renewed for so long is lost, by the clock of the file system
@@ -30,7 +31,7 @@ ENDED = ".ended"  # suffix of the files that end claims
 
 @dataclass(frozen=True)
 class Claim:
-    """A unit in the hands of one worker.
+    """The claim of one worker to a unit.
 
     slug: of the unit, the beginning of its files' names
     number: of the claim, among those of the unit, from 1
@@ -53,20 +54,31 @@ class Claim:
         return self.file.with_name(self.file.name + ENDED)
 
     @property
-    def worker(self) -> Mapping[str, Any]:
+    def holder(self) -> Mapping[str, Any]:
         """What identifies the worker's process; empty if that cannot be read."""
         try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
+            record = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return record if isinstance(record, dict) else {}
+
+    @property
+    def worker(self) -> str:
+        """The name of the worker."""
+        return str(self.holder.get("worker", "unknown"))
+
+    @property
+    def seconds(self) -> float:
+        """How long the worker has had the unit, by the clocks of its machine and of this one."""
+        since = self.holder.get("since")
+        return max(0.0, time.time() - since) if isinstance(since, float) else 0.0
 
     def is_lost(self, now: float) -> bool:
         """Return whether its worker is gone: a process of this machine that has ended, or one that is silent.
 
         now: by the clock of the file system
         """
-        if _is_gone(self.worker):
+        if _is_gone(self.holder):
             return True
         try:
             return now - self.file.stat().st_mtime > LEASE_S
@@ -97,31 +109,32 @@ class Claim:
             self.end()
 
 
-def last_claim(folder: Path, slug: str) -> Claim | None:
-    """Return the latest claim of a unit, ended or not; None if there is none."""
-    numbers = [
-        int(number)
-        for file in folder.glob(f"{_escaped(slug)}.*")
-        if (number := file.name.removeprefix(f"{slug}.")).isdigit()
-    ]
-    return Claim(folder, slug, max(numbers)) if numbers else None
+def held_claims(folder: Path) -> dict[str, Claim]:
+    """Return the claims that have not ended, by the slugs of their units."""
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    ended = {name.removesuffix(ENDED) for name in names if name.endswith(ENDED)}
+    last = _last_numbers(names)
+    return {slug: Claim(folder, slug, number) for slug, number in last.items() if f"{slug}.{number}" not in ended}
 
 
 def next_claim(folder: Path, slug: str, worker: str) -> Claim | None:
     """Return a new claim of a unit, or None if somebody has the unit, or gets it at the same moment."""
-    last = last_claim(folder, slug)
-    if last is not None and not last.has_ended:
+    number = _last_numbers(file.name for file in folder.glob(f"{_escaped(slug)}.*")).get(slug, 0)
+    if number and not Claim(folder, slug, number).has_ended:
         return None
-    claim = Claim(folder, slug, 1 if last is None else last.number + 1)
-    return claim if _created(claim.file, as_json(_this_process() | {"worker": worker})) else None
+    claim = Claim(folder, slug, number + 1)
+    record = {**_this_process(), "worker": worker, "since": time.time()}
+    return claim if _created(claim.file, as_json(record)) else None
 
 
-def lost_claim(folder: Path, slug: str) -> Claim | None:
-    """Return the claim of a unit if its worker is gone; then it has ended by this call, and by no other one."""
-    last = last_claim(folder, slug)
-    if last is None or last.has_ended or not last.is_lost(clock_of(folder)):
-        return None
-    return last if last.end() else None
+def _last_numbers(names: Iterable[str]) -> dict[str, int]:
+    """Return the number of the latest claim of each unit, ended or not."""
+    last: dict[str, int] = {}
+    for name in names:
+        slug, _, number = name.rpartition(".")
+        if number.isdigit():
+            last[slug] = max(int(number), last.get(slug, 0))
+    return last
 
 
 def _created(file: Path, text: str) -> bool:
@@ -157,12 +170,12 @@ def _machine() -> str:
     return f"{socket.gethostname()} {kernel()}"
 
 
-def _is_gone(worker: Mapping[str, Any]) -> bool:
+def _is_gone(holder: Mapping[str, Any]) -> bool:
     """Return whether a worker was a process of this machine, and has ended."""
-    if worker.get("host") != _machine():
+    if holder.get("host") != _machine():
         return False
     try:
-        process = psutil.Process(int(worker["pid"]))
-        return bool(process.create_time() != worker["started"] or process.status() == psutil.STATUS_ZOMBIE)
+        process = psutil.Process(int(holder["pid"]))
+        return bool(process.create_time() != holder["started"] or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True

@@ -16,8 +16,9 @@ from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan, checked
 from lm_eval_leakage.jobs.dtypes import with_dtypes
 from lm_eval_leakage.jobs.early_checks import check_early
-from lm_eval_leakage.jobs.engines import CampaignEngine, engine_of
+from lm_eval_leakage.jobs.engines import Engine, engine_of
 from lm_eval_leakage.jobs.folder import PLAN, STEP, Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.manifest import (
     AUDITS,
@@ -35,8 +36,10 @@ from lm_eval_leakage.jobs.plan import INLINE, Plan, as_settings, plan_as_yaml
 from lm_eval_leakage.jobs.plan_table import PlanTable, Steps, plan_table, refuse_above_limit, tokens_of_models
 from lm_eval_leakage.jobs.planner import Planner
 from lm_eval_leakage.jobs.progress import Progress, status_written
+from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.steps import Step, StepStatus
-from lm_eval_leakage.jobs.unit_worker import InlineEngine, OnScreen
+from lm_eval_leakage.jobs.supervision import carry_out
+from lm_eval_leakage.jobs.unit_runner import OnScreen
 from lm_eval_leakage.jobs.units import RUN, Room, Unit
 from lm_eval_leakage.logs.run import MANIFEST, digest_of
 from lm_eval_leakage.results.formatting import counted, whole_percent
@@ -237,7 +240,7 @@ class _Session:
         n_left = len(folder.left(units))
         if plan.is_here or plan.engine == INLINE:
             screen = OnScreen(self.say, plan.quiet) if plan.is_here else None
-            self._engine: CampaignEngine = InlineEngine(plan, folder, tasks=self._tasks, screen=screen)
+            self._engine: Engine = InlineEngine(plan, folder, tasks=self._tasks, screen=screen)
         else:
             self._engine = engine_of(self._given.engine, self._given.address, plan, folder)
         if not plan.is_here:
@@ -278,18 +281,17 @@ class _Session:
         return remarks
 
     def carry_out(self, units: Sequence[Unit]) -> Progress:
-        """Has the engine run those of the units that are not done."""
-        left = self.folder.left(units)
-        progress = Progress(units, left)
+        """Has the engine's workers run those of the units that are not done."""
+        progress = Progress(self.folder, units, self.plan.retries)
 
-        def tell(attempt: Attempt) -> None:
-            progress.ended(attempt)
-            self.watch(progress, attempt)
+        def tell(queue: Queue) -> None:
+            for attempt in progress.update(queue):
+                self.watch(progress, attempt)
 
-        if left:
+        if self.folder.left(units):
             self.watch(progress, None)
             with status_written(self.folder, progress, self._engine.description):
-                self._engine.carry_out(left, tell, progress.begun)
+                carry_out(self._engine, tell)
         return progress
 
 

@@ -1,4 +1,4 @@
-"""The folder of a plan: where units' files, logs and the records of attempts are, what is done and what is next.
+"""The folder of a plan: where units' files, logs and the records of attempts are, and what is done.
 
 A unit is done if its folder is in its room, where it appears in one step: `runs`, or `reference` and `unseen` for what
 is not judged itself. Everything else may be lost at any moment.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +18,6 @@ from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published, remove_parts
-from lm_eval_leakage.jobs.claims import Claim, last_claim, lost_claim, next_claim
 from lm_eval_leakage.jobs.plan import Plan, check_plan
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
 from lm_eval_leakage.jobs.units import Room, Unit
@@ -57,8 +54,10 @@ class Attempt:
 
 PLAN, STATUS = "plan.yaml", "status.json"
 WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
-CLAIMS, LOOK_S = "claims", 1.0  # seconds between two looks at a unit that another worker has
+CLAIMS = "claims"
+EARLIER = "earlier"  # folder within that of attempts: those of earlier sessions
 UNITS = "units"  # folder of what workers are to run
+BETWEEN = "~"  # between the parts of a unit's id, where it is the name of a file; not in names of models and kinds
 REPLACED = "replaced"  # folder of units that were moved out of their rooms
 STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
@@ -85,6 +84,7 @@ class CampaignFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._own = f"{socket.gethostname()}-{uuid4().hex}"
+        self._attempts_in: dict[Path, tuple[int, list[Attempt]]] = {}  # by files, with the bytes that were read
 
     @property
     def plan(self) -> Plan:
@@ -108,10 +108,6 @@ class CampaignFolder:
         """Where its answers are kept, for further attempts and for another draw of its questions."""
         return self.path / ANSWERS_KEPT / unit.id
 
-    def ready_of(self, unit: Unit) -> Path:
-        """The file from which a worker runs it, where it is to be run."""
-        return self.path / UNITS / f"{unit.id}.json"
-
     def work_of(self, unit: Unit) -> Path:
         """Where attempts write, each in a folder of its own."""
         return self.path / WORK / unit.id
@@ -126,14 +122,37 @@ class CampaignFolder:
     # ------------------------------------------------------------------ what is to be run
 
     def make_ready(self, ready: Iterable[ReadyUnit]) -> None:
-        """Writes the files of these units, and removes those of all others."""
+        """Write the files of these units, and remove those of all others. Earlier attempts no longer count."""
+        for file in self._attempt_files():
+            earlier = self.path / ATTEMPTS / EARLIER / f"{uuid4().hex}-{file.name}"
+            earlier.parent.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # another driver that begins has moved it
+                file.rename(earlier)
         files = set[Path]()
-        for one in ready:
-            files.add(file := self.ready_of(one.unit))
-            one.write(file)
-        for file in (self.path / UNITS).glob("*/*/*.json"):
+        for each in ready:
+            unit = each.unit
+            file = self.path / UNITS / unit.model / f"{each.place:06}{BETWEEN}{unit.task}{BETWEEN}{unit.kind}.json"
+            files.add(file)
+            each.write(file)
+        for file in (self.path / UNITS).glob("*/*.json"):
             if file not in files:
                 file.unlink(missing_ok=True)
+
+    def ready_files(self, model: str | None = None) -> dict[Unit, Path]:
+        """Return the files of the units that are to be run, of one model or all, in the order of the plan."""
+        files = (self.path / UNITS).glob(f"{model or '*'}/*.json")
+        units: dict[Unit, Path] = {}
+        for file in sorted(files, key=lambda file: file.name):
+            task, _, kind = file.stem.partition(BETWEEN)[2].rpartition(BETWEEN)
+            units[Unit(file.parent.name, task, kind)] = file
+        return units
+
+    def ready_unit(self, unit: Unit) -> ReadyUnit:
+        """Return what a worker is to do for a unit; raises FileNotFoundError if it is not to be run any more."""
+        file = self.ready_files(unit.model).get(unit)
+        if file is None:
+            raise FileNotFoundError(f"{unit.id} is not among the units to run in {self.path}")
+        return ReadyUnit.read(file)
 
     # ------------------------------------------------------------------ what is done
 
@@ -143,11 +162,6 @@ class CampaignFolder:
     def left(self, units: Iterable[Unit]) -> list[Unit]:
         """Those that are not done."""
         return [unit for unit in units if not self.done(unit)]
-
-    def failed(self, units: Iterable[Unit]) -> list[Attempt]:
-        """The last attempt at each unit that is not done, where there was one."""
-        last = {attempt.unit: attempt for attempt in self.attempts()}
-        return [last[unit] for unit in units if unit in last and not self.done(unit)]
 
     def begin(self, unit: Unit, asked: str) -> Path:
         """Return a new folder in which an attempt writes, and nobody else. The answers of earlier attempts, and of
@@ -202,32 +216,6 @@ class CampaignFolder:
         step = self.step_of(unit)
         return step is None or step.status is StepStatus.TO_RUN
 
-    @contextmanager
-    def claimed(self, unit: Unit, worker: str) -> Iterator[Claim | None]:
-        """Waits until this worker has the unit, or until it is done: then there is no claim."""
-        place, slug, claim = self.path / CLAIMS, unit.id.replace("/", "~"), None
-        while claim is None and not self.done(unit):
-            claim = next_claim(place, slug, worker)
-            if claim is None and not self._ends_lost(unit, place, slug):
-                time.sleep(LOOK_S)
-        with nullcontext() if claim is None else claim.renewed():
-            yield claim
-
-    def _ends_lost(self, unit: Unit, place: Path, slug: str) -> bool:
-        """Return whether the worker that had a unit was gone, which is recorded."""
-        claim = lost_claim(place, slug)
-        if claim is None:
-            return False
-        worker = str(claim.worker.get("worker") or "unknown")
-        self.record(lost_attempt(unit, worker, "its worker was gone, or silent for too long", 0.0))
-        return True
-
-    def lose(self, unit: Unit, worker: str) -> None:
-        """Ends the claim of a worker that is known to be gone, so that nobody waits until it has lapsed."""
-        claim = last_claim(self.path / CLAIMS, unit.id.replace("/", "~"))
-        if claim is not None and str(claim.worker.get("worker")).startswith(worker):
-            claim.end()
-
     def tidy(self) -> None:
         """Removes what only units in progress need."""
         for place in (UNITS, WORK, CLAIMS, LOCKS):
@@ -239,16 +227,24 @@ class CampaignFolder:
         """Adds an attempt to a file of this process and worker, so that no file has two writers."""
         add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", as_json(attempt.as_record))
 
-    def attempts(self) -> list[Attempt]:
-        """Those that workers anywhere have recorded, oldest first; incomplete lines, left by a kill, are passed over.
-        One listing of one folder, however many workers there are."""
-        found = list[Attempt]()
-        for file in (self.path / ATTEMPTS).glob("*.jsonl"):
-            for line in file.read_bytes().splitlines():
-                with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
-                    told = json.loads(line)
-                    found.append(Attempt(**(told | {"unit": Unit.of_id(told["unit"])})))
-        return sorted(found, key=lambda attempt: attempt.time)
+    def attempts(self, *, earlier: bool = True) -> list[Attempt]:
+        """Return those that workers anywhere have recorded, oldest first; incomplete lines, left by a kill, are passed
+        over. One listing of one folder, however many workers there are.
+
+        earlier: whether those of earlier sessions are among them
+        """
+        attempts = list[Attempt]()
+        for file in self._attempt_files(earlier=earlier):
+            with suppress(FileNotFoundError):  # a driver that begins has moved it
+                n_bytes = file.stat().st_size
+                if self._attempts_in.get(file, (-1,))[0] != n_bytes:
+                    self._attempts_in[file] = n_bytes, _attempts(file.read_bytes())
+                attempts += self._attempts_in[file][1]
+        return sorted(attempts, key=lambda attempt: attempt.time)
+
+    def _attempt_files(self, *, earlier: bool = False) -> list[Path]:
+        place = self.path / ATTEMPTS
+        return [*place.glob("*.jsonl"), *(place.glob(f"{EARLIER}/*.jsonl") if earlier else ())]
 
     # ------------------------------------------------------------------ manifest and status
 
@@ -265,6 +261,16 @@ class CampaignFolder:
         atomic_write(self.path / STATUS, as_json(status, indent=1) + "\n")
 
 
+def _attempts(lines: bytes) -> list[Attempt]:
+    """Return the attempts of a file, without incomplete lines."""
+    attempts = list[Attempt]()
+    for line in lines.splitlines():
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # a part of one, or something else
+            record = json.loads(line)
+            attempts.append(Attempt(**(record | {"unit": Unit.of_id(record["unit"])})))
+    return attempts
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Empty if the file is missing or damaged."""
     try:
@@ -272,68 +278,3 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-FURTHER_LOSSES = 4  # attempts beyond `retries` after which a unit is given up though it never failed by itself
-
-
-class UnitQueue:
-    """Units that are waiting, and those that workers have. For one thread.
-
-    A unit is given up after `retries + 1` attempts that failed by themselves, or after `retries + 4` in all: one whose
-    worker is killed again and again, for want of memory for example, may be the reason.
-    """
-
-    def __init__(self, units: Iterable[Unit], plan: Plan, earlier: Iterable[Attempt] = ()) -> None:
-        """earlier: attempts that count as tries; units that they have exhausted are given up"""
-        self._retries = plan.retries
-        self._waiting: dict[str, deque[Unit]] = {}
-        self._out: set[Unit] = set()
-        self._failed, self._tried = Counter[Unit](), Counter[Unit]()
-        for attempt in earlier:
-            self._count(attempt)
-        for unit in units:
-            if not self._is_given_up(unit):
-                self._waiting.setdefault(unit.model, deque()).append(unit)
-
-    def take(self, model: str) -> Unit | None:
-        """The next unit of a model for a worker that has it loaded; None if none is waiting."""
-        waiting = self._waiting.get(model)
-        if not waiting:
-            return None
-        unit = waiting.popleft()
-        self._out.add(unit)
-        return unit
-
-    def given_up(self, model: str) -> list[Unit]:
-        """The units of a model that were waiting, and no longer are."""
-        return list(self._waiting.pop(model, ()))
-
-    def returned(self, attempt: Attempt) -> None:
-        """Takes note of how an attempt at a unit that was taken has ended."""
-        unit = attempt.unit
-        self._out.remove(unit)
-        self._count(attempt)
-        if not attempt.ok and not self._is_given_up(unit):
-            self._waiting.setdefault(unit.model, deque()).append(unit)
-
-    def _count(self, attempt: Attempt) -> None:
-        self._tried[attempt.unit] += 1
-        self._failed[attempt.unit] += not attempt.ok and not attempt.lost
-
-    def _is_given_up(self, unit: Unit) -> bool:
-        return self._failed[unit] > self._retries or self._tried[unit] >= self._retries + FURTHER_LOSSES
-
-    @property
-    def waiting(self) -> list[Unit]:
-        """Units that no worker has, of each model together."""
-        return [unit for units in self._waiting.values() for unit in units]
-
-    def models_with_work(self) -> dict[str, int]:
-        """Number of waiting units by model, for models that have any, in the order of the plan."""
-        return {model: len(units) for model, units in self._waiting.items() if units}
-
-    @property
-    def finished(self) -> bool:
-        """Whether every unit is done or given up."""
-        return not self._out and not any(self._waiting.values())

@@ -1,4 +1,4 @@
-"""How far a plan is: counted by the driver as attempts end, written into the status file, and read from there."""
+"""How far a plan is, as its folder says: for the terminal, for the status file and for `check --status`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any
 
 import psutil
 
-from lm_eval_leakage.jobs.folder import RUNNING, STATUS, Attempt, CampaignFolder, now
+from lm_eval_leakage.files import clock_of
+from lm_eval_leakage.jobs.folder import CLAIMS, RUNNING, STATUS, Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.queue import Queue, read_queue
 from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.results.formatting import about, count, duration
 
@@ -25,84 +27,87 @@ AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 
 
 class Progress:
-    """Changed by one thread, and read by another that writes the status file.
+    """A session of a driver, of which the folder says how far it is.
 
-    units: all that can be done; left: those that are not done when the session begins
+    units: all that can be done
+    retries: as for `read_queue`
     """
 
     def __init__(
-        self, units: Sequence[Unit], left: Collection[Unit], clock: Callable[[], float] = time.monotonic
+        self,
+        folder: CampaignFolder,
+        units: Sequence[Unit],
+        retries: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock, self._begun = clock, clock()
+        self._folder, self._retries, self._clock, self._start = folder, retries, clock, clock()
         self.n_units = len(units)
-        self.n_done_before = self.n_units - len(left)
-        self._n_done = self._n_requests = self._n_tokens = 0
-        self._working: dict[Unit, tuple[str, float]] = {}
-        self._failed: dict[Unit, Attempt] = {}
+        self._queue = self._read()
+        self.n_left_before = len(self._queue.left)
+        self._reported: set[Attempt] = set(self._queue.attempts)
+
+    def _read(self) -> Queue:
+        return read_queue(self._folder, self._retries)
+
+    def update(self, queue: Queue) -> list[Attempt]:
+        """Return the attempts that have ended since the last call."""
+        self._queue = queue
+        new = [attempt for attempt in queue.attempts if attempt not in self._reported]
+        self._reported.update(new)
+        return new
+
+    # ------------------------------------------------------------------ numbers
 
     @property
-    def n_left_before(self) -> int:
-        """Number of units that were not done when the session began."""
-        return self.n_units - self.n_done_before
-
-    def begun(self, unit: Unit, worker: str) -> None:
-        self._working[unit] = (worker, self._clock())
-
-    def ended(self, attempt: Attempt) -> None:
-        self._working.pop(attempt.unit, None)
-        self._n_requests += attempt.n_requests
-        self._n_tokens += attempt.n_tokens
-        if attempt.ok:
-            self._failed.pop(attempt.unit, None)
-            self._n_done += 1
-        else:
-            self._failed[attempt.unit] = attempt
-
-    # ------------------------------------------------------------------ what is told
+    def n_done_before(self) -> int:
+        """Number of units that were done when the session began."""
+        return self.n_units - self.n_left_before
 
     @property
     def n_done(self) -> int:
-        return self.n_done_before + self._n_done
+        return self.n_units - len(self._queue.left)
 
     @property
     def failed(self) -> list[Attempt]:
         """The last attempt of each unit whose last attempt failed."""
-        return list(self._failed.values())
+        return self._queue.failed
 
     @property
     def seconds(self) -> float:
-        return max(1e-9, self._clock() - self._begun)
+        return max(1e-9, self._clock() - self._start)
 
     @property
     def tokens_per_second(self) -> float:
-        return self._n_tokens / self.seconds
+        return sum(attempt.n_tokens for attempt in self._queue.attempts) / self.seconds
 
     @property
     def seconds_left(self) -> float | None:
         """At the pace of the session so far; None before its first unit is done."""
-        return (self.n_units - self.n_done) * self.seconds / self._n_done if self._n_done else None
+        n_done = self.n_done - self.n_done_before
+        return (self.n_units - self.n_done) * self.seconds / n_done if n_done else None
 
     def as_status(self) -> dict[str, Any]:
-        left, failed = self.seconds_left, self.failed
-        working = [
-            {"unit": unit.id, "worker": worker, "seconds": round(self._clock() - since, 1)}
-            for unit, (worker, since) in list(self._working.items())
-        ]
+        self._queue = self._read()
+        left, n_done = self.seconds_left, self.n_done - self.n_done_before
+        n_requests = sum(attempt.n_requests for attempt in self._queue.attempts)
         return {
             "units": {
                 "all": self.n_units,
                 "done": self.n_done,
-                "done_in_this_session": self._n_done,
-                "failed": len(failed),
-                "in_progress": len(working),
+                "done_in_this_session": n_done,
+                "failed": len(self.failed),
+                "in_progress": len(self._queue.claims),
             },
             "seconds": round(self.seconds, 1),
-            "units_per_hour": round(3600 * self._n_done / self.seconds, 2),
-            "requests_per_second": round(self._n_requests / self.seconds, 2),
+            "units_per_hour": round(3600 * n_done / self.seconds, 2),
+            "requests_per_second": round(n_requests / self.seconds, 2),
             "tokens_per_second": round(self.tokens_per_second, 1),
             "seconds_left": None if left is None else round(left),
-            "in_progress": working,
-            "failures": [attempt.as_record for attempt in failed[:FAILURES_LISTED]],
+            "in_progress": [
+                {"unit": unit.id, "worker": claim.worker, "seconds": round(claim.seconds, 1)}
+                for unit, claim in self._queue.claims.items()
+            ],
+            "failures": [attempt.as_record for attempt in self.failed[:FAILURES_LISTED]],
         }
 
 
@@ -115,29 +120,32 @@ def status_as_text(folder: CampaignFolder) -> str:
 
 
 def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
-    units, is_running = status["units"], status["state"] == RUNNING
+    is_running, queue = status["state"] == RUNNING, read_queue(folder, 0)
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(status["time"])).total_seconds()
-    told = f"{status['state']} on {status['host']} (process {status['pid']}), {duration(age)} ago"
+    state = f"{status['state']} on {status['host']} (process {status['pid']}), {duration(age)} ago"
     # on another machine only its silence tells whether the driver lives
     is_gone = status["host"] == socket.gethostname() and not psutil.pid_exists(status["pid"])
     if is_running and (age > SILENT or is_gone):
         is_running = False
-        told = f"last heard of {duration(age)} ago on {status['host']}, and killed since; the same command goes on"
-    yield f"{folder.path}: {told}"
+        state = f"last heard of {duration(age)} ago on {status['host']}, and killed since; the same command goes on"
+    yield f"{folder.path}: {state}"
     yield f"engine: {status['engine']}"
+    n_units, place = status["units"]["all"], folder.path / CLAIMS
+    clock = clock_of(place) if queue.claims else 0.0
+    working = {unit: claim for unit, claim in queue.claims.items() if not claim.is_lost(clock)}
     yield (
-        f"units: {count(units['done'])} of {count(units['all'])} done, {units['in_progress']} in progress, "
-        f"{count(units['failed'])} failed"
+        f"units: {count(n_units - len(queue.left))} of {count(n_units)} done, {len(working)} in progress, "
+        f"{count(len(queue.failed))} failed"
     )
     left = status["seconds_left"]
     yield (
         f"speed: {status['units_per_hour']:g} units per hour, {about(round(status['tokens_per_second']))} tokens per "
         f"second{f', about {duration(left)} left' if left and is_running else ''}"
     )
-    for one in status["in_progress"][:WORKING_SHOWN] if is_running else ():
-        yield f"in progress: {one['unit']} for {duration(one['seconds'] + age)} ({one['worker']})"
-    for one in status["failures"][:FAILURES_SHOWN]:
-        yield f"failed: {one['unit']}: {one['error']} (log: {folder.log_of(Unit.of_id(one['unit']))})"
+    for unit, claim in [*working.items()][:WORKING_SHOWN]:
+        yield f"in progress: {unit.id} for {duration(claim.seconds)} ({claim.worker})"
+    for attempt in queue.failed[:FAILURES_SHOWN]:
+        yield f"failed: {attempt.unit.id}: {attempt.error} (log: {folder.log_of(attempt.unit)})"
 
 
 @contextmanager

@@ -13,11 +13,12 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
+from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
 from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml
 from lm_eval_leakage.jobs.planner import Planner
-from lm_eval_leakage.jobs.unit_worker import InlineEngine
+from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import units_of
 from tests.checking.conftest import questions, written
 
@@ -97,9 +98,7 @@ def begun(plan: Plan, lost: Path | None = None) -> CampaignFolder:
 def in_one_process(plan: Plan, lost: Path | None = None) -> CampaignFolder:
     """Carries out a plan here, by one worker."""
     folder = begun(plan, lost)
-    InlineEngine(plan.changed(workers=None, minutes=None), folder).carry_out(
-        units_of(plan), lambda _: None, lambda *_: None
-    )
+    carry_out(InlineEngine(plan.changed(workers=None, minutes=None), folder))
     return folder
 
 

@@ -91,6 +91,6 @@ def lines(folder: Path, what: str) -> list[str]:
 add_models()
 if NAME not in model_registry:
     model_registry.register(NAME, target=ScriptedModel)
-if Path(sys.argv[0]).name in ("local_engine.py", "default_worker.py"):  # a second each, since they start processes
+if Path(sys.argv[0]).name in ("worker.py", "default_worker.py"):  # a second each, since they start processes
     lm_eval.evaluator.add_env_info = lambda results: None
     lm_eval.evaluator.get_git_commit_hash = lambda: None

@@ -14,11 +14,15 @@ from typing import Any
 import psutil
 import pytest
 
-from lm_eval_leakage.jobs import claims, folder
-from lm_eval_leakage.jobs.claims import lost_claim, next_claim
+from lm_eval_leakage.files import clock_of
+from lm_eval_leakage.jobs import claims
+from lm_eval_leakage.jobs.claims import held_claims, next_claim
 from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.units import Unit
+from lm_eval_leakage.jobs.supervision import carry_out
+from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.worker import work
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.campaigns import begun, plan_for
 from tests.campaign.scripted_model import ASKED, ScriptedModel, lines
@@ -27,6 +31,11 @@ from tests.waiting import wait_for
 
 UNIT = Unit("a", "quiz", "leakage_perm")
 AT, LATER = "Which of 0-7", "Which of 1-7"
+
+
+def is_lost(folder: Path) -> bool:
+    """Return whether the claim of unit `u` is."""
+    return held_claims(folder)["u"].is_lost(clock_of(folder))
 
 
 def worker_of(file: Path, **told: object) -> None:
@@ -52,20 +61,23 @@ def test_a_unit_is_free_again_when_its_claim_has_ended_and_not_before(tmp_path: 
     assert not first.end()
     second = next_claim(tmp_path, "u", "other")
     assert second is not None
-    assert (second.number, second.worker["worker"]) == (2, "other")
+    assert (second.number, second.worker) == (2, "other")
+    assert held_claims(tmp_path) == {"u": second, "u.1": claims.Claim(tmp_path, "u.1", 1)}
 
 
-def test_a_claim_is_lost_if_its_process_has_ended_and_one_that_finds_it_ends_it(tmp_path: Path) -> None:
+def test_a_claim_is_lost_if_its_process_has_ended(tmp_path: Path) -> None:
     claim = next_claim(tmp_path, "u", "w")
     assert claim is not None
-    assert lost_claim(tmp_path, "u") is None
+    assert not is_lost(tmp_path)
     pid = os.fork()
     if not pid:
         os._exit(0)
     os.waitpid(pid, 0)
     worker_of(claim.file, pid=pid)
-    assert lost_claim(tmp_path, "u") == claim
-    assert lost_claim(tmp_path, "u") is None
+    assert is_lost(tmp_path)
+    assert next_claim(tmp_path, "u", "other") is None
+    claim.end()
+    assert held_claims(tmp_path) == {}
     assert next_claim(tmp_path, "u", "other") is not None
 
 
@@ -76,17 +88,17 @@ def test_a_claim_of_another_machine_is_lost_if_it_was_not_renewed_by_the_clock_o
     assert claim is not None
     worker_of(claim.file, host="elsewhere", pid=1)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine's clock is wrong
-    assert lost_claim(tmp_path, "u") is None
+    assert not is_lost(tmp_path)
     before = claim.file.stat().st_mtime - claims.LEASE_S - 60
     os.utime(claim.file, (before, before))
-    assert lost_claim(tmp_path, "u") == claim
+    assert is_lost(tmp_path)
 
 
 def test_a_process_with_the_number_of_one_that_has_ended_does_not_keep_its_claim(tmp_path: Path) -> None:
     claim = next_claim(tmp_path, "u", "w")
     assert claim is not None
     worker_of(claim.file, started=1.0)
-    assert lost_claim(tmp_path, "u") == claim
+    assert is_lost(tmp_path)
 
 
 # ---------------------------------------------------------------------- whole workers
@@ -97,13 +109,13 @@ def test_a_process_with_the_number_of_one_that_has_ended_does_not_keep_its_claim
 def test_a_worker_that_was_stopped_and_wakes_up_publishes_nothing_and_destroys_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lm_eval_leakage.jobs.unit_worker import TAKEN_OVER, UnitWorker
+    from lm_eval_leakage.jobs.unit_runner import TAKEN_OVER, UnitRunner
 
     monkeypatch.setattr(claims, "LEASE_S", 2.0)
-    monkeypatch.setattr(folder, "LOOK_S", 0.1)
     monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", 8)
     (tmp_path / "counts").mkdir()
-    campaign = begun(plan_for(tmp_path, tmp_path / "out", "a", arguments={"counts": str(tmp_path / "counts")}))
+    plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"counts": str(tmp_path / "counts")})
+    campaign = begun(plan)
     pid = os.fork()
     if not pid:
         answer = ScriptedModel.answer
@@ -115,25 +127,25 @@ def test_a_worker_that_was_stopped_and_wakes_up_publishes_nothing_and_destroys_n
             return answer(model, context, continuation)
 
         ScriptedModel.answer = stopped_once  # type: ignore[method-assign]
-        with UnitWorker(campaign, "a", "sleeper") as worker:
-            attempt = worker.run(UNIT)
-        (tmp_path / "told").write_text(str(attempt.error))
+        with UnitRunner(campaign, "a", "sleeper") as runner:
+            work(campaign, plan.retries, "a", "sleeper", runner)
         os._exit(0)
     try:
         process = psutil.Process(pid)
         wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
-        with UnitWorker(campaign, "a", "second") as worker:
-            assert worker.run(UNIT).ok
-        files = {file: file.read_bytes() for file in campaign.run_of(UNIT).rglob("*") if file.is_file()}
+        carry_out(InlineEngine(plan.changed(workers=None), campaign))
+        files = {file: file.read_bytes() for file in (campaign.path / "runs").rglob("*") if file.is_file()}
         process.resume()
         assert os.waitpid(pid, 0)[1] == 0
     finally:
         if psutil.pid_exists(pid):
             os.kill(pid, signal.SIGKILL)
-    assert (tmp_path / "told").read_text() == TAKEN_OVER
-    assert {file: file.read_bytes() for file in campaign.run_of(UNIT).rglob("*") if file.is_file()} == files
+    assert {file: file.read_bytes() for file in (campaign.path / "runs").rglob("*") if file.is_file()} == files
     attempts = campaign.attempts()
-    assert [(one.worker, one.ok, one.lost) for one in attempts] == [("sleeper", False, True), ("second", True, False)]
+    (lost,) = [attempt for attempt in attempts if not attempt.ok]
+    assert (lost.worker, lost.lost) == ("sleeper", True)
+    assert TAKEN_OVER in campaign.log_of(lost.unit).read_text()
+    assert sorted(attempt.unit for attempt in attempts if attempt.ok) == sorted(units_of(plan))
 
 
 @pytest.mark.model
@@ -143,7 +155,6 @@ def test_two_commands_on_one_folder_without_locks_do_every_unit_once(
     from contextlib import nullcontext
 
     monkeypatch.setattr("lm_eval_leakage.jobs.driver.sole_use", lambda _: nullcontext())
-    monkeypatch.setattr(folder, "LOOK_S", 0.05)
     here(settings, output_path=str(tmp_path / "alone"))
     n_asked = len(lines(tmp_path / "counts", ASKED))
     pid = os.fork()

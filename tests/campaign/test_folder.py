@@ -1,4 +1,4 @@
-"""Units and attempts: what is done and what was tried, what is next and what is given up, which files a task is of."""
+"""Units and attempts: what is done and what was tried, and which files a task is of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
 from lm_eval_leakage.jobs.units import Unit, units_of
 from lm_eval_leakage.texts import as_json
@@ -60,14 +60,6 @@ def test_a_unit_is_done_when_its_files_are_moved_and_is_then_never_replaced(tmp_
     assert (folder.run_of(ONE) / "results.json").read_text() == "first"
 
 
-def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path) -> None:
-    folder = CampaignFolder(tmp_path)
-    for own in (attempt(ONE, 1), attempt(OTHER, 2), attempt(ONE, 3), attempt(OTHER, 4, ok=True)):
-        folder.record(own)
-    folder.publish(OTHER, complete(folder, OTHER, "x"))
-    assert folder.failed([ONE, OTHER]) == [attempt(ONE, 3)]
-
-
 OF_NO_ATTEMPT = b'\n{}\n[]\n{"unit": \n{"unit": 1}\n{"unit": "a/t/run", "more": 1}\n'
 
 
@@ -80,32 +72,6 @@ def test_attempts_are_in_the_order_of_their_time_and_a_line_counts_when_it_is_co
     assert folder.attempts() == [second]
     file.write_bytes(OF_NO_ATTEMPT + line)
     assert folder.attempts() == [first, second]
-
-
-# ---------------------------------------------------------------------- the queue
-
-
-@pytest.mark.parametrize("lost", [False, True])
-@pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_unit_is_given_up_after_the_retries_and_later_if_its_workers_die(lost: bool, retries: int) -> None:
-    queue, n = UnitQueue(UNITS[:1], small_plan(retries=retries)), 0
-    while not queue.finished:
-        unit = queue.take("a")
-        assert unit is not None
-        queue.returned(attempt(unit, lost=lost))
-        n += 1
-    assert n == retries + (4 if lost else 1)
-
-
-def test_a_worker_gets_units_of_its_model_alone_and_each_once_and_what_failed_last() -> None:
-    queue = UnitQueue(UNITS, small_plan())
-    assert [queue.take("a"), queue.take("a"), queue.take("a"), queue.take("c")] == [*UNITS[:2], None, None]
-    assert (queue.models_with_work(), queue.finished) == ({"b": 2}, False)
-    queue = UnitQueue(UNITS, small_plan())
-    first = queue.take("a")
-    assert first is not None
-    queue.returned(attempt(first))
-    assert [queue.take("a"), queue.take("a")] == [UNITS[1], first]
 
 
 # ---------------------------------------------------------------------- the user's own files

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.jobs.folder import Attempt
 from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
 from tests.campaign.ray_nodes import a_cluster
@@ -38,7 +39,7 @@ def a_plan(place: Path, output: str, **more) -> Plan:
 
 def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:
     """One of two at random, whatever its worker does, when some unit is done; a new one takes its place."""
-    plan, seed, told = a_plan(tmp_path, "on_ray"), random.randrange(2**32), list[Attempt]()
+    plan, seed = a_plan(tmp_path, "on_ray"), random.randrange(2**32)
     print("seed", seed)
     rng, folder = random.Random(seed), begun(plan)
     lost_at = {rng.randint(*between) for between in LOST_BETWEEN}  # attempts that have ended
@@ -46,13 +47,14 @@ def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> No
     with a_cluster() as cluster:
         nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
 
-        def tell(attempt: Attempt) -> None:
-            told.append(attempt)
-            if len(told) in lost_at:
+        def tell(queue: Queue) -> None:
+            for at in [at for at in lost_at if at <= len(queue.attempts)]:
+                lost_at.remove(at)
                 cluster.kill_node(nodes.pop(rng.randrange(2)))
                 nodes.append(cluster.add_node(num_cpus=1))
 
-        RayEngine(plan, folder, cluster.address).carry_out(units_of(plan), tell, lambda *_: None)
+        carry_out(RayEngine(plan, folder, cluster.address), tell)
+    told = folder.attempts()
     units = units_of(plan)
     assert folder.left(units) == []
     assert all(one.lost for one in told if not one.ok)

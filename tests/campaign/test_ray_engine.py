@@ -13,10 +13,12 @@ import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
+from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.supervision import carry_out
+from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.ray_nodes import a_cluster
-from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
+from tests.campaign.unloaded_runner import LOADED, UnloadedRunner, a_plan, made_ready, workers_made
 from tests.waiting import a_process, wait_for
 
 pytestmark = pytest.mark.model  # starts processes of Ray
@@ -37,12 +39,9 @@ def folder(tmp_path: Path) -> CampaignFolder:
 
 
 def carried_out(plan: Plan, folder: CampaignFolder, address: str | None) -> list[Attempt]:
-    told: list[Attempt] = []
-    begun: list[Unit] = []
-    engine = RayEngine(plan, folder, address, UnloadedWorker)
-    engine.carry_out(folder.left(units_of(plan)), told.append, lambda unit, worker: begun.append(unit))
-    assert set(begun) <= {attempt.unit for attempt in told}
-    return told
+    made_ready(plan, folder)
+    carry_out(RayEngine(plan, folder, address, UnloadedRunner))
+    return folder.attempts(earlier=False)
 
 
 def is_alive(pid: int) -> bool:
@@ -61,22 +60,23 @@ def test_every_unit_is_done_once_and_a_model_is_loaded_once_per_worker(address, 
 
 
 def test_a_lost_worker_costs_one_attempt_and_a_unit_that_kills_every_worker_is_given_up(
-    address, folder, capfd, monkeypatch: pytest.MonkeyPatch
+    address, folder, capfd
 ) -> None:
-    monkeypatch.setattr("lm_eval_leakage.jobs.folder.FURTHER_LOSSES", 1)  # each costs seconds
-    plan = a_plan(1, ("one", "dies_once", "dies", "exits"), retries=1)
+    plan = a_plan(1, ("one", "dies_once", "dies", "exits"), retries=0)
     told = carried_out(plan, folder, address)
-    by_task = {task: [one for one in told if one.unit.task == task] for task in plan.tasks}
-    assert {task: [one.ok for one in own] for task, own in by_task.items()} == {
+    by_task = {task: [attempt for attempt in told if attempt.unit.task == task] for task in plan.tasks}
+    assert {task: [attempt.ok for attempt in attempts] for task, attempts in by_task.items()} == {
         "one": [True],
         "dies_once": [False, True],
-        "dies": [False] * 2,
-        "exits": [False] * 2,
+        "dies": [False] * 4,
+        "exits": [False] * 4,
     }
-    assert all(one.lost and one.error.startswith("its worker was lost: ") for one in told if not one.ok)
-    assert by_task["exits"][0].error.endswith("RuntimeError: the worker itself is broken")
-    assert [one.time for one in folder.attempts()] == sorted(one.time for one in told)
-    assert {attempt.unit.task for attempt in folder.failed(units_of(plan))} == {"dies", "exits"}
+    assert all(attempt.lost for attempt in told if not attempt.ok)
+    assert all(attempt.error.startswith("its worker was lost: ") for attempt in by_task["dies"])
+    assert {attempt.error for attempt in by_task["exits"]} == {
+        "its worker ended with RuntimeError: the worker itself is broken"
+    }
+    assert {unit.task for unit in folder.left(units_of(plan))} == {"dies", "exits"}
     assert "raylet" not in capfd.readouterr().out
 
 
@@ -128,12 +128,14 @@ def test_workers_whose_node_does_not_see_the_folder_are_tried_three_times(
 
 
 def test_an_interrupted_driver_leaves_no_worker(address, folder) -> None:
-    def interrupt(attempt: Attempt) -> None:
-        raise KeyboardInterrupt
+    def interrupt(queue: Queue) -> None:
+        if queue.attempts:
+            raise KeyboardInterrupt
 
     plan = a_plan(2, ("one", "hangs"))
+    made_ready(plan, folder)
     with pytest.raises(KeyboardInterrupt):
-        RayEngine(plan, folder, address, UnloadedWorker).carry_out(units_of(plan), interrupt, lambda *_: None)
+        carry_out(RayEngine(plan, folder, address, UnloadedRunner), interrupt)
     wait_for(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
 
 
@@ -141,10 +143,11 @@ DRIVER = """
 import sys
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.units import units_of
-from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
+from lm_eval_leakage.jobs.supervision import carry_out
+from tests.campaign.unloaded_runner import UnloadedRunner, a_plan, made_ready
 plan, folder = a_plan(2, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
-RayEngine(plan, folder, None, UnloadedWorker).carry_out(units_of(plan), print, print)
+made_ready(plan, folder)
+carry_out(RayEngine(plan, folder, None, UnloadedRunner))
 """
 
 
@@ -166,11 +169,11 @@ import sys
 from lm_eval_leakage.cli.ending import end_in_words
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.units import units_of
-from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
+from lm_eval_leakage.jobs.supervision import carry_out
+from tests.campaign.unloaded_runner import UnloadedRunner, a_plan, made_ready
 plan, folder = a_plan(1, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
-engine = RayEngine(plan, folder, sys.argv[2], UnloadedWorker)
-end_in_words(lambda: engine.carry_out(units_of(plan), lambda _: None, lambda *_: None))
+made_ready(plan, folder)
+end_in_words(lambda: carry_out(RayEngine(plan, folder, sys.argv[2], UnloadedRunner)))
 """
 
 

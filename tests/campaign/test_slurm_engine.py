@@ -1,174 +1,135 @@
-"""How units get into jobs, and what becomes of them when jobs die: with jobs that only exist on paper."""
+"""How many jobs a model has, which are submitted together, and what becomes of those that die: with jobs on paper."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lm_eval_leakage.jobs import slurm_engine
-from lm_eval_leakage.jobs.engines import engine_of
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, lost_attempt
-from lm_eval_leakage.jobs.plan import Plan
-from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.engines import Engine, engine_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.plan import Plan, PlanModel
+from lm_eval_leakage.jobs.queue import claim_next
+from lm_eval_leakage.jobs.slurm_engine import SlurmEngine
+from lm_eval_leakage.jobs.slurm_jobs import THIS_MACHINE, SlurmJob
+from lm_eval_leakage.jobs.supervision import carry_out
+from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import small_plan
+from tests.campaign.unloaded_runner import a_plan, made_ready
 
-Work = Callable[["PaperJobs", SlurmJob], object]
-
-
-class PaperJobs(SlurmEngine):
-    """Its jobs have ended at the first look, after `work` has done what they did."""
-
-    work: Work
-    dealt: list[SlurmJob]
-    earlier: Sequence[SlurmJob] = ()  # jobs of an earlier driver
-    at_once: list[int]
-
-    def adopt(self) -> None:
-        self._take(self.earlier)
-
-    def submit(self, jobs: Sequence[SlurmJob]) -> None:
-        self.dealt.extend(jobs)
-        self._take(jobs)
-        self.at_once.append(len(self.live))
-
-    def ended(self) -> list[SlurmJob]:
-        for job in self.live:
-            type(self).work(self, job)
-        return list(self.live)
-
-    def interrupt(self) -> str:
-        return "they go on"
-
-    def _take(self, jobs: Sequence[SlurmJob]) -> None:
-        files = {"stderr": self.folder.path / "job.err", "submitted_pickle": self.folder.path / "gone.pkl"}
-        self.live |= dict.fromkeys(jobs, SimpleNamespace(paths=SimpleNamespace(**files)))
-
-    def does(self, job: SlurmJob, unit: Unit, error: str | None = None) -> None:
-        """What a job does."""
-        if error is None:
-            self.folder.run_of(unit).mkdir(parents=True)
-        attempt = lost_attempt(unit, f"{job.worker}-1", "", 1.0, lost=False)
-        self.folder.record(replace(attempt, ok=not error, error=error))
+DEATH = "x died"
 
 
-def all_done(jobs: PaperJobs, job: SlurmJob) -> None:
-    for unit in job.units:
-        jobs.does(job, unit)
+class PaperCluster:
+    """In place of submitit's executor. A job has ended when it is first looked at, after it has run its units.
+
+    deaths: in how many jobs the first unit kills the job
+    is_stillborn: whether jobs end before their first unit
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[Sequence[SlurmJob]] = []
+        self.deaths, self.is_stillborn = 0, False
+
+    def submit_array(self, jobs: Sequence[SlurmJob]) -> list[Any]:
+        self.arrays.append(jobs)
+        return [self._handle(job) for job in jobs]
+
+    def _handle(self, job: SlurmJob) -> Any:
+        job.folder.mkdir(exist_ok=True)
+        pickle = job.folder / f"{job.name}.pkl"
+        return SimpleNamespace(job=job, job_id=job.name, paths=SimpleNamespace(submitted_pickle=pickle))
+
+    def run(self, handle: Any) -> str | None:
+        """Return why a job has ended."""
+        folder, job = CampaignFolder(handle.job.folder), handle.job
+        while not self.is_stillborn and (claimed := claim_next(folder, 1, job.model, f"{job.name}-1")):
+            unit, claim = claimed
+            if self.deaths:
+                self.deaths -= 1
+                return DEATH
+            folder.conclude(unit, {})
+            folder.record(Attempt(unit, True, 0.0, 0, 0, None, False, f"{job.name}-1", now()))
+            claim.end()
+        return DEATH if self.is_stillborn else None
 
 
 @pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
-    monkeypatch.setattr(slurm_engine, "executor", lambda *_: None)
-    monkeypatch.setattr(slurm_engine, "LOOK_S", 0.0)
-    return type("Jobs", (PaperJobs,), {"work": staticmethod(all_done), "dealt": [], "at_once": []})
+def cluster(monkeypatch: pytest.MonkeyPatch) -> PaperCluster:
+    paper = PaperCluster()
+    monkeypatch.setattr(slurm_engine, "executor", lambda *_: paper)
+    monkeypatch.setattr(slurm_engine, "CLUSTER_LOOK_S", 0.0)
+    monkeypatch.setattr(slurm_engine, "has_ended", lambda handle, in_queue: True)
+    monkeypatch.setattr(slurm_engine, "why_ended", paper.run)
+    return paper
 
 
-def plan(output: Path, **more: object) -> Plan:
-    told = {"models": [{"name": name, "workers": 2} for name in ("a", "b")], "tasks": ["quiz", "trivia"]}
-    return small_plan(**(told | {"output_path": output} | more))
+def carried_out(plan: Plan, output: Path) -> CampaignFolder:
+    folder = CampaignFolder(output)
+    made_ready(plan, folder)
+    carry_out(SlurmEngine(plan, folder))
+    return folder
 
 
-def carried_out(jobs: type[PaperJobs], told: Plan) -> list[Attempt]:
-    heard: list[Attempt] = []
-    engine = jobs(told, CampaignFolder(told.output_path))
-    engine.carry_out(units_of(told), heard.append, lambda unit, worker: None)
-    return heard
+def two_models(**given: Any) -> Plan:
+    models = tuple(PlanModel(name=name, workers=2) for name in ("a", "b"))
+    return a_plan(models=models, tasks=("quiz", "trivia", "riddle"), **given)
 
 
-def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_workers(jobs, tmp_path: Path) -> None:
-    told = plan(tmp_path)
-    heard = carried_out(jobs, told)
-    assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
-    assert [(job.model, len(job.units)) for job in jobs.dealt] == [("a", 2), ("a", 2), ("b", 2), ("b", 2)]
+def test_a_model_has_as_many_jobs_as_workers_all_submitted_as_one_array(cluster: PaperCluster, tmp_path: Path) -> None:
+    plan = two_models()
+    folder = carried_out(plan, tmp_path)
+    assert folder.left(units_of(plan)) == []
+    (jobs,) = cluster.arrays
+    assert sorted(job.model for job in jobs) == ["a", "a", "b", "b"]
+    assert sorted(attempt.unit for attempt in folder.attempts()) == sorted(units_of(plan))
 
 
-def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path) -> None:
-    carried_out(jobs, plan(tmp_path, workers=3))
-    assert jobs.at_once == [3, 2]
+def test_no_more_jobs_than_workers_are_submitted_at_once(cluster: PaperCluster, tmp_path: Path) -> None:
+    carried_out(two_models(workers=3), tmp_path)
+    assert max(len(jobs) for jobs in cluster.arrays) == 3
 
 
-def test_a_model_without_a_name_and_the_reference_have_jobs_too(jobs, tmp_path: Path) -> None:
-    told = plan(tmp_path, models=[{"model_args": "pretrained=m"}], engine="slurm", reference="pretrained=r")
-    assert {attempt.unit for attempt in carried_out(jobs, told)} == {*units_of(told)}
-    assert {job.model for job in jobs.dealt} == {"m", "r"}
+def test_a_model_without_workers_has_one_job(cluster: PaperCluster, tmp_path: Path) -> None:
+    carried_out(a_plan(1), tmp_path)
+    assert [len(jobs) for jobs in cluster.arrays] == [1]
 
 
-def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:
-    def dies(own: PaperJobs, job: SlurmJob) -> None:
-        if len(own.dealt) > 1:
-            return all_done(own, job)
-        first, second, *_ = job.units
-        own.does(job, first)
-        return job.is_at(second)
-
-    jobs.work = staticmethod(dies)
-    told = plan(tmp_path, workers=1, tasks=["quiz"], models=[{"name": "a"}])
-    heard = carried_out(jobs, told)
-    first, second = jobs.dealt
-    assert second.units == first.units[1:]
-    assert [attempt.unit for attempt in heard if attempt.lost] == [first.units[1]]
-    assert CampaignFolder(tmp_path).left(units_of(told)) == []
-
-
-def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_done(jobs, tmp_path: Path) -> None:
-    def dies_at_quiz(own: PaperJobs, job: SlurmJob) -> None:
-        for unit in job.units:
-            if unit.task == "quiz" and unit.kind == "run":
-                return job.is_at(unit)
-            own.does(job, unit)
-        return None
-
-    jobs.work = staticmethod(dies_at_quiz)
-    told = plan(tmp_path, models=[{"name": "a"}])
-    heard = carried_out(jobs, told)
-    (left,) = CampaignFolder(tmp_path).left(units_of(told))
-    assert (left.task, left.kind) == ("quiz", "run")
-    assert sum(attempt.lost for attempt in heard) == 1 + 4
-
-
-def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, tmp_path: Path, caplog) -> None:
-    jobs.work = staticmethod(lambda own, job: None)
-    (tmp_path / "job.err").write_text("srun: starting\nModuleNotFoundError: No module named 'lm_eval'\n\n")
-    with pytest.raises(ValueError, match="3 jobs in a row .* No module named 'lm_eval'"):
-        carried_out(jobs, plan(tmp_path, workers=1))
-    assert "they go on" in caplog.text
-
-
-def test_jobs_of_an_earlier_driver_keep_their_units_and_what_they_made_before_counts(jobs, tmp_path: Path) -> None:
-    told = plan(tmp_path, retries=0)
-    theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
-    jobs.earlier = [SlurmJob(tmp_path, "a-1", theirs, "slurm")]
-    jobs(told, CampaignFolder(tmp_path)).does(jobs.earlier[0], theirs[0], "ValueError: no")
-    jobs.work = staticmethod(lambda own, job: [own.does(job, unit) for unit in job.units if unit != theirs[0]])
-    heard = carried_out(jobs, told)
-    assert sorted(attempt.unit for attempt in heard) == sorted(set(units_of(told)) - {theirs[0]})
-    assert {job.model for job in jobs.dealt} == {"b"}
-
-
-def test_every_unit_is_dealt_once_and_of_each_kind_as_many_to_each_job() -> None:
-    units = [
-        Unit("m", f"task{task}", kind) for task in range(15) for kind in ("run", "leakage_perm", "leakage_tokens")
+def test_a_job_that_dies_costs_its_unit_an_attempt_and_another_job_goes_on(
+    cluster: PaperCluster, tmp_path: Path
+) -> None:
+    cluster.deaths = 1
+    plan = a_plan(1)
+    folder = carried_out(plan, tmp_path)
+    assert folder.left(units_of(plan)) == []
+    first, second = (jobs[0] for jobs in cluster.arrays)
+    lost = [attempt for attempt in folder.attempts() if not attempt.ok]
+    assert [(attempt.worker, attempt.lost, attempt.error) for attempt in lost] == [
+        (f"{first.name}-1", True, f"its worker {DEATH}")
     ]
-    for n_jobs in (1, 2, 3, 4, 7, 50):
-        hands = dealt(units, n_jobs)
-        assert sorted(unit for hand in hands for unit in hand) == sorted(units)
-        assert all(hands)
-        for kind in ("run", "leakage_perm", "leakage_tokens"):
-            sizes = [Counter(unit.kind for unit in hand)[kind] for hand in hands]
-            assert max(sizes) - min(sizes) <= 1, (n_jobs, kind)
+    assert {attempt.worker for attempt in folder.attempts() if attempt.ok} == {f"{second.name}-1"}
+
+
+def test_jobs_that_end_before_their_first_unit_are_submitted_three_times(
+    cluster: PaperCluster, tmp_path: Path
+) -> None:
+    cluster.is_stillborn = True
+    folder = carried_out(a_plan(1, ("one",)), tmp_path)
+    assert len(cluster.arrays) == 3
+    (attempt,) = folder.attempts()
+    assert attempt.error == f"3 workers in a row could not be started; the last one {DEATH}"
 
 
 # ---------------------------------------------------------------------- what the plan says
 
 
-def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> SlurmEngine:
-    return engine_of("slurm", address, plan(output, slurm=told), CampaignFolder(output))
+def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> Engine:
+    plan = small_plan(output_path=output, slurm=told)
+    return engine_of("slurm", address, plan, CampaignFolder(output))
 
 
 @pytest.mark.parametrize(

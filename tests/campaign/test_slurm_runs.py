@@ -13,7 +13,9 @@ import pytest
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
-from lm_eval_leakage.jobs.slurm_engine import CONTROLLER
+from lm_eval_leakage.jobs.queue import Queue
+from lm_eval_leakage.jobs.slurm_jobs import CONTROLLER
+from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import Unit, units_of
 from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
 from tests.checking.conftest import without_environment
@@ -48,11 +50,10 @@ def jobs_in(place: Path, process: str = CONTROLLER) -> list[psutil.Process]:
 
 
 def carried_out(plan: Plan, lost: Path | None = None) -> tuple[CampaignFolder, list[Attempt]]:
-    heard: list[Attempt] = []
+    """Return the folder, and the attempts of this session."""
     folder = begun(plan, lost)
-    left = folder.left(units_of(plan))
-    engine_of("slurm", "local", plan, folder).carry_out(left, heard.append, lambda unit, worker: None)
-    return folder, heard
+    carry_out(engine_of("slurm", "local", plan, folder))
+    return folder, folder.attempts(earlier=False)
 
 
 def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(
     failed = folder.left(units_of(plan))
     assert failed == [unit for unit in units_of(plan) if unit.task == "broken"]
     assert [attempt.unit.task for attempt in heard if attempt.lost] == ["riddle"]
-    assert all("broken.jsonl" in str(attempt.error) for attempt in folder.failed(failed))
+    assert all("broken.jsonl" in str(attempt.error) for attempt in heard if attempt.unit in failed)
     assert sum(attempt.ok for attempt in heard) == len(units_of(plan)) - len(failed)
 
 
@@ -78,10 +79,11 @@ def test_a_driver_that_was_killed_finds_its_jobs_still_running(tmp_path: Path) -
     plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.02})
 
     def killed_after_one() -> None:
-        def tell(attempt: Attempt) -> None:
-            os.kill(os.getpid(), signal.SIGKILL)
+        def tell(queue: Queue) -> None:
+            if queue.attempts:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        engine_of("slurm", "local", plan, begun(plan)).carry_out(units_of(plan), tell, lambda unit, worker: None)
+        carry_out(engine_of("slurm", "local", plan, begun(plan)), tell)
 
     assert child(killed_after_one, tmp_path / "log").code == KILLED
     assert len(jobs_in(tmp_path)) == 1
@@ -97,33 +99,34 @@ def test_a_driver_that_was_killed_finds_its_jobs_still_running(tmp_path: Path) -
 
 def test_a_job_at_its_time_limit_goes_back_to_the_queue_and_continues(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.02}, tasks=["quiz"])
-    begun_units: list[Unit] = []
+    warned: list[Unit] = []
 
-    def warned_once(unit: Unit, worker: str) -> None:
-        begun_units.append(unit)
-        if len(begun_units) == 1:
+    def warn_once(queue: Queue) -> None:
+        if queue.claims and not warned:
+            warned.extend(queue.claims)
             (controller,) = jobs_in(tmp_path)
             (job,) = controller.children()
             job.send_signal(signal.SIGUSR2)  # as Slurm sends it before the end
 
     folder = begun(plan)
-    heard: list[Attempt] = []
-    engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), heard.append, warned_once)
+    carry_out(engine_of("slurm", "local", plan, folder), warn_once)
     assert folder.left(units_of(plan)) == []
+    heard = folder.attempts()
     (lost,) = [attempt for attempt in heard if attempt.lost]
-    assert lost.unit == begun_units[0]
+    assert [lost.unit] == warned
     assert "put back in the queue" in str(lost.error)
-    assert len(list((folder.path / "slurm" / "at").glob("*.txt"))) == 1  # one job did it all
+    assert len({attempt.worker.rpartition("-")[0] for attempt in heard}) == 1  # one job did it all
 
 
 def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.2})
 
-    def stop(unit: Unit, worker: str) -> None:
-        raise KeyboardInterrupt
+    def stop(queue: Queue) -> None:
+        if queue.claims:
+            raise KeyboardInterrupt
 
     folder = begun(plan)
     with pytest.raises(KeyboardInterrupt):
-        engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), lambda attempt: None, stop)
+        carry_out(engine_of("slurm", "local", plan, folder), stop)
     assert not jobs_in(tmp_path)
-    wait_for(lambda: not jobs_in(tmp_path, "lm_eval_leakage.jobs.local_engine"))
+    wait_for(lambda: not jobs_in(tmp_path, "lm_eval_leakage.jobs.worker"))

@@ -25,7 +25,7 @@ from lm_eval.loggers import evaluation_tracker
 
 from lm_eval_leakage import check, cli
 from lm_eval_leakage.jobs import driver
-from lm_eval_leakage.jobs.unit_worker import InlineEngine
+from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.campaigns import SHAPE
 from tests.checking.conftest import NamedFake, OptionOrders, normal, questions, written

@@ -22,11 +22,10 @@ from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens
 from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
-from lm_eval_leakage.jobs.engines import Begun, Tell
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, lost_attempt, now, read_json
+from lm_eval_leakage.jobs.claims import Claim
+from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, now, read_json
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, facts_of, is_same_model, refuse_another
-from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step
 from lm_eval_leakage.jobs.task_plan import ORDERS_RUN
 from lm_eval_leakage.jobs.units import Unit
@@ -37,7 +36,7 @@ STREAMS = (1, 2)  # stdout and stderr, as descriptors
 LOADS = 2  # of a model that cannot be loaded; then its units fail at once
 TOKENISED = 32  # requests of a unit, from which the tokens of all are estimated
 NOT_LOADED = "the model cannot be loaded"
-TAKEN_OVER = "its worker was silent for so long that another one took the unit over"
+TAKEN_OVER = "its worker was silent for so long that it was taken for lost, and publishes nothing"
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +106,7 @@ class OnScreen:
         self.say(f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; {left}")
 
 
-class UnitWorker(ExitStack):
+class UnitRunner(ExitStack):
     """Runs units of one model, as their files say. When it ends, the memory of the model is free.
 
     loaded: the model itself, if it is loaded already
@@ -132,19 +131,16 @@ class UnitWorker(ExitStack):
         self._kept: KeptModel | None = None
         self._not_loaded: list[str] = []
 
-    def run(self, unit: Unit) -> Attempt:
-        """Runs a unit, unless it is done, and records the attempt. A failure is reported by the attempt: only
-        KeyboardInterrupt is raised, and where the user looks on, OSError and what a model raises that cannot be
-        loaded, since no other unit would fare better."""
+    def run(self, unit: Unit, claim: Claim) -> None:
+        """Run a unit and record the attempt, which reports a failure. Raises only KeyboardInterrupt and, where the
+        user looks on, OSError and what a model raises that cannot be loaded, since no other unit would fare better."""
         began, heard = time.monotonic(), _Heard()
-        with self._watched(unit), self._folder.claimed(unit, self._worker) as claim:
+        with self._watched(unit):
             logger.info("%s: begun by %s at %s", unit.id, self._worker, now())
-            error, result = None, None
-            if claim is not None and not self._folder.done(unit):
-                error, result = self._tried(unit, heard)
-            if claim is not None and claim.has_ended:  # whoever took it over has recorded that
+            error, result = self._tried(unit, heard)
+            if claim.has_ended:  # whoever ended it has recorded that
                 logger.warning("%s: %s", unit.id, TAKEN_OVER)
-                return lost_attempt(unit, self._worker, TAKEN_OVER, time.monotonic() - began)
+                return
             n_tokens = heard.n_tokens(self._kept.lm if self._kept else None)
             seconds = time.monotonic() - began
             attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
@@ -153,7 +149,6 @@ class UnitWorker(ExitStack):
                 self._folder.complete(unit, work, facts_of(attempt, ready, work))
             self._folder.record(attempt)
             logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
-        return attempt
 
     def _watched(self, unit: Unit) -> AbstractContextManager[object]:
         if self._screen is None:
@@ -169,7 +164,7 @@ class UnitWorker(ExitStack):
         if len(self._not_loaded) >= LOADS:
             return self._not_loaded[-1], None
         try:
-            ready = ReadyUnit.read(self._folder.ready_of(unit))
+            ready = self._folder.ready_unit(unit)
             if self._was_complete(ready):
                 return None, None
             work = self._evaluated(ready, heard)
@@ -256,43 +251,3 @@ class _Heard:
         except Exception:  # a tokenizer's own code may raise anything; the estimate is for the user's eyes
             tokens = read // 4
         return round(self.n_characters * tokens / read)
-
-
-class InlineEngine:
-    """In this process, one model after the other, each loaded once.
-
-    tasks, screen: as for `UnitWorker`
-    """
-
-    description = "in this process"
-
-    def __init__(
-        self,
-        plan: Plan,
-        folder: CampaignFolder,
-        address: str | None = None,
-        *,
-        tasks: LoadedTasks | None = None,
-        screen: OnScreen | None = None,
-    ) -> None:
-        for name, most in (("workers", 1), ("minutes", 0)):
-            if (given := getattr(plan, name) or most) > most:
-                raise ValueError(
-                    f"{name} is {given:g}, but --engine inline is this one process; leave it out, or choose another "
-                    "engine"
-                )
-        self._plan, self._folder, self._tasks, self._screen = plan, folder, tasks, screen
-
-    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
-        queue, folder = UnitQueue(units, self._plan), self._folder
-        left = [ReadyUnit.read(folder.ready_of(unit)) for unit in units] if self._screen is not None else []
-        for model in queue.models_with_work():
-            name, loaded = f"here-{model}", self._plan.model(model).loaded
-            with UnitWorker(
-                folder, model, name, loaded=loaded, tasks=self._tasks, screen=self._screen, left=left
-            ) as worker:
-                while (unit := queue.take(model)) is not None:
-                    begun(unit, name)
-                    attempt = worker.run(unit)
-                    queue.returned(attempt)
-                    tell(attempt)
