@@ -107,9 +107,18 @@ def why_not(model: str, audit: str) -> str:
 def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> None:
     for name in PATHS if not backend.has_server else ():
         check_path(f"--model_args has {name}={given.get(name)}", given.get(name))
+    names = backend.arguments if backend.surely_takes(given) else _checked_names(model, given)
+    for name in NUMBER_FORMATS:
+        if name in names and name in given:
+            _check_number_format(name, given[name])
+
+
+def _checked_names(model: str, given: Mapping[str, Any]) -> frozenset[str]:
+    """Return the arguments that the model's class takes. Raises ValueError for others among those given, and for
+    missing ones."""
     kind = class_of(model)
     if kind is None:
-        return
+        return frozenset()
     names, required, takes_others = parameters_of(kind)
     for name in given:
         if name in names:
@@ -120,9 +129,7 @@ def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> 
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
     if missing := [name for name in required if name not in given]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
-    for name in NUMBER_FORMATS:
-        if name in names and name in given:
-            _check_number_format(name, given[name])
+    return names
 
 
 def check_path(told: str, value: object) -> None:

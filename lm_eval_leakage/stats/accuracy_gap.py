@@ -19,7 +19,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import hypergeom
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,8 @@ def _sato(value: float, n_flagged: int, n_others: int, right_flagged: int, right
 
 def _exact_pvalue(strata: Sequence[tuple[int, ...]]) -> float:
     """Given each stratum's numbers of flagged and of correct answers, their overlap is hypergeometric."""
+    from scipy.stats import hypergeom  # takes half a second
+
     probabilities = np.ones(1)
     for n_flagged, n_others, right_flagged, right_others in strata:
         overlaps = np.arange(n_flagged + 1)

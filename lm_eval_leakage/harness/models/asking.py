@@ -20,7 +20,6 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook, CachingLM
-from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.model_identity import (
     arguments_of,
@@ -46,7 +45,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     refuses,
     request_key,
 )
-from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
+from lm_eval_leakage.harness.models.request_tokens import has_tokenizer
 from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
 from lm_eval_leakage.harness.models.server_responses import (
     as_number,
@@ -54,8 +53,8 @@ from lm_eval_leakage.harness.models.server_responses import (
     fault_among,
     fault_of,
 )
-from lm_eval_leakage.harness.models.token_scores import offer_token_scores
-from lm_eval_leakage.harness.seams.backends import offer_request_type
+from lm_eval_leakage.harness.models.time_left import TimeLeft, announced
+from lm_eval_leakage.harness.seams.backends import is_hf, offer_request_type
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
@@ -72,9 +71,11 @@ def lacking(lm: Any, need: str) -> str | None:
     """Why `lm` cannot answer requests of the method that a probe needs, as a sentence; None if it can."""
     model = getattr(lm, "lm", lm)  # unwraps the harness's response cache
     if need == "token_scores":
+        from lm_eval_leakage.harness.models.token_scores import offer_token_scores  # needs torch, which takes a second
+
         can = offer_token_scores(lm)
     else:
-        can = isinstance(model, HFLM) or not refuses(getattr(model, need, None), [])
+        can = is_hf(model) or not refuses(getattr(model, need, None), [])
     return None if can else f"{type(model).__name__} {MEANING[need]}"
 
 
@@ -293,7 +294,7 @@ class BackendAnswers:
         """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
         that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
         does), so their calls are about a minute long."""
-        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        reports = is_hf(self.model) or getattr(self.model, "reports_as_it_goes", False)
         if self.store is None or not self._is_alone or reports:
             yield remaining
             return

@@ -84,6 +84,16 @@ def _only_the_first_error(loop: asyncio.AbstractEventLoop, context: dict[str, An
 HF = "lm_eval.models.huggingface:HFLM"
 
 
+def is_hf(lm: Any) -> bool:
+    """Return whether a model is lm_eval's `hf`, or of a class derived from it.
+
+    Importing that class takes two seconds, and a model of it exists only where somebody has imported it.
+    """
+    module, _, name = HF.partition(":")
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(lm, kind)
+
+
 def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
     """Adds a method that reads the logits to an HFLM model. Returns whether it was added."""
     if found(f"{HF}._model_call") is None:

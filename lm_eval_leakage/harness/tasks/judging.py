@@ -37,7 +37,6 @@ from lm_eval_leakage.records import (
     Verdict,
 )
 from lm_eval_leakage.stats.crossed_blocks import by_form
-from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 logger = logging.getLogger(__name__)
@@ -255,8 +254,11 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         if getattr(self.statistic, "judge_model", None) is not None:
             ask = load_judge(self.statistic.judge_model, self.statistic.judge_args)
             self.statistic = replace(self.statistic, ask=ask)
-        find_device(device)
         self.device = device
+        if device != "auto":
+            from lm_eval_leakage.stats.order_scores import find_device  # needs torch, which takes a second
+
+            find_device(device)
 
     def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
         """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
