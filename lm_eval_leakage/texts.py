@@ -44,9 +44,11 @@ def shortened(text: str) -> str:
 def canonical(text: str) -> str:
     """The same for texts that nobody can tell apart by eye: one Unicode form (NFC), without invisible characters, and
     white space as single spaces. Case counts, and so do `x²` and `x2`: they can be different options."""
-    if text.isascii():
-        return " ".join(text.split())
-    shown = "".join(character for character in text if unicodedata.category(character) != "Cf")
+    shown = " ".join(text.split())
+    if shown.isascii():
+        return shown
+    if not shown.isprintable():  # as where it has invisible characters
+        shown = "".join(character for character in shown if unicodedata.category(character) != "Cf")
     return " ".join(unicodedata.normalize("NFC", shown).split())
 
 

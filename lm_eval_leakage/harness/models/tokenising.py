@@ -74,7 +74,7 @@ def tokens_in(joined: bytes) -> IntArray:
 
 AT_ONCE = 4096  # requests
 FEWEST_PAIRS = 256  # for fewer, it is not worth looking for safe cuts
-N_CHECKED = 8  # strings of each batch whose joined tokens are compared with their own
+N_CHECKED = 2  # strings of each batch whose joined tokens are compared with their own
 
 
 def encoded_pairs(lm: Any, pairs: Sequence[Pair], disable_tqdm: bool = True) -> Iterator[tuple[IntArray, IntArray]]:
