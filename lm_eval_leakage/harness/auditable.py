@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
+from lm_eval_leakage.harness.tasks.audited_rows import docs_to_audit, statements_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, refusal_of_constant
-from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
     FIRST_AUDIT,

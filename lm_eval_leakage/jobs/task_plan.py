@@ -13,9 +13,9 @@ from lm_eval_leakage.detectors.option_orders import EVERY
 from lm_eval_leakage.harness.backends import backend_of, why_cannot_answer
 from lm_eval_leakage.harness.costs import needs_of
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, digest_of_rows, found_among
-from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.data import FILLERS_KEY
+from lm_eval_leakage.harness.tasks.audited_rows import FILLERS_KEY
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
+from lm_eval_leakage.harness.tasks.order_status import STATUS_KEY
 from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before, obstacle_of_unseen
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.design import AuditDesign, level_of_first_look

@@ -1,16 +1,13 @@
-"""Reads YAML files of tasks with lm_eval's private loader.
+"""How lm_eval reads, builds, renders and scores tasks.
 
-Patches lm_eval's Jinja environment once rows are read, so that a template is compiled once instead of per row.
-
-A task's `doc_to_text` compiles its template at every call; a cache in lm_eval's `apply_template` would replace this.
-
-Wraps ConfigurableTask.process_results, by which lm_eval scores one question, to leave a question out.
-
-A backend that may say that it has no answer to a request would replace this.
-
-Replaces a task manager's index and factory, so that `<any task>_leakage_perm` is found by name: a task manager, the
-members of a group and the command line's check all read this one mapping. An entry-point group for functions from name
-to task would replace this.
+- YAML files of tasks are read with lm_eval's private loader.
+- Its Jinja environment gets a cache once rows are read: `doc_to_text` compiles its template at every call. A cache in
+  lm_eval's `apply_template` would replace this.
+- `ConfigurableTask.process_results`, which scores one question, is wrapped to leave a question out. A backend that may
+  say that it has no answer to a request would replace this.
+- A task manager's index and factory are replaced, so that `<any task>_leakage_perm` is found by name: a task manager,
+  the members of a group and the command line's check all read this one mapping. An entry-point group for functions
+  from name to task would replace this.
 """
 
 from __future__ import annotations
@@ -28,6 +25,9 @@ from lm_eval_leakage.harness.seams.rows import read_rows_anew
 
 LOADER = "lm_eval.tasks._yaml_loader"
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
+SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
+AUDITED_KEPT = 8
+Overrides = Mapping[str, Any]
 
 
 def task_settings(file: Path | str) -> dict[str, Any]:
@@ -49,9 +49,6 @@ def compile_templates_once() -> None:
         env.from_string = lru_cache(maxsize=64)(env.from_string)
 
 
-SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
-
-
 def leave_out(unscored: Callable[[Any, Any, Sequence[Any]], bool]) -> None:
     """A question for which `unscored(task, doc, results)` holds has no metrics, so that none of lm_eval's averages
     counts it; its line in the samples log names none."""
@@ -63,10 +60,6 @@ def leave_out(unscored: Callable[[Any, Any, Sequence[Any]], bool]) -> None:
         return process_results
 
     patched_once(SCORED, wrap)
-
-
-AUDITED_KEPT = 8
-Overrides = Mapping[str, Any]
 
 
 def kind_of(entry: Entry) -> str:

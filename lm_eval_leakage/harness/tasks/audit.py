@@ -21,21 +21,16 @@ from lm_eval.config.group import AggMetricConfig
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
-from lm_eval_leakage.harness.models.asking import LongerThanWindow
+from lm_eval_leakage.harness.models.abilities import LongerThanWindow
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
-from lm_eval_leakage.harness.tasks.base_task import (
-    ROWS_TRIED,
-    SEALED_SHARDS,
-    RefusedAudit,
-    by_place,
-    constant_answer,
-    seal_in,
-)
-from lm_eval_leakage.harness.tasks.data import Docs, docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.audited_rows import docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, constant_answer
+from lm_eval_leakage.harness.tasks.data import Docs
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.question_files import Rows
+from lm_eval_leakage.harness.tasks.seals import SEALED_SHARDS, by_place, seal_in
 from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
