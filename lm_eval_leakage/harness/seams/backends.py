@@ -1,14 +1,11 @@
-"""Uses of private parts of lm_eval's models: the scoring of `local-completions`, the logits of `hf`.
+"""How this package stands between lm_eval's models and their private parts: scoring, logits, requests.
 
-Adds a request type to a model: lm_eval calls the model's method that is named like the request's type.
-
-lm_eval has no other way to make requests beyond its three types. A registry of request types, or tasks that may call
-the model themselves, would replace this.
-
-Stands around the requests of models behind an API.
-
-lm_eval 0.4.13 builds sessions and waits after errors where nothing can be given from outside; an argument for either
-would replace this.
+- The scoring of `local-completions` is checked, and `hf` gives its logits.
+- A model gets a request type: lm_eval calls the model's method that is named like the request's type. lm_eval has no
+  other way to make requests beyond its three types. A registry of request types, or tasks that may call the model
+  themselves, would replace this.
+- Requests of models behind an API wait: lm_eval 0.4.13 builds sessions and waits after errors where nothing can be
+  given from outside. An argument for either would replace this.
 """
 
 from __future__ import annotations
@@ -22,6 +19,9 @@ from typing import Any
 from lm_eval_leakage.harness.seams.patching import found, patched_once
 
 COMPLETIONS = "lm_eval.models.openai_completions"
+API = "lm_eval.models.api_models"
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+HF = "lm_eval.models.huggingface:HFLM"
 
 
 def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
@@ -50,10 +50,6 @@ def reads_as_completions(kind: Any) -> bool:
     return usual is not None and getattr(kind, "parse_logprobs", None) is usual.parse_logprobs
 
 
-API = "lm_eval.models.api_models"
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
 def around_requests(kind: Any, session: Callable[[Any], Any], call: Wrap) -> None:
     """Lets models behind an API send their requests by what stands around their sessions and calls.
 
@@ -79,9 +75,6 @@ def _only_the_first_error(loop: asyncio.AbstractEventLoop, context: dict[str, An
     """Print no traceback of a request that failed beside the one whose error lm_eval raises: each is logged."""
     if not context["message"].endswith("exception was never retrieved"):
         loop.default_exception_handler(context)
-
-
-HF = "lm_eval.models.huggingface:HFLM"
 
 
 def is_hf(lm: Any) -> bool:

@@ -49,9 +49,14 @@ from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.stats.sorted_questions import told_by
 
 logger = logging.getLogger(__name__)
-
 FEWEST_EXAMPLES = 2  # examples of a shard
 IN_NO_SHARD = "not of the seal, at the end of its file, or beside a missing question"
+Config = dict[str, Any]
+DATA_KEYS = (
+    *("dataset_path", "dataset_name", "dataset_kwargs", "process_docs"),
+    *("test_split", "validation_split", "training_split"),
+)
+ORDINALS = ("first", "second", "third")
 
 
 class ShardAudit(LeakageTask):
@@ -138,14 +143,6 @@ def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
     if audit.seal is not None:
         config = config | {"metadata": {**SEALED_SHARDS, **config["metadata"]}}
     return ShardAudit(audit, config)
-
-
-Config = dict[str, Any]
-DATA_KEYS = (
-    *("dataset_path", "dataset_name", "dataset_kwargs", "process_docs"),
-    *("test_split", "validation_split", "training_split"),
-)
-ORDINALS = ("first", "second", "third")
 
 
 def template(suffix: str) -> Config:
