@@ -39,24 +39,28 @@ class NamedModel:
 
     @property
     def name(self) -> str:
-        """As results files have it: `called`, if it was given, else the argument that names the model, or the
-        backend's name if there is none."""
+        """Return the name in results files.
+
+        `called`, if it was given, else the argument that names the model, or the backend's name if there is none.
+        """
         if self.called:
             return self.called
-        found = [str(self.model_args[key]) for key in NAMING if key in self.model_args]
-        return found[0] if found else self.model
+        names = [str(self.model_args[key]) for key in NAMING if key in self.model_args]
+        return names[0] if names else self.model
 
     @property
     def identity(self) -> dict[str, str]:
-        """What its answers depend on, as far as its name, arguments and files tell; of a loaded model, its weights."""
+        """Return what its answers depend on: name, arguments and files; of a loaded model, its weights."""
         asked_with = {name: getattr(self, name) for name in ASKED_WITH}
-        told = Evaluation(self.loaded, model=self.model, model_args=self.model_args, asked_with=asked_with)
-        return named_identity(told) if self.loaded is None else identity_of(told) or {}
+        evaluation = Evaluation(self.loaded, model=self.model, model_args=self.model_args, asked_with=asked_with)
+        return named_identity(evaluation) if self.loaded is None else identity_of(evaluation) or {}
 
 
 @dataclass(eq=False)
 class KeptModel:
-    """lm: None until it is loaded, for the first run
+    """A model that is loaded for its first run and kept for the others.
+
+    lm: None until it is loaded
     identity: as it was before it was loaded: its files may change while it is asked
     seconds_of_loading: 0 if it was loaded before
     """
@@ -71,10 +75,10 @@ class KeptModel:
         Raises ValueError if its files changed while it was loaded.
         """
         if self.lm is None:
-            begun = perf_counter()
+            start = perf_counter()
             how = {"batch_size": who.batch_size, "max_batch_size": None, "device": who.device}
             lm = get_model(who.model).create_from_arg_obj(dict(who.model_args), how)
-            self.seconds_of_loading = perf_counter() - begun
+            self.seconds_of_loading = perf_counter() - start
             refuse_replaced(self.identity, who.identity, who.model_args)
             self.lm = lm
         return self.lm
@@ -82,13 +86,13 @@ class KeptModel:
 
 @contextmanager
 def one_loaded_model(given: Any = None) -> Iterator[KeptModel]:
-    """Within the block, a model is loaded once for all runs; afterwards its memory is free.
+    """Load a model once for all runs within the block, and free its memory afterwards.
 
     given: one that is loaded already, which is left as it was
     """
     ask_git_only_in_repositories()
     kept, hook = KeptModel(given), getattr(given, "cache_hook", None)
-    before = {} if given is None else {name: own for name, own in vars(given).items() if name in METHODS}
+    before = {} if given is None else {name: method for name, method in vars(given).items() if name in METHODS}
     try:
         yield kept
     finally:

@@ -32,7 +32,7 @@ class Unasked:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, doc: Any) -> str:
-        """The reason of a row; empty if it is asked."""
+        """Return the reason of a row; empty if it is asked."""
         return self.reasons.get(row_hash(doc), "") if self.reasons else ""
 
 
@@ -50,12 +50,12 @@ class ResumedRun(CacheHook):  # type: ignore[misc]
             vars(task)[UNASKED] = Unasked()
 
     def stand_before(self, lm: Any) -> None:
-        """Until `step_aside`, the model is asked only for answers that are not stored."""
+        """Let the model answer only what is not stored, until `step_aside`."""
         for method in METHODS:
             vars(lm)[method] = self._with_stored(lm, method, getattr(lm, method))
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        """As backends report every answer."""
+        """Store an answer, as backends report it."""
         answer = _storable(attr, req, res)
         if answer is not None:
             self._kept.add(request_key(attr, req), answer)
@@ -64,23 +64,23 @@ class ResumedRun(CacheHook):  # type: ignore[misc]
         self._kept.close()
 
     def remove(self) -> None:
-        """Of a run that was saved."""
+        """Remove the stored answers, as of a run that was saved."""
         self.close()
         atomic_remove(self._kept.folder)
 
     def _with_stored(self, lm: Any, method: str, ask: Ask) -> Ask:
         def answer(requests: Sequence[Any], *further: Any, **named: Any) -> list[Any]:
             keys = [request_key(method, request.args) for request in requests]
-            found: dict[bytes, Any] = {
+            stored: dict[bytes, Any] = {
                 key: _as_returned(method, answer) for key, answer in self._kept.find(keys).items()
             }
             for key, request in zip(keys, requests, strict=True):
-                if key not in found and (reason := _too_long(lm, method, request.args)):
-                    found[key] = _unasked(method, reason)
+                if key not in stored and (reason := _too_long(lm, method, request.args)):
+                    stored[key] = _unasked(method, reason)
                     self._note(request, reason)
-            left = [one for key, one in zip(keys, requests, strict=True) if key not in found]
-            given = map(partial(_in_python, method), ask(left, *further, **named) if left else [])
-            return [found[key] if key in found else next(given) for key in keys]
+            left = [request for key, request in zip(keys, requests, strict=True) if key not in stored]
+            responses = map(partial(_in_python, method), ask(left, *further, **named) if left else [])
+            return [stored[key] if key in stored else next(responses) for key in keys]
 
         return answer
 
@@ -90,7 +90,7 @@ class ResumedRun(CacheHook):  # type: ignore[misc]
 
 
 def _too_long(lm: Any, method: str, arguments: Sequence[Any]) -> str | None:
-    """Why a backend would cut the text of a request; None if it would not, or if the model does not tell."""
+    """Return why a backend would cut the text of a request; None if it would not, or if the model has no window."""
     if method == "loglikelihood":
         return longer_than_window(lm, [(arguments[0], arguments[1])])
     if method == "generate_until" and len(arguments) == 2:
@@ -104,13 +104,13 @@ def _unasked(method: str, reason: str) -> Any:
 
 
 def step_aside(lm: Any) -> None:
-    """The model is asked itself again."""
+    """Let the model answer everything itself again."""
     for method in METHODS:
         vars(lm).pop(method, None)
 
 
 def _storable(method: str, arguments: Sequence[Any], response: Any) -> Answer | None:
-    """None for what is to be asked again."""
+    """Return an answer as it is stored; None for what is sent again."""
     if method == "generate_until" and arguments[1].get("do_sample"):  # one of several
         return None
     answer = _answer(method, response)

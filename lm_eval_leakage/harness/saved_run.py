@@ -32,7 +32,7 @@ Heard = Callable[[str, Sequence[Any]], None]
 
 @contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """After the block, the generators are as they were before; lm_eval seeds all of them."""
+    """Restore the random generators after the block, since lm_eval seeds all of them."""
     import torch
 
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -45,8 +45,10 @@ def random_numbers_kept() -> Iterator[None]:
 
 
 class NamingTracker(EvaluationTracker):  # type: ignore[misc]
-    """Of a run whose model is given to `simple_evaluate` as an object, so that nobody else knows its name and what it
-    was before it was loaded."""
+    """The tracker of a run whose model is given to `simple_evaluate` as an object.
+
+    It has the model's name, and its identity before it was loaded.
+    """
 
     def __init__(self, output: Path, model: str, identity: Mapping[str, str]) -> None:
         super().__init__(output_path=str(output))
@@ -59,16 +61,17 @@ def run_saved(
     samples: Mapping[str, Sequence[int]],
     output: Path,
     kept: KeptModel,
-    heard: Heard | None = None,
+    on_answer: Heard | None = None,
     seed: int | None = None,
 ) -> Path | None:
-    """Evaluates the chosen questions and saves results and samples in `output`; returns the results file, or None in
-    a process that saves nothing. Answers are stored as they come, until the run is saved: those of audits by the
-    audits, the others in a store of the run's own.
+    """Evaluate the chosen questions and save results and samples in `output`.
+
+    Returns the results file, or None in a process that saves nothing. Answers are stored as they come, until the run
+    is saved: those of audits by the audits, the others in a store of the run's own.
 
     samples: indices of the chosen questions by task; tasks without any are left out
     seed: by which they were drawn, which is written into the run; None if they are all
-    heard: called with the method and the request of every answer that the model gives
+    on_answer: called with the method and the request of every answer that the model gives
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
     identity = kept.identity = kept.identity or who.identity
@@ -81,7 +84,7 @@ def run_saved(
     compile_templates_once()
     with closing(resumed) if resumed else nullcontext():
         lm = kept.loaded(who)
-        _prepare(lm, heard, resumed)
+        _prepare(lm, on_answer, resumed)
         results = simple_evaluate(
             model=lm,
             model_args=dict(who.model_args),
@@ -107,7 +110,10 @@ def run_saved(
 
 
 def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str, list[int]] | None:
-    """Only of tasks that are not asked as a whole: the harness takes long to pick most questions of a large task."""
+    """Return the chosen questions of tasks that are not asked as a whole.
+
+    The harness takes long to pick most questions of a large task.
+    """
     parts = {task: sorted(own) for task, own in samples.items() if len(own) < len(loaded.leaves[task].eval_docs)}
     return parts or None
 
@@ -125,10 +131,10 @@ def _note_left_out(task: Any, samples: Sequence[dict[str, Any]]) -> None:
 
 
 def _save(results: dict[str, Any], tracker: NamingTracker, who: NamedModel) -> None:
-    told = tracker.general_config_tracker
-    results["config"]["model"] = told.model_source = who.model
+    config = tracker.general_config_tracker
+    results["config"]["model"] = config.model_source = who.model
     if who.called:
-        told.model_name, told.model_name_sanitized = who.called, sanitize_model_name(who.called)
+        config.model_name, config.model_name_sanitized = who.called, sanitize_model_name(who.called)
     samples = results.pop("samples")
     expect_whole(results)
     tracker.save_results_aggregated(results=results, samples=samples)
@@ -136,12 +142,13 @@ def _save(results: dict[str, Any], tracker: NamingTracker, who: NamedModel) -> N
         tracker.save_results_samples(task_name=task, samples=samples[task])
 
 
-def _prepare(lm: Any, heard: Heard | None, resumed: ResumedRun | None) -> None:
-    """Has answers of servers checked, and sets the hook that every backend calls with its answers and what stands
-    before it."""
+def _prepare(lm: Any, on_answer: Heard | None, resumed: ResumedRun | None) -> None:
+    """Have answers of servers checked, and set the hook that every backend calls with its answers."""
     accept_valid_answers_only(type(lm))
     step_aside(lm)
     hook = resumed or CacheHook(None)
-    lm.set_cache_hook(hook if heard is None else Reporting(hook, lambda *told: heard(*told[:2])))
+    lm.set_cache_hook(
+        hook if on_answer is None else Reporting(hook, lambda method, request, _: on_answer(method, request))
+    )
     if resumed is not None:
         resumed.stand_before(lm)

@@ -35,9 +35,6 @@ SEALED_COMMENT = """\
 # Written by `lm-eval-leakage seal`: lettered options, as in MMLU. Needs only lm_eval, in any folder.
 # To read a data set of the hub instead of the file next to this one, copy this file and replace its line
 # `custom_dataset` by dataset_path: OWNER/DATASET"""
-# Written by `lm-eval-leakage seal`: lettered options, as in MMLU. Needs only lm_eval, in any folder.
-# To read a data set of the hub instead of the file next to this one, copy this file and replace its line
-# `custom_dataset` by dataset_path: OWNER/DATASET"""
 SEALED_TEXTS_COMMENT = SEALED_COMMENT.replace("lettered options, as in MMLU", "texts without options")
 SEALED_DATA = "custom_dataset: !function {name}_data.load"
 ROWS_LOADER = '''"""Loads {name}.parquet, next to this file, for lm_eval."""

@@ -18,7 +18,7 @@ SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
 
 
 def lacking(lm: Any, need: str) -> str | None:
-    """Why `lm` cannot answer requests of the method that a probe needs, as a sentence; None if it can."""
+    """Return why `lm` cannot answer requests of the method that a probe needs, as a sentence; None if it can."""
     model = getattr(lm, "lm", lm)  # unwraps the harness's response cache
     if need == "token_scores":
         from lm_eval_leakage.harness.models.token_scores import offer_token_scores  # needs torch, which takes a second
@@ -34,7 +34,7 @@ class LongerThanWindow(UntestableQuestion):
 
 
 def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]], n_generated: int = 0) -> str | None:
-    """Why the texts (context, continuation) do not all fit into the model's window, or None.
+    """Return why the texts (context, continuation) do not all fit into the model's window; None if they do.
 
     Only texts with more bytes than the window has tokens are tokenised, since a token is at least one byte.
     If a model does not reveal its window or its tokenizer (chat APIs, fakes), texts are assumed to fit.
@@ -53,5 +53,5 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]], n_ge
 
 
 def n_tokens_of(lm: Any, text: str) -> int:
-    """Number of tokens of `text`; estimated as one per three bytes if the model does not reveal its tokenizer."""
+    """Return the number of tokens of `text`; one per three bytes if the model does not reveal its tokenizer."""
     return len(lm.tok_encode(text)) if has_tokenizer(lm) else 1 + len(text.encode("utf-8", "replace")) // 3

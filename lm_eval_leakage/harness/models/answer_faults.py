@@ -20,9 +20,9 @@ class NoAnswer(float):
     reason: str
 
     def __new__(cls, reason: str) -> NoAnswer:
-        one = super().__new__(cls, math.nan)
-        one.reason = reason
-        return one
+        value = super().__new__(cls, math.nan)
+        value.reason = reason
+        return value
 
 
 def as_number(value: Any) -> float:
@@ -50,7 +50,7 @@ def as_truth(value: Any) -> bool | None:
 
 
 def fault_of(value: Any, answered: str = "the backend answered a request") -> str:
-    """What is wrong with the log-likelihood that was `answered`, as a sentence; empty if nothing."""
+    """Return what is wrong with the log-likelihood that was `answered`, as a sentence; empty if nothing."""
     if isinstance(value, NoAnswer):
         return value.reason
     if -math.inf < as_number(value) <= ROUNDING:
@@ -59,7 +59,7 @@ def fault_of(value: Any, answered: str = "the backend answered a request") -> st
 
 
 def fault_among(values: Iterable[Any], answered: str = "the backend answered a request") -> str:
-    """The first fault of any."""
+    """Return the first fault of any value; empty if there is none."""
     values = [*values]
     if {*map(type, values)} == {float} and math.isfinite(sum(values)) and max(values) <= ROUNDING:
         return ""  # as nearly always, and fast
@@ -67,12 +67,15 @@ def fault_among(values: Iterable[Any], answered: str = "the backend answered a r
 
 
 def fault_of_responses(responses: Iterable[Any]) -> str:
-    """What is wrong with log-likelihoods, each alone or before whether it is greedy; empty if nothing."""
-    return fault_among(one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in responses)
+    """Return what is wrong with log-likelihoods, each alone or before whether it is greedy; empty if nothing."""
+    return fault_among(
+        response[0] if isinstance(response, (tuple, list)) and len(response) == 2 else response
+        for response in responses
+    )
 
 
 def without_answer(task: Any, doc: Any, results: Sequence[Any]) -> bool:
-    """Whether a question of an ordinary task has to be left out, which is said for each."""
+    """Return whether a question of an ordinary task has to be left out, and log why."""
     why_unasked = vars(task).get(UNASKED)
     if why_unasked is not None and why_unasked(doc):
         return True

@@ -12,7 +12,7 @@ Report = Callable[[str, Any, Any], object]  # takes the method, the arguments of
 
 
 class Reporting(CacheHook):  # type: ignore[misc]
-    """Tells every answer of a backend, through the hook by which lm_eval fills its response cache.
+    """The hook by which lm_eval fills its response cache, and which reports every answer.
 
     before: the hook of the run's own cache
     """
@@ -28,7 +28,7 @@ class Reporting(CacheHook):  # type: ignore[misc]
 
 @contextmanager
 def answers_reported(model: Any, report: Report) -> Iterator[None]:
-    """Calls `report` with every response of the model within the `with` block."""
+    """Call `report` with every response of the model within the `with` block."""
     before = model.cache_hook
     model.set_cache_hook(Reporting(before, report))
     try:

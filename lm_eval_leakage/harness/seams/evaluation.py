@@ -25,7 +25,9 @@ ASKED_WITH = ("apply_chat_template", "system_instruction")  # arguments of `simp
 
 @dataclass(frozen=True)
 class Evaluation:
-    """lm: the model, wrapped in the harness's response cache if the run has one
+    """The run that a task belongs to.
+
+    lm: the model, wrapped in the harness's response cache if the run has one
     tasks: all tasks of the run, by name
     model, model_args: as given by `--model` and `--model_args`; None if the model was passed as an object
     output_path: None if the run saves nothing
@@ -46,7 +48,7 @@ class Evaluation:
 
 
 def current_evaluation() -> Evaluation | None:
-    """The evaluation that is currently calling, directly or indirectly; None if there is none."""
+    """Return the evaluation that is currently calling, directly or indirectly; None if there is none."""
     inner: Mapping[str, Any] | None = None
     frame = inspect.currentframe()
     while frame is not None:

@@ -27,7 +27,7 @@ class Refusal(ValueError):
 
 
 def hide_tracebacks() -> None:
-    """Makes errors and Ctrl-C end the interpreter in one sentence, with an exit code that no condition has."""
+    """Make errors and Ctrl-C end the interpreter in one sentence, with an exit code that no condition has."""
     before = sys.excepthook
     if hasattr(before, ENDS_IN_SENTENCES):
         return
@@ -49,12 +49,12 @@ def hide_tracebacks() -> None:
 
 
 def unforeseen(error: BaseException) -> str:
-    """An error of a backend, a server, a task or this package as a sentence, with the file that has its traceback."""
-    told = in_one_sentence(error)
+    """Return an error of a backend, a server, a task or this package as a sentence, with the file of its traceback."""
+    sentence = in_one_sentence(error)
     file = Path(tempfile.gettempdir()) / f"lm_eval_leakage_traceback_{uuid4().hex[:12]}.txt"
     text = "".join(traceback.format_exception(error))
     try:
         atomic_write(file, text)
     except OSError:  # then the terminal is the only place left
-        return f"{text}{told}"
-    return f"{told} (traceback: {file})"
+        return f"{text}{sentence}"
+    return f"{sentence} (traceback: {file})"

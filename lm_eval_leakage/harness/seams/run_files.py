@@ -29,7 +29,7 @@ class NotSaved(Refusal):
 
 
 def refuse_unwritable(output: Path) -> None:
-    """Raises Refusal if results cannot be saved in `output`, the value of `--output_path`."""
+    """Raise Refusal if results cannot be saved in `output`, the value of `--output_path`."""
     folder = output.parent if output.suffix == ".json" else output
     try:
         try_to_write(folder)
@@ -41,7 +41,7 @@ def refuse_unwritable(output: Path) -> None:
 
 
 def watch_run_files() -> None:
-    """Makes a run with our tasks end with an error where the harness fails to save its results or samples."""
+    """Make a run with our tasks end with an error where the harness fails to save its results or samples."""
     saving = logging.getLogger(TRACKER)
     if _refuse_unsaved not in saving.filters:
         saving.addFilter(_refuse_unsaved)
@@ -69,8 +69,11 @@ def expect_whole(results: dict[str, Any]) -> None:
 
 
 def _refuse_unsaved(record: logging.LogRecord) -> bool:
-    """Called with each log message of the tracker, which logs an error while it handles it. Prints the tables first:
-    they may be all that is left of hours of work. Uploading, which libraries of their own do, may fail."""
+    """Raise NotSaved for a log message of an error while saving; return whether the message is logged.
+
+    The tables are printed first: they may be all that is left of hours of work. Uploading, which libraries of their
+    own do, may fail.
+    """
     error = sys.exc_info()[1]
     if not _unsaved or error is None or not record.getMessage().startswith(NOT_SAVED):
         return True

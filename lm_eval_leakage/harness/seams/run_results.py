@@ -18,12 +18,12 @@ _of_next: list[Finish] = []
 
 
 def on_results(finish: Finish) -> None:
-    """Registers `finish`, which may modify what `evaluate` is about to return."""
+    """Register `finish`, which may modify what `evaluate` is about to return."""
     _register(finish, _registered)
 
 
 def on_next_results(finish: Finish) -> None:
-    """The same for the next results only."""
+    """Register `finish` for the next results only."""
     _register(finish, _of_next)
 
 

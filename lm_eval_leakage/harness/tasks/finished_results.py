@@ -36,7 +36,7 @@ NO_ERROR = "N/A"  # what the harness enters as the standard error of every row w
 
 
 def finish(results: dict[str, Any]) -> None:
-    """Changes only rows of our tasks and their groups; adds columns to other tasks audited in the same run."""
+    """Finish the rows of our tasks and their groups, and add columns to other tasks audited in the same run."""
     for section in ("results", "groups"):
         for name, row in (results.get(section) or {}).items():
             if any(isinstance(value, RowValue) for value in row.values()):
@@ -53,37 +53,42 @@ def finish(results: dict[str, Any]) -> None:
 
 
 class _Copied(list[dict[str, Any]]):
-    """Samples, of which a loop gets copies: the harness puts other forms of requests and answers into each that it
-    writes, which would take as much memory again."""
+    """Samples, of which a loop gets copies.
+
+    The harness puts other forms of requests and answers into each that it writes, which would take as much memory
+    again.
+    """
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return map(dict, super().__iter__())
 
 
 def _details_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row that the table does not show, and everything about its verdict on the data set."""
+    """Return the values of a row that the table does not show, and everything about its verdict on the data set."""
     values = {key: value for key, value in row.items() if isinstance(value, RowValue)}
     of_verdict = [value.counted for key, value in values.items() if key.startswith(f"{VERDICT_ROWS[0].name},")]
-    asked = next(iter(of_verdict), Counted())
-    found = replace(verdict_on(asked.verdicts), n_copies=asked.n_copies)
-    told: dict[str, Any] = {"verdict": details(found)} if found.basis else {}
+    counted = next(iter(of_verdict), Counted())
+    verdict = replace(verdict_on(counted.verdicts), n_copies=counted.n_copies)
+    shown: dict[str, Any] = {"verdict": details(verdict)} if verdict.basis else {}
     if n_copies := max((value.counted.n_copies for value in values.values()), default=0):
-        told[COPIES] = n_copies
+        shown[COPIES] = n_copies
     hidden = {key: _plain(value) for key, value in values.items() if not value.in_table}
-    return told | {key: value for key, value in hidden.items() if value is not None}
+    return shown | {key: value for key, value in hidden.items() if value is not None}
 
 
 def _log_verdicts(results: Mapping[str, Any]) -> None:
-    """The verdict on each audit in a sentence, for a group instead of its members; without a verdict, what was left
-    out of its rows."""
-    told = {}
-    for name, own in (results.get(DETAILS) or {}).items():
-        sentence = own["verdict"]["sentence"] if "verdict" in own else left_out_in_words(own.get(COPIES, 0))
+    """Log the verdict on each audit in a sentence, for a group instead of its members.
+
+    Without a verdict, what was left out of its rows is logged.
+    """
+    sentences = {}
+    for name, shown in (results.get(DETAILS) or {}).items():
+        sentence = shown["verdict"]["sentence"] if "verdict" in shown else left_out_in_words(shown.get(COPIES, 0))
         if sentence:
-            told[name] = sentence
-    groups = {name: own for name, own in (results.get("group_subtasks") or {}).items() if name in told}
-    members = {name for group, own in groups.items() for name in own if name != group}
-    for name, sentence in told.items():
+            sentences[name] = sentence
+    groups = {name: names for name, names in (results.get("group_subtasks") or {}).items() if name in sentences}
+    members = {name for group, names in groups.items() for name in names if name != group}
+    for name, sentence in sentences.items():
         if name not in members:
             logger.warning("%s: %s", name, sentence)
 
@@ -95,7 +100,7 @@ def _is_shown(key: str, value: object, row: Mapping[str, Any]) -> bool:
 
 
 def _plain(value: object) -> object:
-    """A row's value as JSON has it: the words shown instead of a number, or None for NaN."""
+    """Return a row's value as JSON has it: the words shown instead of a number, or None for NaN."""
     if not isinstance(value, RowValue):
         return value
     if value.words is not None:
@@ -109,7 +114,7 @@ def _is_judged(sample: Mapping[str, Any]) -> bool:
 
 
 def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
+    """Return a sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
     judged = sample["filtered_resps"][0]
     of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
     of_harness["filtered_resps"] = [response for (response,) in sample["resps"]]
@@ -126,8 +131,10 @@ def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
-    """Adds to the return value of `evaluate`: each task and group that was audited in the same run gets the columns of
-    `lm-eval-leakage annotate`, under the filter name `leakage`. Needs the samples (`--log_samples`)."""
+    """Add the columns of `lm-eval-leakage annotate` to the results of tasks and groups audited in the same run.
+
+    They stand under the filter name `leakage`, and need the samples (`--log_samples`).
+    """
     try:
         _add_columns(results, audits)
     except Exception as error:  # an error in a table must not lose hours of a run
@@ -152,8 +159,8 @@ def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
             parts.append(with_checked_metrics(of_task, problems))
     for row in rows_of("", parts, {}, {}, None, {}, problems):
         for section in ("results", "groups"):
-            own = results.get(section, {}).get(row.task)
-            if own is not None and row.n_joined and row.level != SUBJECT_LEVEL:
-                own.update(keys_of(row))
+            values = results.get(section, {}).get(row.task)
+            if values is not None and row.n_joined and row.level != SUBJECT_LEVEL:
+                values.update(keys_of(row))
     for problem in problems:
         logger.warning("%s", problem)

@@ -18,8 +18,9 @@ GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature
 
 @cache
 def load_judge(model: str, arguments: str) -> Ask:
-    """A function from prompts to replies of a model, given by name and arguments as for `--model` and `--model_args`;
-    the model is loaded once.
+    """Return a function from prompts to replies of a model, which is loaded once.
+
+    model, arguments: as for `--model` and `--model_args`
 
     If the judge fails, only its opinions are missing: the log says why, and the run's own results are kept.
     """
@@ -31,8 +32,8 @@ def load_judge(model: str, arguments: str) -> Ask:
     def ask(prompts: Sequence[str]) -> Sequence[str | None]:
         try:
             turns = [(_as_chat(judge, prompt), dict(GENERATION)) for prompt in prompts]
-            asked = [Instance("generate_until", {}, turn, index) for index, turn in enumerate(turns)]
-            return [str(reply) for reply in judge.generate_until(asked)]
+            requests = [Instance("generate_until", {}, turn, index) for index, turn in enumerate(turns)]
+            return [str(reply) for reply in judge.generate_until(requests)]
         except Exception as error:  # a judge's failure must not lose hours of the other model's work
             logger.warning("the judge %s did not answer on %d question(s): %s", model, len(prompts), error)
             return [None] * len(prompts)
@@ -41,7 +42,7 @@ def load_judge(model: str, arguments: str) -> Ask:
 
 
 def _as_chat(judge: Any, prompt: str) -> Any:
-    """The prompt as a user's turn; unchanged for a model without a chat template."""
+    """Return the prompt as a user's turn; unchanged for a model without a chat template."""
     try:
         return judge.apply_chat_template([{"role": "user", "content": prompt}])
     except (NotImplementedError, ValueError):

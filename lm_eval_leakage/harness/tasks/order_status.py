@@ -30,7 +30,7 @@ OUR_TESTS = "tests of the whole data set, docs/published_orders.md"
 
 
 def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: Iterable[Question]) -> NullStatus:
-    """By what `metadata` documents, what is known of the data set, and tests of the task's own questions.
+    """Return the status by what `metadata` documents, our tests of the data set, or tests of the task's own questions.
 
     metadata: may give STATUS_KEY, such as "random: section 3.1 of the paper"
 
@@ -54,7 +54,7 @@ def refuse_undrawn(orders: NullStatus) -> None:
 
 
 def documented(metadata: Mapping[str, Any], key: str = STATUS_KEY) -> Documented | None:
-    """What the user says about the orders; None if nothing."""
+    """Return what the user says about the orders; None if nothing."""
     given = metadata.get(key)
     if given is None:
         return None

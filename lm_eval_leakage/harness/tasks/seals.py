@@ -24,7 +24,7 @@ _read = cache(read_seal)
 
 
 def seal_of(metadata: Mapping[str, Any], probe: Probe) -> Seal | None:
-    """The seal that a task's metadata names; None without one, and for a probe that asks nothing a key has drawn.
+    """Return the seal that a task's metadata names; None without one, and if a key drew nothing that the probe asks.
 
     Raises ValueError, with the remedy, if the folder is no private folder, or if the probe needs one and gets none.
     """
@@ -39,14 +39,17 @@ def seal_of(metadata: Mapping[str, Any], probe: Probe) -> Seal | None:
 
 
 def seal_in(given: object) -> Seal:
-    """The seal in a private folder, as `--metadata` names it; read once."""
+    """Return the seal in a private folder, as `--metadata` names it; it is read once."""
     if not isinstance(given, (str, Path)) or not str(given):
         raise ValueError(f"{SEAL_KEY} is {given!r}; name the private folder that `lm-eval-leakage seal` wrote")
     return _read(Path(given).resolve())
 
 
 def sealed_status(seal: Seal) -> NullStatus:
-    """Whatever a test of randomness says by chance: the orders were recomputed from the key when the seal was read."""
+    """Return the status of sealed orders, which were recomputed from the key when the seal was read.
+
+    It holds whatever a test of randomness says by chance.
+    """
     says = f"`{SEALED_ORDERS}`: drawn with the key of {seal.name!r}, commitment {seal.commitment}"
     return NullStatus(SEALED_ORDERS, says)
 
@@ -70,17 +73,17 @@ def refuse_untestable(probe: Probe, seal: Seal, question: Question) -> None:
     """Raises UntestableQuestion, with the reason, for a question about which the seal says nothing."""
     if isinstance(question, Shard):
         return
-    found = seal.find(question)
-    if found is None:
+    entry = seal.find(question)
+    if entry is None:
         raise UntestableQuestion(f"it is not one of the questions that {seal.name!r} published")
-    if (probe.asks_orders or probe.needs_drawn_orders) and not found.order_drawn:
+    if (probe.asks_orders or probe.needs_drawn_orders) and not entry.order_drawn:
         raise UntestableQuestion("its options depend on their order, which its author kept, so that no key drew it")
 
 
 def wordings_of(seal: Seal, question: Question) -> Sequence[str]:
-    """All wordings of a question, the public one first; none if the seal does not have it."""
-    found = seal.find(question)
-    return () if found is None else found.wordings
+    """Return all wordings of a question, the public one first; none if the seal does not have it."""
+    entry = seal.find(question)
+    return () if entry is None else entry.wordings
 
 
 def exchange_of(seal: Seal, question: Question) -> Exchange | None:
@@ -92,5 +95,6 @@ def exchange_of(seal: Seal, question: Question) -> Exchange | None:
 
 
 def by_place(seal: Seal, questions: Iterable[Question]) -> dict[int, Question]:
-    """The sealed ones among a task's questions, by their places in the public file."""
-    return {int(found.id): question for question in questions if (found := seal.find(question)) is not None}
+    """Return the sealed ones among a task's questions, by their places in the public file."""
+    entries = ((seal.find(question), question) for question in questions)
+    return {int(entry.id): question for entry, question in entries if entry is not None}
