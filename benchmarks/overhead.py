@@ -20,7 +20,7 @@ import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,32 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        self._switch()
-        self._stack.phases.append(name)
+        self._begin(name)
         try:
             yield
         finally:
-            self._switch()
-            self._stack.phases.pop()
+            self._end()
+
+    def watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose calls are a phase; some are called for every answer, so that this must be quick."""
+        begin, end = self._begin, self._end
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            begin(name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                end()
+
+        return watched
+
+    def _begin(self, name: str) -> None:
+        self._switch()
+        self._stack.phases.append(name)
+
+    def _end(self) -> None:
+        self._switch()
+        self._stack.phases.pop()
 
     def _switch(self) -> None:
         now = time.thread_time()
@@ -106,7 +125,7 @@ def watch(clock: Clock) -> None:
         *parents, name = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
-        setattr(owner, name, clock.phase(phase)(getattr(owner, name)))
+        setattr(owner, name, clock.watched(phase, getattr(owner, name)))
 
 
 # ---------------------------------------------------------------------- models

@@ -20,7 +20,7 @@ from pathlib import Path
 import datasets
 from lm_eval import __version__
 
-from lm_eval_leakage.harness.auditable import COVERED, NOT_AUDITED, UNKNOWN, Finding
+from lm_eval_leakage.harness.auditable import Coverage, Finding
 from lm_eval_leakage.harness.seams.tasks import own_settings
 from tests.installed_tasks import ROOT, InstalledTask, all_tasks, found_of
 
@@ -60,9 +60,11 @@ def finding_of(task: InstalledTask) -> Finding:
     """Return what `ls` finds, also without the modules that score generated answers."""
     found = Finding(task.name, *found_of(task)[1:])
     is_generated = task.settings.get("output_type") == "generate_until"
-    if found.status == COVERED and found.reason.startswith("names of"):
-        return Finding(task.name, COVERED, NAMES_EXCHANGED)
-    return Finding(task.name, NOT_AUDITED, GENERATED) if is_generated and found.status != COVERED else found
+    if found.status == Coverage.COVERED and found.reason.startswith("names of"):
+        return Finding(task.name, Coverage.COVERED, NAMES_EXCHANGED)
+    return (
+        Finding(task.name, Coverage.REFUSED, GENERATED) if is_generated and found.status != Coverage.COVERED else found
+    )
 
 
 def leaderboard_table() -> str:
@@ -73,8 +75,8 @@ def leaderboard_table() -> str:
     ]
     for name, patterns in LEADERBOARD.items():
         found = [finding_of(task) for task in tasks_in(patterns)]
-        covered = [one for one in found if one.status == COVERED]
-        others = [one for one in found if one.status != COVERED]
+        covered = [one for one in found if one.status == Coverage.COVERED]
+        others = [one for one in found if one.status != Coverage.COVERED]
         cells = [name, _named(found), f"{len(covered)} of {len(found)}", _reasons(covered), _reasons(others)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -105,7 +107,9 @@ def folder_table(found: Mapping[str, Sequence[tuple[Finding, int]]]) -> str:
         counts = Counter[str]()
         for one, n in of_folder:
             counts[one.status] += n
-        lines.append(f"| {name} | {counts[COVERED]:,} | {counts[NOT_AUDITED]:,} | {counts[UNKNOWN]:,} |")
+        lines.append(
+            f"| {name} | {counts[Coverage.COVERED]:,} | {counts[Coverage.REFUSED]:,} | {counts[Coverage.UNKNOWN]:,} |"
+        )
     return "\n".join(lines)
 
 
@@ -146,15 +150,23 @@ def main() -> None:
     print(file=sys.stderr)
     everything = [one for of_folder in found.values() for one in of_folder]
     n_tasks = sum(n for _, n in everything)
-    counts = {status: sum(n for one, n in everything if one.status == status) for status in (COVERED, NOT_AUDITED)}
+    counts = {
+        status: sum(n for one, n in everything if one.status == status)
+        for status in (Coverage.COVERED, Coverage.REFUSED)
+    }
     summary = (
-        f"Of {n_tasks:,} multiple-choice tasks of lm-eval {__version__}, {counts[COVERED]:,} are covered and "
-        f"{counts[NOT_AUDITED]:,} refused. No made-up row fits the code of {n_tasks - sum(counts.values()):,}: only "
+        f"Of {n_tasks:,} multiple-choice tasks of lm-eval {__version__}, {counts[Coverage.COVERED]:,} are covered and "
+        f"{counts[Coverage.REFUSED]:,} refused. No made-up row fits the code of "
+        f"{n_tasks - sum(counts.values()):,}: only "
         "their data can tell."
     )
     lists = [
         f"{title}\n\n{reason_list(everything, status)}"
-        for title, status in (("Covered:", COVERED), ("Refused:", NOT_AUDITED), ("Not known:", UNKNOWN))
+        for title, status in (
+            ("Covered:", Coverage.COVERED),
+            ("Refused:", Coverage.REFUSED),
+            ("Not known:", Coverage.UNKNOWN),
+        )
     ]
     page = with_part(page, "tasks", "\n\n".join([summary, folder_table(dict(sorted(found.items()))), *lists]))
     PAGE.write_text(page, encoding="utf-8")

@@ -51,9 +51,11 @@ def canonical(text: str) -> str:
     """Return a text in a form that is equal for texts that look equal: in one Unicode form (NFC), without invisible
     characters, and with single spaces as white space. Case is kept, and so are `x²` and `x2`, which can be different
     options."""
-    if text.isascii():
-        return " ".join(text.split())
-    shown = "".join(character for character in text if unicodedata.category(character) != "Cf")
+    shown = " ".join(text.split())
+    if shown.isascii():
+        return shown
+    if not shown.isprintable():  # as where it has invisible characters
+        shown = "".join(character for character in shown if unicodedata.category(character) != "Cf")
     return " ".join(unicodedata.normalize("NFC", shown).split())
 
 

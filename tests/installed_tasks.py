@@ -22,7 +22,7 @@ import lm_eval.tasks
 import pytest
 from jinja2 import Environment, TemplateSyntaxError, meta
 
-from lm_eval_leakage.harness.auditable import UNKNOWN, judge
+from lm_eval_leakage.harness.auditable import Coverage, judge
 from lm_eval_leakage.harness.seams.tasks import own_settings
 from tests.real_shapes import BBH, row_maker
 
@@ -184,7 +184,7 @@ def found_of(task: InstalledTask) -> tuple[list[dict[str, Any]], str, str]:
         with given_rows(task, rows):
             _, status, reason, _ = judge(task.name, SimpleNamespace(cfg=task.settings, yaml_path=task.file))
         first = first or (rows, status, reason)
-        if status != UNKNOWN:
+        if status != Coverage.UNKNOWN:
             return rows, status, reason
     assert first is not None
     return first

@@ -25,7 +25,7 @@ from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import describe, ls_arguments
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line
-from lm_eval_leakage.harness.seams.patching import REFUSED
+from lm_eval_leakage.harness.seams.refusals import REFUSED
 from lm_eval_leakage.lab.settings import add_arguments as simulate_arguments
 
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from lm_eval_leakage.cli.arguments import FIELDS, add_options
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
-from lm_eval_leakage.harness.seams.patching import REFUSED
+from lm_eval_leakage.harness.seams.refusals import REFUSED
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.formatting import about, counted, duration
 from lm_eval_leakage.texts import visible, visible_lines
@@ -84,7 +84,7 @@ RARE = {  # options by the title of their group; `--help` leaves them out
         "[--max_tokens_asked N]": "refuse, before any request, what is estimated to read and generate more tokens",
     },
 }
-TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every single audit
+TOLD_AT_THE_END = "lm_eval_leakage.harness.tasks.finished_results"  # logs the verdict on every single audit
 
 
 def check(args: argparse.Namespace) -> None:

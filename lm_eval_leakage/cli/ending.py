@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from lm_eval_leakage.files import QUESTION_FILES, check_writable
 from lm_eval_leakage.harness.seams.command_line import arguments_of
-from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
+from lm_eval_leakage.harness.seams.refusals import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.texts import visible

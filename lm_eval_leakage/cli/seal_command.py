@@ -148,7 +148,7 @@ def _drawn_texts(sealing: Sealing) -> str:
 
 
 def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
-    from lm_eval_leakage.harness.sealing import verified
+    from lm_eval_leakage.harness.seal_verification import verified
 
     if not 1 <= len(places) <= 2:
         raise ValueError("write `seal verify PUBLIC PRIVATE`, or `seal verify PUBLIC` before the key is revealed")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
+from lm_eval_leakage.harness.tasks.audited_rows import docs_to_audit, statements_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, refusal_of_constant
-from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
     FIRST_AUDIT,
@@ -24,28 +25,34 @@ from lm_eval_leakage.questions.prompt_parser import labels_among, texts_in
 from lm_eval_leakage.questions.reader import IN_CONTEXTS
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.questions.statements import NO_DETAIL, with_slot
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.records import Question, StrEnum
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.texts import brief
 
-COVERED, NOT_AUDITED, UNKNOWN = "covered", "refused", "unknown"
 PATHS = re.compile(r" ?\(/[^)]*\)")  # in messages
 TO_COMPARE = {NAMES: "", NUMBERS: ", for a verdict beside a reference or unseen rows"}
 FEW_OPTIONS = 3  # of which there are at most six orders, too few to find much by
 WRITTEN_IN_PYTHON = "it is written in Python and does not render the prompt and choices of a row"
 
 
+class Coverage(StrEnum):
+    """Whether a task can be audited: it can; an audit is impossible or would be meaningless; nobody can say."""
+
+    COVERED = "covered"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
 class Finding(NamedTuple):
     """Whether one task can be audited.
 
-    status: covered, refused (an audit is impossible or would be meaningless) or unknown
     reason: why it is not covered, or how its options are read if it is
     audits: suffixes of those that a check makes of it: of option orders where it has options, and of exchanged names
         where it has none, or so few that their orders find little
     """
 
     task: str
-    status: str
+    status: Coverage
     reason: str
     audits: tuple[str, ...] = (FIRST_AUDIT,)
 
@@ -57,8 +64,8 @@ def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) ->
     """
     found: list[Finding] = []
     for task in dict.fromkeys(tasks_of(name, index)):
-        if not each and any(one.status == COVERED for one in found):
-            found.append(Finding(task, UNKNOWN, "its data were not loaded"))
+        if not each and any(one.status == Coverage.COVERED for one in found):
+            found.append(Finding(task, Coverage.UNKNOWN, "its data were not loaded"))
         else:
             found.append(judge(task, index[task]))
     return found
@@ -68,27 +75,27 @@ def judge(name: str, entry: Entry) -> Finding:
     """The finding on a task in the index, whose data are loaded."""
     config = entry.cfg or {}
     if "class" in config:
-        return Finding(name, NOT_AUDITED, WRITTEN_IN_PYTHON)
+        return Finding(name, Coverage.REFUSED, WRITTEN_IN_PYTHON)
     try:
         settings = task_settings(entry.yaml_path) if entry.yaml_path else dict(config)
         if reason := constant_choices(settings):
-            return Finding(name, NOT_AUDITED, reason)
+            return Finding(name, Coverage.REFUSED, reason)
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
         docs, rows = docs_to_audit(task, {})
         if why := why_not_audited(docs, rows):
             has_options = settings.get("output_type") == "multiple_choice" and why != IN_CONTEXTS
-            return Finding(name, NOT_AUDITED, why) if has_options else _by_names(name, task, why)
+            return Finding(name, Coverage.REFUSED, why) if has_options else _by_names(name, task, why)
         if _most_options(docs) > FEW_OPTIONS:
-            return Finding(name, COVERED, _how(docs))
+            return Finding(name, Coverage.COVERED, _how(docs))
         beside = _by_names(name, task, "")
-        if beside.status != COVERED:
-            return Finding(name, COVERED, _how(docs))
-        return Finding(name, COVERED, f"{_how(docs)}; {beside.reason}, too", (FIRST_AUDIT, *beside.audits))
+        if beside.status != Coverage.COVERED:
+            return Finding(name, Coverage.COVERED, _how(docs))
+        return Finding(name, Coverage.COVERED, f"{_how(docs)}; {beside.reason}, too", (FIRST_AUDIT, *beside.audits))
     except Refusal:
         raise
     except (Exception, SystemExit) as error:  # a task's functions, or the loading of its data, may raise anything
-        return Finding(name, UNKNOWN, _not_loaded(error))
+        return Finding(name, Coverage.UNKNOWN, _not_loaded(error))
 
 
 def _by_names(name: str, task: Any, why: str) -> Finding:
@@ -99,13 +106,13 @@ def _by_names(name: str, task: Any, why: str) -> Finding:
     try:
         docs = statements_to_audit(task, {})
     except RefusedAudit as error:
-        return Finding(name, NOT_AUDITED, f"{why}; and {error}")
+        return Finding(name, Coverage.REFUSED, f"{why}; and {error}")
     if not why and docs.fillers != NAMES:  # beside the orders of options, numbers add nothing without a reference
-        return Finding(name, NOT_AUDITED, NO_DETAIL)
+        return Finding(name, Coverage.REFUSED, NO_DETAIL)
     questions = [doc.reading for doc in docs if isinstance(doc.reading, Question)]
     share = f"{count(len(with_slot(questions, docs.fillers)))} of {counted(len(docs), 'row')}"
     coverage = f"{docs.fillers} of {share} can be exchanged{TO_COMPARE[docs.fillers]}"
-    return Finding(name, COVERED, f"{coverage} ({why})" if why else coverage, (FILLER_AUDIT,))
+    return Finding(name, Coverage.COVERED, f"{coverage} ({why})" if why else coverage, (FILLER_AUDIT,))
 
 
 def _most_options(docs: Sequence[ReadDoc]) -> int:
@@ -165,7 +172,7 @@ def as_list(found: Sequence[Finding]) -> str:
     need a seal apart."""
     width = max((len(finding.task) for finding in found), default=0)
     lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
-    covered = [finding for finding in found if finding.status == COVERED]
+    covered = [finding for finding in found if finding.status == Coverage.COVERED]
     task = covered[0].task if covered and len(found) == 1 else "TASK"
     if any(FIRST_AUDIT in finding.audits for finding in covered):
         sealed = {SEAL_AUDIT, *filter(needs_seal, suffixes())}

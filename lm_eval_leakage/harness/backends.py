@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -15,19 +15,38 @@ from lm_eval_leakage.texts import did_you_mean
 
 BASE = "lm_eval.api.model"  # of the classes of every model, which take no arguments
 SCORES, WRITES, GIVES_TOKENS = "loglikelihood", "generate_until", "token_scores"
+PRETRAINED = "pretrained"
+USUAL_OF_HF = frozenset(
+    [
+        *(PRETRAINED, "tokenizer", "revision", "subfolder", "dtype", "device", "batch_size", "max_length", "peft"),
+        *("trust_remote_code", "use_fast_tokenizer", "add_bos_token", "prefix_token_id", "parallelize"),
+        *("chat_template_args", "enable_thinking"),
+    ]
+)
 OF_API = ("requests", "aiohttp", "tenacity", "tqdm")
 
 
 class Backend(NamedTuple):
-    """answers: methods by which it answers requests
+    """What a backend of lm_eval can answer, and what it needs.
+
+    answers: methods by which it answers requests
     extra, packages: of lm_eval, and what it installs beyond what this package needs itself
     has_server: whether models are named as a server names them
+    arguments: that its class takes
     """
 
     answers: tuple[str, ...] = (SCORES, WRITES)
     extra: str = ""
     packages: tuple[str, ...] = ()
     has_server: bool = False
+    arguments: frozenset[str] = frozenset()
+
+    def surely_takes(self, given: Collection[str]) -> bool:
+        """Return whether these arguments are complete and valid; if not, the backend's class says so.
+
+        Importing the class of `hf` takes two seconds.
+        """
+        return PRETRAINED in given and self.arguments.issuperset(given)
 
 
 HF = Backend((SCORES, WRITES, GIVES_TOKENS))  # whose packages we need ourselves
@@ -36,8 +55,9 @@ CHAT = API._replace(answers=(WRITES,))
 LITELLM = CHAT._replace(extra="litellm", packages=("litellm",))
 VLLM = Backend(extra="vllm", packages=("vllm",))
 KNOWN = {
-    **dict.fromkeys(("hf", "hf-auto", "huggingface", "hf-prefix-tree", "hf-multimodal", "hf-mistral3"), HF),
-    **dict.fromkeys(("hf-audiolm-qwen", "habana", "ipex", "mamba_ssm", "neuronx", "openvino", "steered"), HF),
+    **dict.fromkeys(("hf", "hf-auto", "huggingface", "hf-prefix-tree"), HF._replace(arguments=USUAL_OF_HF)),
+    **dict.fromkeys(("hf-multimodal", "hf-mistral3", "hf-audiolm-qwen", "habana", "ipex"), HF),
+    **dict.fromkeys(("mamba_ssm", "neuronx", "openvino", "steered"), HF),
     **dict.fromkeys(("local-completions", "openai-completions", "sglang-generate"), API),
     "chat-completions-echo": API,
     **dict.fromkeys(("local-chat-completions", "openai-chat-completions"), CHAT),

@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.request_tokens import (
-    TokenizerOnly,
-    n_generated,
-    read_by,
-    size_estimated,
-    tokens_of,
-)
+from lm_eval_leakage.harness.models.request_tokens import n_generated, read_by, size_estimated, tokens_of
+from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.scoring.prefix_tree import TokenEstimate

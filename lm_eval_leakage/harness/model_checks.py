@@ -9,7 +9,8 @@ from typing import Any
 
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.harness.backends import (
-    HF,
+    GIVES_TOKENS,
+    Backend,
     backend_of,
     parameters_of,
     refuse_without_packages,
@@ -65,14 +66,25 @@ def check_backend(model: str, model_args: Mapping[str, Any] | None) -> None:
 
 
 def check_arguments(model: str, model_args: Mapping[str, Any]) -> None:
-    """Raise ValueError for a misspelled argument, one that is missing, and a number format that there is not. Imports
-    the class of the backend, which may take seconds; of another package's nothing is known."""
+    """Raise ValueError for a misspelled argument, one that is missing, and a number format that there is not. Of
+    unusual arguments it asks the class of the backend, whose import may take seconds."""
     backend = backend_of(model)
-    kind = None if backend is None else class_of(model)
-    if kind is None:
+    if backend is None:
         return
+    names = backend.arguments if backend.surely_takes(model_args) else _checked_names(model, backend, model_args)
+    for name in NUMBER_FORMATS:
+        if name in names and name in model_args:
+            _check_number_format(name, model_args[name])
+
+
+def _checked_names(model: str, backend: Backend, model_args: Mapping[str, Any]) -> frozenset[str]:
+    """Return the arguments that the backend's class takes. Raises ValueError for others among those given, and for
+    missing ones."""
+    kind = class_of(model)
+    if kind is None:
+        return frozenset()
     names, required, takes_others = parameters_of(kind)
-    passed_on = OF_TRANSFORMERS if backend is HF and takes_others else ()
+    passed_on = OF_TRANSFORMERS if GIVES_TOKENS in backend.answers and takes_others else ()
     for name in model_args:
         if name in names or name in passed_on:
             continue
@@ -82,9 +94,7 @@ def check_arguments(model: str, model_args: Mapping[str, Any]) -> None:
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
     if missing := [name for name in required if name not in model_args]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
-    for name in NUMBER_FORMATS:
-        if name in names and name in model_args:
-            _check_number_format(name, model_args[name])
+    return frozenset(names)
 
 
 def why_not_taken(error: TypeError, model: str, model_args: Mapping[str, Any]) -> str:

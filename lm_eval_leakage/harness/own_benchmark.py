@@ -49,6 +49,43 @@ metric_list:
 metadata:
   version: 1.0
 """
+SCORED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU."
+SCORED_DATA = """dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {rows}"""
+AUDIT_ONLY_YAML = """# Written by `lm-eval-leakage check` from {source}, which names no right options.
+include: {template}
+task: {name}_{audit}
+dataset_path: json
+dataset_kwargs:
+  data_files: {rows}
+test_split: test
+"""
+OPEN_ENDED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: texts without options."
+OPEN_ENDED_YAML = """{comment}
+task: {name}
+{data}
+test_split: test
+output_type: generate_until
+doc_to_text: "Question: {{{{question}}}}\\nAnswer:"
+doc_to_target: "{{{{answer.split('####')[-1].strip()}}}}"
+generation_kwargs:
+  until: ["\\n"]
+filter_list:
+  - name: first_line
+    filter:
+      - function: remove_whitespace
+      - function: take_first
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+    ignore_case: true
+metadata:
+  version: 1.0
+"""
+OPEN_ENDED = "its rows have no options, and no task says which answers to them are right"
 
 
 def lettered_yaml(name: str, data: str, comment: str) -> str:
@@ -104,49 +141,8 @@ def open_ended_yaml(name: str, data: str, comment: str) -> str:
     return OPEN_ENDED_YAML.format(name=as_yaml(name), data=data, comment=comment)
 
 
-SCORED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU."
-SCORED_DATA = """dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {rows}"""
-AUDIT_ONLY_YAML = """# Written by `lm-eval-leakage check` from {source}, which names no right options.
-include: {template}
-task: {name}_{audit}
-dataset_path: json
-dataset_kwargs:
-  data_files: {rows}
-test_split: test
-"""
-
-
 def is_file_of_questions(task: str) -> bool:
     return task.endswith(QUESTION_FILES)
-
-
-OPEN_ENDED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: texts without options."
-OPEN_ENDED_YAML = """{comment}
-task: {name}
-{data}
-test_split: test
-output_type: generate_until
-doc_to_text: "Question: {{{{question}}}}\\nAnswer:"
-doc_to_target: "{{{{answer.split('####')[-1].strip()}}}}"
-generation_kwargs:
-  until: ["\\n"]
-filter_list:
-  - name: first_line
-    filter:
-      - function: remove_whitespace
-      - function: take_first
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-    ignore_case: true
-metadata:
-  version: 1.0
-"""
-OPEN_ENDED = "its rows have no options, and no task says which answers to them are right"
 
 
 class OwnTask(NamedTuple):

@@ -140,7 +140,7 @@ def _questions_in(file: object, fields: Fields) -> Any:
 
 
 def _refuse_without_question(file: object, rows: Any, fields: Fields) -> None:
-    from lm_eval_leakage.harness.tasks.data import why_unreadable
+    from lm_eval_leakage.harness.tasks.audited_rows import why_unreadable
     from lm_eval_leakage.questions.fields import question_from_doc
     from lm_eval_leakage.questions.statements import has_statements
 
@@ -207,7 +207,7 @@ def check_run_options(options: Any) -> None:
     if audits:
         _check_metadata(options, tasks, audits)
     if options.output_path:
-        from lm_eval_leakage.harness.seams.evaluation import refuse_unwritable  # imports lm_eval.utils
+        from lm_eval_leakage.harness.seams.run_files import refuse_unwritable  # imports lm_eval.utils
 
         refuse_unwritable(Path(options.output_path))
 
@@ -241,7 +241,7 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
     for switch in SWITCHES:
         switch_of(metadata, switch)
     if "published_orders" in metadata:
-        from lm_eval_leakage.harness.tasks.base_task import documented  # imports scipy
+        from lm_eval_leakage.harness.tasks.order_status import documented  # imports scipy
 
         documented(metadata)
     # the user's keys, without the model's arguments, which lm_eval adds to them
@@ -253,7 +253,7 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
 
 def _check_seal(metadata: Mapping[str, Any], audits: Sequence[str]) -> None:
     if metadata.get(SEAL_KEY) is not None:
-        from lm_eval_leakage.harness.tasks.base_task import seal_in  # imports scipy
+        from lm_eval_leakage.harness.tasks.seals import seal_in  # imports scipy
 
         seal_in(metadata[SEAL_KEY])
         return

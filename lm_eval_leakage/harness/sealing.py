@@ -1,18 +1,11 @@
-"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder. And
-verifies the public files of a sealed benchmark, before and after its private folder is revealed: each is made again
-and compared byte by byte.
-"""
+"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
-from io import BytesIO
-from itertools import zip_longest
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import QUESTION_FILES, check_writable, publish_files, try_to_write
@@ -20,30 +13,19 @@ from lm_eval_leakage.harness.own_benchmark import lettered_yaml, name_from_file,
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA, rows_of
-from lm_eval_leakage.harness.tasks.question_files import read_file
 from lm_eval_leakage.questions.fields import has_option_fields
 from lm_eval_leakage.questions.named_fields import ANSWER, NO_FIELDS, QUESTION, Fields
 from lm_eval_leakage.questions.statements import statement_reader
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.formatting import counted
-from lm_eval_leakage.results.seal_audit import told_ledger
 from lm_eval_leakage.seal.author_rows import ExaminedRows, OrderRule, examine_rows, unpublished_fields
 from lm_eval_leakage.seal.author_texts import examine_texts
-from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key, public_rows
+from lm_eval_leakage.seal.drawn import Seal, new_key
 from lm_eval_leakage.seal.folders import (
-    CARD_FILE,
-    COMMITMENT_FILE,
-    DATA_ENDINGS,
-    KEY_FILE,
-    PARQUET,
-    data_files,
     make_seal,
     private_files,
     public_files,
-    read_seal,
 )
-from lm_eval_leakage.seal.looks_file import read_ledger
-from lm_eval_leakage.texts import brief
 
 TOOL = f"lm-eval-leakage {__version__}"
 PUBLIC, PRIVATE = "public", "private"
@@ -174,281 +156,3 @@ def _checked_name(name: str, others: Container[str]) -> str:
     if name in others:
         raise ValueError(f"name is {name!r}, which lm_eval has a task of already; choose another name")
     return name
-
-
-RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *QUESTION_FILES)  # by lm_eval or Python, wherever in the folder
-PUBLISHED = ("question", "choices", "answer", "subject")  # columns of the public rows
-REPOSITORY, CACHE = ".git", "__pycache__"
-PRIVATE_INSIDE = (
-    "{key} is the key of a private folder inside the public one; move that folder elsewhere and, if it was published, "
-    "seal the questions again under a new name"
-)
-NOTHING_FIXED = (
-    f"there is no {COMMITMENT_FILE} and no --commitment, so that whether key and versions are those that were fixed "
-    "beforehand cannot be told; name the commitment that was announced"
-)
-
-
-@dataclass
-class SealVerification:
-    """What was found, in sentences.
-
-    holds: what is as it should be
-    differs: what is not; with none, and nothing that is untold, the benchmark is verified
-    untold: what could not be compared with anything
-    remarks: what was left out of the comparison
-    """
-
-    holds: list[str] = field(default_factory=list)
-    differs: list[str] = field(default_factory=list)
-    untold: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-
-def verified(
-    public: Path, private: Path | None, commitment: str | None = None, head: str | None = None
-) -> SealVerification:
-    """Tells whether public files are what the key in `private` gives, and key and content what the commitment fixed.
-
-    public: a public folder, whose files are all made again and compared by their bytes; or any copy of its rows (JSON,
-        JSON lines, Parquet), which may have other columns; or the folder that holds both public and private
-    private: without it, what is public is compared with itself and with commitment.json only
-    commitment: as its author announced it, if it is not to be taken from the public folder
-    head: of the ledger, as its author announced it earlier
-
-    Raises ValueError or OSError, with the remedy, if there is nothing to compare.
-    """
-    if private is None and (public / PUBLIC).is_dir() and (public / PRIVATE).is_dir():
-        public, private = public / PUBLIC, public / PRIVATE
-    commitment, head = _digits("commitment", commitment), _digits("head", head)
-    files, told, found = _files(public), _told_commitment(public), SealVerification()
-    if private is not None:
-        seal = read_seal(private)
-        _compare_with_key(public, seal, found)
-        own = seal.commitment
-    elif head is not None:
-        raise ValueError("head is of the ledger in the private folder; name that folder, too")
-    elif told is None:
-        raise ValueError(
-            f"{str(public)!r} has no {COMMITMENT_FILE} and no private folder was named, so there is nothing to "
-            "compare it with; name the public folder, or the private one too"
-        )
-    else:
-        _compare_with_itself(public, files, told, found)
-        own = str(told.get("commitment"))
-    if commitment not in (None, own):
-        found.differs.append(f"the announced commitment is {commitment}, and this one is {own}")
-    names = " and ".join(file.name for file in files)
-    if private is None:
-        found.holds.append(
-            f"{names}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be told "
-            f"once the private folder is revealed (commitment {own})"
-        )
-        return found
-    sources = [name for name, it in ((COMMITMENT_FILE, told), ("--commitment", commitment)) if it is not None]
-    found.untold += [] if sources else [NOTHING_FIXED]
-    against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
-    found.holds.append(
-        f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in {names}, "
-        f"each in the {'version' if seal.is_of_texts else 'wording, order'} and place that the key draws{against} "
-        f"({own})"
-    )
-    try:
-        ledger = read_ledger(private, seal)
-    except ValueError as error:
-        found.differs.append(str(error))
-        return found
-    found.holds.append(told_ledger(ledger))
-    if head is not None and head not in ledger.heads:
-        found.differs.append(
-            f"the ledger never had the head {head}: it was written anew, or went back, after this head was announced"
-        )
-    return found
-
-
-def _digits(name: str, told: str | None) -> str | None:
-    digits = None if told is None else told.strip().lower()
-    if digits is not None and not re.fullmatch(r"[0-9a-f]{64}", digits):
-        raise ValueError(f"{name} is {told!r}; it has 64 hexadecimal digits")
-    return digits
-
-
-def _files(public: Path) -> list[Path]:
-    if not public.is_dir():
-        return [public]
-    found = sorted(file for file in public.iterdir() if file.suffix in QUESTION_FILES and file.name != COMMITMENT_FILE)
-    if not found:
-        raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
-    return found
-
-
-def _told_commitment(public: Path) -> dict[str, Any] | None:
-    """What commitment.json says, next to the rows; None if there is none."""
-    file = (public if public.is_dir() else public.parent) / COMMITMENT_FILE
-    if not file.is_file():
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{file} is not JSON ({error}); take it from the author again") from error
-    return found if isinstance(found, dict) else {}
-
-
-# ---------------------------------------------------------------------- comparisons
-
-
-def _compare_with_key(public: Path, seal: Seal, found: SealVerification) -> None:
-    """Compares a public folder, or a copy of its rows and the commitment next to it, with what the seal publishes."""
-    rows, of_texts = public_rows(seal.questions), seal.is_of_texts
-    sealed = public_files(seal) | task_files(seal.name, of_texts=of_texts)
-    if public.is_dir():
-        _compare_files(public, sealed, rows, found)
-        if found.differs and seal.tool != TOOL:
-            found.differs.append(f"{seal.tool} sealed it, and this is {TOOL}, which may write other files")
-        return
-    if row := _first_difference(_published_rows(public), rows):
-        found.differs.append(f"{public.name}, row {row}")
-    commitment = public.parent / COMMITMENT_FILE
-    if commitment.is_file() and commitment.read_bytes() != sealed[COMMITMENT_FILE]:
-        found.differs.append(_where(commitment, sealed[COMMITMENT_FILE], rows))
-
-
-def _compare_with_itself(
-    public: Path, files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
-) -> None:
-    """Compares the rows with their digest; in a folder, also the bytes of whatever follows from rows and name."""
-    if not public.is_dir():
-        _rows_as_told(files, told, found)
-        return
-    name = told.get("name")
-    if not isinstance(name, str) or not re.fullmatch(NAME, name):
-        found.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
-        return
-    files = [file for ending in DATA_ENDINGS if (file := public / f"{name}{ending}").is_file()]
-    by_file = _rows_as_told(files, told, found)
-    rows = next(iter(by_file.values()), [])
-    task = task_files(name, of_texts=bool(rows) and _is_text(rows[0]))
-    sealed: dict[str, bytes | None] = {CARD_FILE: None, COMMITMENT_FILE: None, **task}
-    try:
-        sealed |= data_files(name, rows)
-    except (ValueError, TypeError, LookupError):
-        found.differs.append(f"no rows of {name} are those of a seal")
-    _compare_files(public, sealed | {file.name: None for file in files if file not in by_file}, rows, found)
-    found.remarks.append(f"not compared before the private folder is revealed: {CARD_FILE}")
-
-
-def _rows_as_told(
-    files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
-) -> dict[Path, list[JsonRow]]:
-    """Returns the rows of those files that have the digest which the commitment says; the others are differences."""
-    rows = dict[Path, list[JsonRow]]()
-    for file in files:
-        try:
-            published = _published_rows(file)
-        except ValueError as error:
-            found.differs.append(f"{file.name} cannot be read ({error})")
-            continue
-        if digest_of_public(published) == told.get("public_sha256"):
-            rows[file] = published
-        else:
-            found.differs.append(f"{file.name}: its rows do not have the digest that {COMMITMENT_FILE} says")
-    return rows
-
-
-def _published_rows(file: Path) -> list[JsonRow]:
-    """Returns the rows of a copy by the columns that a seal publishes, in their order; other columns may be added."""
-    return [{name: row[name] for name in PUBLISHED if name in row} for row in _rows_of(file)]
-
-
-def _rows_of(file: Path) -> list[JsonRow]:
-    """Returns the rows of a file, without empty columns. Some programs write 1.0 for 1, which is the same answer, and
-    in a table, an answer in words may be read as a number."""
-    rows = [{name: value for name, value in row.items() if value is not None} for row in read_file(file)]
-    for row in rows:
-        answer = row.get("answer")
-        if _is_text(row) and isinstance(answer, (int, float)):
-            row["answer"] = str(answer)
-        elif isinstance(answer, float) and answer.is_integer():
-            row["answer"] = int(answer)
-    return rows
-
-
-def _is_text(row: Mapping[str, object]) -> bool:
-    """Return whether a published row has no options."""
-    return "choices" not in row
-
-
-def _first_difference(there: Sequence[object], sealed: Sequence[object]) -> int | None:
-    """Returns the number of the first row or line that is not the sealed one, from 1; None if all are."""
-    pairs = zip_longest(map(repr, there), map(repr, sealed))  # by repr, since True equals 1
-    return next((number for number, (one, other) in enumerate(pairs, 1) if one != other), None)
-
-
-def _compare_files(
-    public: Path, sealed: Mapping[str, bytes | None], rows: Sequence[JsonRow], found: SealVerification
-) -> None:
-    """Compares every file that a seal writes with the one that is there. A missing commitment is no difference.
-
-    sealed: what each file must hold, by name; None if that is not known, or a difference was found before
-    rows: what the files of questions must hold
-    """
-    for name, content in sealed.items():
-        file = public / name
-        if content is None:
-            continue
-        if not file.is_file():
-            found.differs += [f"{name} is missing"] if name != COMMITMENT_FILE else []
-        elif (there := file.read_bytes()) != content:
-            if name.endswith(PARQUET) and (writer := _other_writer(there, content)):
-                found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
-            else:
-                found.differs.append(_where(file, content, rows))
-    _tell_others(public, sealed, found)
-
-
-def _where(file: Path, sealed: bytes, rows: Sequence[JsonRow]) -> str:
-    """Returns the name of a file that is not as sealed, with its first row or line that differs."""
-    if not file.name.endswith(DATA_ENDINGS):
-        there = file.read_bytes()
-        return f"{file.name}, line {_first_difference(there.splitlines(True), sealed.splitlines(True))}"
-    try:
-        row = _first_difference(_rows_of(file), rows)
-    except ValueError as error:
-        return f"{file.name} cannot be read ({error})"
-    return f"{file.name}, row {row}" if row else f"{file.name}: its rows are as sealed, and its bytes are not"
-
-
-def _other_writer(there: bytes, sealed: bytes) -> str | None:
-    """Who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts there."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        own, other = (parquet.ParquetFile(BytesIO(content)) for content in (sealed, there))
-        writer = other.metadata.created_by
-        is_same = other.metadata.metadata is None and other.read().equals(own.read(), check_metadata=True)
-    except (ArrowException, OSError, ValueError):
-        return None
-    return brief(writer) if is_same and writer != own.metadata.created_by else None
-
-
-def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:
-    """Adds what is in the folder that no seal writes to what was found."""
-    files = sorted(file.relative_to(public) for file in public.rglob("*") if not file.is_dir())
-    others = [file for file in files if file.as_posix() not in sealed and file.parts[0] != REPOSITORY]
-    keys = [file for file in others if file.name == KEY_FILE]
-    found.differs += [PRIVATE_INSIDE.format(key=file.as_posix()) for file in keys]
-    private = {file.parent for file in keys} - {Path()}
-    names = [file.as_posix() for file in others if file not in keys and private.isdisjoint(file.parents)]
-    cached = [name for name in names if CACHE in name.split("/")]
-    run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
-    if cached:
-        found.untold.append(
-            f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
-            "Python makes again"
-        )
-    found.differs += [
-        f"{name} is of no seal, and lm_eval or Python may use it; remove it, or keep it elsewhere"
-        for name in run_or_read
-    ]
-    if left := [name for name in names if name not in (*cached, *run_or_read)]:
-        found.remarks.append(f"of no seal, so not compared: {', '.join(left)}")

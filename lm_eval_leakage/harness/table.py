@@ -1,18 +1,15 @@
-"""Rows of the results table: lm_eval aggregations over the verdicts on all questions, and what is made of them at the
-end of a run.
+"""Rows of the results table: lm_eval aggregations over the verdicts on all questions.
 
 Every question contributes its whole verdict to every row, whether it was tested or not: with data parallelism, the
 harness needs the same keys on every process, and a p-value of the data set needs all questions at once. Undefined
-values are NaN, since the harness does arithmetic on them. `finish` removes the rows without a value, adds leakage
-columns to audited tasks, and leaves results and samples in strict JSON.
+values are NaN, since the harness does arithmetic on them.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lm_eval_leakage.detectors import Statistic, statistics
@@ -22,29 +19,17 @@ from lm_eval_leakage.logs.audit_line import (
     OF_FILLERS,
     OF_HARNESS,
     OF_ORDERS,
-    audit_lines,
-    with_repeated_rows,
-    written_line,
 )
-from lm_eval_leakage.logs.run import Problem, Run
-from lm_eval_leakage.logs.runs import SECTIONS_KEPT
-from lm_eval_leakage.questions.families import each_once, left_out_in_words
+from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.records import DeclaredRow, Evidence, FillerAnswers, OrderAnswers, Skipped, Verdict
 from lm_eval_leakage.registry import package_of, unregister
-from lm_eval_leakage.results.annotate import Joining
-from lm_eval_leakage.results.answered import TaskRun, answers
-from lm_eval_leakage.results.data_verdict import verdict_on
-from lm_eval_leakage.results.reported_metrics import with_checked_metrics
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, rows_of
-from lm_eval_leakage.results.tables import keys_of
-from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS, details
-from lm_eval_leakage.results.verdicts import audited_questions
+from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, SKIPPED, Verdicts
-
-logger = logging.getLogger(__name__)
 
 UNDECIDABLE = "2 options: no rate"
 ELSEWHERE = Skipped("it belongs to another row")
+_known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
+RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
 
 
 class Contribution(NamedTuple):
@@ -172,11 +157,6 @@ class JudgedQuestion:
         return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)
 
 
-# ---------------------------------------------------------------------- the rows that statistics declare
-
-_known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
-
-
 def known_rows() -> dict[str, Aggregation]:
     """The rows of all registered statistics and their standard errors, by name; registers them with the harness.
 
@@ -233,9 +213,6 @@ def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
     return getattr(statistic, "rows", ())
 
 
-RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
-
-
 def _make_known(row: DeclaredRow) -> None:
     if row.name in _known and _known[row.name][0] == row:
         return
@@ -247,134 +224,3 @@ def _make_known(row: DeclaredRow) -> None:
     _known[row.name] = row, tuple(_aggregation(row, name, compute) for name, compute in computed if compute)
     for aggregation in _known[row.name][1]:
         add_metric(aggregation.__name__, aggregation, row.higher_is_better)
-
-
-# ---------------------------------------------------------------------- the end of a run
-
-COPIES = "copies_left_out"
-DETAILS = "leakage_details"  # section of the results with what the table has no room for
-NO_ERROR = "N/A"  # what the harness enters as the standard error of every row whose error it does not compute itself
-
-
-def finish(results: dict[str, Any]) -> None:
-    """Changes only rows of our tasks and their groups; adds columns to other tasks audited in the same run."""
-    for section in ("results", "groups"):
-        for name, row in (results.get(section) or {}).items():
-            if any(isinstance(value, RowValue) for value in row.values()):
-                results.setdefault(DETAILS, {})[name] = _details_of(row)
-                finished = {key: _plain(value) for key, value in row.items() if _is_shown(key, value, row)}
-                row.clear()
-                row.update({key: value for key, value in finished.items() if value is not None})
-    _log_verdicts(results)
-    samples = results.get("samples") or {}
-    audits = {task: lines for task, lines in samples.items() if any(map(_is_judged, lines))}
-    samples |= {task: _Copied(map(_finished_sample, lines)) for task, lines in audits.items()}
-    if audits and len(audits) < len(samples):
-        add_columns(results, [*audits])
-
-
-class _Copied(list[dict[str, Any]]):
-    """Samples, of which a loop gets copies: the harness puts other forms of requests and answers into each that it
-    writes, which would take as much memory again."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(dict, super().__iter__())
-
-
-def _details_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row that the table does not show, and everything about its verdict on the data set."""
-    values = {key: value for key, value in row.items() if isinstance(value, RowValue)}
-    of_verdict = [value.counted for key, value in values.items() if key.startswith(f"{VERDICT_ROWS[0].name},")]
-    asked = next(iter(of_verdict), Counted())
-    found = replace(verdict_on(asked.verdicts), n_copies=asked.n_copies)
-    told: dict[str, Any] = {"verdict": details(found)} if found.basis else {}
-    if n_copies := max((value.counted.n_copies for value in values.values()), default=0):
-        told[COPIES] = n_copies
-    hidden = {key: _plain(value) for key, value in values.items() if not value.in_table}
-    return told | {key: value for key, value in hidden.items() if value is not None}
-
-
-def _log_verdicts(results: Mapping[str, Any]) -> None:
-    """The verdict on each audit in a sentence, for a group instead of its members; without a verdict, what was left
-    out of its rows."""
-    told = {}
-    for name, own in (results.get(DETAILS) or {}).items():
-        sentence = own["verdict"]["sentence"] if "verdict" in own else left_out_in_words(own.get(COPIES, 0))
-        if sentence:
-            told[name] = sentence
-    groups = {name: own for name, own in (results.get("group_subtasks") or {}).items() if name in told}
-    members = {name for group, own in groups.items() for name in own if name != group}
-    for name, sentence in told.items():
-        if name not in members:
-            logger.warning("%s: %s", name, sentence)
-
-
-def _is_shown(key: str, value: object, row: Mapping[str, Any]) -> bool:
-    if isinstance(value, RowValue):
-        return value.in_table
-    return value != NO_ERROR or not isinstance(row.get(key.replace("_stderr,", ",")), RowValue)
-
-
-def _plain(value: object) -> object:
-    """A row's value as JSON has it: the words shown instead of a number, or None for NaN."""
-    if not isinstance(value, RowValue):
-        return value
-    if value.words is not None:
-        return int(value) if value.words.isdigit() else value.words
-    return float(value) if math.isfinite(value) else None
-
-
-def _is_judged(sample: Mapping[str, Any]) -> bool:
-    responses = sample.get("filtered_resps")
-    return isinstance(responses, list) and bool(responses) and isinstance(responses[0], JudgedQuestion)
-
-
-def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
-    judged = sample["filtered_resps"][0]
-    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
-    of_harness["filtered_resps"] = [response for (response,) in sample["resps"]]
-    return of_harness | written_line(
-        judged.verdict,
-        benchmark=judged.benchmark,
-        detector=judged.detector,
-        guards=judged.guards,
-        question_key=judged.key,
-        contributions={name: judged.own_value(name) for name in sample["metrics"]},
-        orders=judged.orders,
-        fillers=judged.fillers,
-    )
-
-
-def add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
-    """Adds to the return value of `evaluate`: each task and group that was audited in the same run gets the columns of
-    `lm-eval-leakage annotate`, under the filter name `leakage`. Needs the samples (`--log_samples`)."""
-    try:
-        _add_columns(results, audits)
-    except Exception as error:  # an error in a table must not lose hours of a run
-        logger.warning("no leakage columns in this table (%r); `lm-eval-leakage annotate` may say why", error)
-
-
-def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
-    samples: Mapping[str, Sequence[Mapping[str, Any]]] = results["samples"]
-    problems: list[Problem] = []
-    verdicts = (
-        (task, line)
-        for task in audits
-        for line in with_repeated_rows(audit_lines(enumerate(samples[task]), task, problems))
-    )
-    joining = Joining(audited_questions(verdicts, problems).found)
-    run = Run("", "", {key: results.get(key) or {} for key in SECTIONS_KEPT})
-    parts = []
-    for task, lines in samples.items():
-        if task not in audits:
-            of_task = TaskRun(task, "", run, None, len(lines))
-            of_task = replace(of_task, questions=joining.join(of_task, answers(enumerate(lines), problems)))
-            parts.append(with_checked_metrics(of_task, problems))
-    for row in rows_of("", parts, {}, {}, None, {}, problems):
-        for section in ("results", "groups"):
-            own = results.get(section, {}).get(row.task)
-            if own is not None and row.n_joined and row.level != SUBJECT_LEVEL:
-                own.update(keys_of(row))
-    for problem in problems:
-        logger.warning("%s", problem)

@@ -18,8 +18,8 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.seams.rows import digest_of_own_code
 from lm_eval_leakage.harness.seams.tasks import kind_of, with_metadata
 from lm_eval_leakage.harness.tasks.audit_names import AuditIndex, find_audits
-from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.data import row_hash, row_names
+from lm_eval_leakage.harness.tasks.order_status import STATUS_KEY
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.logs.audit_line import content_of

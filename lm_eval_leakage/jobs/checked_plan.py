@@ -75,11 +75,11 @@ def checked(plan: Plan) -> CheckedPlan:
 
 def _audits_of(task: str, plan: Plan, shelf: TaskShelf) -> Sequence[str]:
     """Return suffixes of the audits that a task's verdict rests on, by the data of its first task that has any."""
-    from lm_eval_leakage.harness.auditable import COVERED, findings_of
+    from lm_eval_leakage.harness.auditable import Coverage, findings_of
 
     if task not in shelf.index or plan.budget is not None or "data_files" in plan.metadata:
         return (FIRST_AUDIT,)
-    covered = (one.audits for one in findings_of(task, shelf.index) if one.status == COVERED)
+    covered = (one.audits for one in findings_of(task, shelf.index) if one.status == Coverage.COVERED)
     return next(covered, (FIRST_AUDIT,))
 
 

@@ -90,7 +90,7 @@ def differences(before: Plan, now: Plan) -> list[str]:
 
 def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings by which a plan's model is the same one, with the content of files instead of paths."""
-    from lm_eval_leakage.harness.saved_run import NamedModel
+    from lm_eval_leakage.harness.named_model import NamedModel
 
     arguments = model["model_args"]
     if model["name"]:  # else its folder has the name of the path

@@ -25,8 +25,8 @@ from itertools import islice
 from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.named_model import NamedModel
 from lm_eval_leakage.harness.preflight import parsed_args
-from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder

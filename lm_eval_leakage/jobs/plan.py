@@ -38,7 +38,7 @@ from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
 if TYPE_CHECKING:
-    from lm_eval_leakage.harness.saved_run import NamedModel
+    from lm_eval_leakage.harness.named_model import NamedModel
 
 TABLES = (".csv", ".tsv", ".parquet")  # endings of files that hold no run
 DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
@@ -135,7 +135,7 @@ def _positive_control(value: Any) -> Any:
 
 
 def _orders(value: str) -> str:
-    from lm_eval_leakage.harness.tasks.base_task import documented
+    from lm_eval_leakage.harness.tasks.order_status import documented
 
     documented({"orders": value}, "orders")
     return value
@@ -253,7 +253,7 @@ class PlanModel(BaseModel):
     @property
     def who(self) -> NamedModel:
         """As lm_eval's command line names it."""
-        from lm_eval_leakage.harness.saved_run import NamedModel
+        from lm_eval_leakage.harness.named_model import NamedModel
 
         told = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
         return NamedModel(**_without_none(told), called=self.name, loaded=self.loaded)

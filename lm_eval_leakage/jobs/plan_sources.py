@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from functools import cache
 
 from lm_eval_leakage.harness.costs import RunSize, size_of_chosen
-from lm_eval_leakage.harness.models.request_tokens import tokenizer_on_disk
-from lm_eval_leakage.harness.saved_run import NamedModel
+from lm_eval_leakage.harness.models.tokenizer_only import tokenizer_on_disk
+from lm_eval_leakage.harness.named_model import NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.design import AuditDesign

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS
-from lm_eval_leakage.harness.saved_run import NamedModel
+from lm_eval_leakage.harness.named_model import NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow
 from lm_eval_leakage.harness.tasks.data import row_names
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name

@@ -13,9 +13,9 @@ from lm_eval_leakage.detectors.option_orders import EVERY
 from lm_eval_leakage.harness.backends import backend_of, why_cannot_answer
 from lm_eval_leakage.harness.costs import needs_of
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, digest_of_rows, found_among
-from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
-from lm_eval_leakage.harness.tasks.data import FILLERS_KEY
+from lm_eval_leakage.harness.tasks.audited_rows import FILLERS_KEY
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
+from lm_eval_leakage.harness.tasks.order_status import STATUS_KEY
 from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before, obstacle_of_unseen
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.design import AuditDesign, level_of_first_look
@@ -43,7 +43,6 @@ from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole
 from lm_eval_leakage.results.published_orders import PATTERNED_ORDERS
 from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
-from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
 HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
@@ -422,8 +421,11 @@ class TaskPlan:
         backend = backend_of(self.who.model)
         is_elsewhere = backend is not None and backend.has_server
         generates = any(needs_of(task) == "generate_until" for task in self.base.leaves.values())
-        is_on_cpu = self.plan.model(self.model).device == "cpu" or find_device("auto").type == "cpu"
-        return generates and is_on_cpu and not is_elsewhere
+        if is_elsewhere or not generates:
+            return False
+        from lm_eval_leakage.stats.order_scores import find_device  # needs torch, which takes a second
+
+        return self.plan.model(self.model).device == "cpu" or find_device("auto").type == "cpu"
 
     def _of_count(self, rows: Sequence[PlacedRow], suffix: str) -> str:
         """What is to be said of the number of questions in an audit of option orders or exchanged names."""

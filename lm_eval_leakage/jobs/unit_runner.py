@@ -18,8 +18,10 @@ from typing import Any
 
 from lm_eval_leakage.files import open_log
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.request_tokens import Pace, TimeLeft, tokens_of
-from lm_eval_leakage.harness.saved_run import Heard, KeptModel, one_loaded_model, run_saved
+from lm_eval_leakage.harness.models.request_tokens import tokens_of
+from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
+from lm_eval_leakage.harness.named_model import KeptModel, one_loaded_model
+from lm_eval_leakage.harness.saved_run import Heard, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from lm_eval_leakage.jobs.claims import Claim

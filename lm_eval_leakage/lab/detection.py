@@ -19,7 +19,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
 if TYPE_CHECKING:  # the harness takes seconds to import
-    from lm_eval_leakage.harness.saved_run import KeptModel
+    from lm_eval_leakage.harness.named_model import KeptModel
     from lm_eval_leakage.harness.tasks.task import LeakageTask
 
 COST = "cost.json"  # tokens and seconds per question
@@ -75,7 +75,7 @@ class Audits:
     def answered(self, suffixes: Sequence[str]) -> Audits:
         """Run those of these audits that are missing, and return this object. The model is loaded once, and its memory
         is freed afterwards. A kill loses at most the answers that are being computed."""
-        from lm_eval_leakage.harness.saved_run import one_loaded_model
+        from lm_eval_leakage.harness.named_model import one_loaded_model
 
         if missing := [suffix for suffix in suffixes if not (self.folder / suffix).exists()]:
             with one_loaded_model() as kept:
@@ -89,8 +89,9 @@ class Audits:
 
     def _run(self, suffix: str, kept: KeptModel) -> None:
         """Run an audit, record its cost, and publish its folder."""
+        from lm_eval_leakage.harness.named_model import BATCH_SIZE, DEVICE, NamedModel
         from lm_eval_leakage.harness.preflight import parsed_args
-        from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel, run_saved
+        from lm_eval_leakage.harness.saved_run import run_saved
         from lm_eval_leakage.harness.task_shelf import in_memory
         from lm_eval_leakage.harness.tasks.given_questions import n_tokens_asked
 

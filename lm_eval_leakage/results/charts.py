@@ -19,7 +19,6 @@ from itertools import pairwise
 from textwrap import wrap
 
 import numpy as np
-from scipy.stats import binom
 
 from lm_eval_leakage.results.formatting import counted, number
 from lm_eval_leakage.results.result_types import AuditedQuestion
@@ -305,6 +304,8 @@ def _rank_of_first(values: Sequence[float]) -> int:
 
 
 def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Histogram:
+    from scipy.stats import binom  # takes half a second
+
     width = math.ceil(n_orders / N_BINS)
     counts = Counter(((place - 1) // width, is_guarded) for place, is_guarded, _ in ranks)
     compared = Counter((other - 1) // width for _, _, other in ranks if other is not None)

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain, compress
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.guards import gives_up, guards_of, speaks_of_others
@@ -157,7 +157,7 @@ def _nothing_found(found: OrderTests) -> str:
 def detectable(n_questions: int) -> float:
     """Smallest mean of a question's standardised value that a `GENERAL` test of so many questions finds with
     probability `POWER`, if Holm asks most of it: normal approximation."""
-    asked = norm.ppf(1 - LEVEL / N_TESTS / 2) + norm.ppf(POWER)
+    asked = ndtri(1 - LEVEL / N_TESTS / 2) + ndtri(POWER)
     return float(asked) / math.sqrt(n_questions)
 
 

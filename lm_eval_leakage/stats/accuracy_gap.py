@@ -19,7 +19,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import hypergeom
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,8 @@ def _sato(value: float, n_flagged: int, n_others: int, right_flagged: int, right
 def _exact_pvalue(strata: Sequence[tuple[int, ...]]) -> float:
     """Return the one-sided exact p-value. Given the numbers of flagged questions and of correct answers in each
     stratum, their overlap is hypergeometric."""
+    from scipy.stats import hypergeom  # takes half a second
+
     probabilities = np.ones(1)
     for n_flagged, n_others, right_flagged, right_others in strata:
         overlaps = np.arange(n_flagged + 1)

@@ -20,7 +20,6 @@ from typing import Protocol
 
 import numpy as np
 import yaml
-from scipy.stats import hypergeom
 
 from lm_eval_leakage.stats.order_sum import EQUAL, as_units, critical_sum, equal_bases
 from lm_eval_leakage.stats.pooling import NAN, Floats, smallest
@@ -186,6 +185,8 @@ def _spread(ranks: Sequence[float], n_orders: int) -> Floats:
     the orders count as drawn from the parts, with the published one among them."""
     n, shares = len(ranks), np.asarray(ranks, dtype=float) / math.fsum(ranks)
     if n_orders < n:
+        from scipy.stats import hypergeom  # takes half a second
+
         above = np.arange(n)  # for each rank, the number of parts that are more likely
         return np.array([shares @ hypergeom.pmf(place, n - 1, above, n_orders - 1) for place in range(n_orders)])
     ends = np.concatenate([[0.0], np.cumsum(shares)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from lm_eval_leakage.stats.pooling import Floats
 
@@ -40,7 +40,7 @@ def trend_pvalue(shards: Sequence[Sequence[str]], key: Callable[[str], Any]) -> 
         keys, n = [key(text) for text in shard], len(shard)
         total += sum((keys[j] > keys[i]) - (keys[j] < keys[i]) for i in range(n) for j in range(i + 1, n))
         variance += n * (n - 1) * (2 * n + 5) / 18
-    return float(2 * norm.sf(abs(total) / math.sqrt(variance))) if variance else 1.0
+    return float(2 * ndtr(-abs(total) / math.sqrt(variance))) if variance else 1.0
 
 
 def likeness_pvalue(shards: Sequence[Sequence[str]]) -> float:

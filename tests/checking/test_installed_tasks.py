@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from lm_eval_leakage.harness.auditable import COVERED, NOT_AUDITED, UNKNOWN
+from lm_eval_leakage.harness.auditable import Coverage
 from lm_eval_leakage.jobs.check import check
 from tests.checking.conftest import NamedFake
 from tests.installed_tasks import InstalledTask, found_of, given_rows, one_of_each_family
@@ -38,6 +38,6 @@ def test_a_task_of_each_family_has_a_plan_or_one_sentence(fakes: type[NamedFake]
         assert len(f"{reason}{sentence}".splitlines()) == 1, (task.name, reason, sentence)
         is_planned = sentence in ("to run", "not possible")
         assert is_planned or sentence.startswith(f"{task.name} cannot be "), (task.name, sentence)
-        assert status != NOT_AUDITED or reason in sentence, (task.name, reason, sentence)
-    assert statuses.count(UNKNOWN) < len(statuses) / 3  # most rows are like those of the task's data set
-    assert {COVERED, NOT_AUDITED} < {*statuses}
+        assert status != Coverage.REFUSED or reason in sentence, (task.name, reason, sentence)
+    assert statuses.count(Coverage.UNKNOWN) < len(statuses) / 3  # most rows are like those of the task's data set
+    assert {Coverage.COVERED, Coverage.REFUSED} < {*statuses}

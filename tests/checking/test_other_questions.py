@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.harness.saved_run import NamedModel, one_loaded_model, run_saved
+from lm_eval_leakage.harness.named_model import NamedModel, one_loaded_model
+from lm_eval_leakage.harness.saved_run import run_saved
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.logs.runs import find_runs
 from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions

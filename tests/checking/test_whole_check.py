@@ -16,7 +16,7 @@ import pytest
 from lm_eval.loggers import evaluation_tracker
 
 from lm_eval_leakage.files import sole_use
-from lm_eval_leakage.harness.seams.evaluation import TRACKER
+from lm_eval_leakage.harness.seams.run_files import TRACKER
 from lm_eval_leakage.jobs import progress
 from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.folder import CampaignFolder

@@ -12,20 +12,17 @@ from types import SimpleNamespace
 import pytest
 from lm_eval.models.api_models import JsonChatStr
 
-from lm_eval_leakage.harness.models import request_tokens as module
+from lm_eval_leakage.harness.models import time_left as module
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import (
     FALLS_BACK_TO,
-    WORTH_TELLING,
-    Pace,
-    TimeLeft,
-    announced,
     backend_name,
     has_tokenizer,
     read_by,
     size_estimated,
     tokens_of,
 )
+from lm_eval_leakage.harness.models.time_left import WORTH_TELLING, Pace, TimeLeft, announced
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.scoring.prefix_tree import token_counts
 from tests.fakes import FakeLM, by_hash
@@ -123,7 +120,7 @@ def test_many_questions_are_estimated_from_some(n: int, caplog, monkeypatch) -> 
 def test_lines_are_shown_where_those_of_lm_eval_are() -> None:
     code = (
         "import logging; from lm_eval.utils import setup_logging\n"
-        "from lm_eval_leakage.harness.models import request_tokens as announced\n"
+        "from lm_eval_leakage.harness.models import time_left as announced\n"
         "for level in (logging.INFO, logging.WARNING):\n"
         "    setup_logging(level); announced.logger.info('shown at %s', level)"
     )

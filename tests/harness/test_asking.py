@@ -12,15 +12,10 @@ import torch
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.models.api_models import JsonChatStr
 
-from lm_eval_leakage.harness.models.asking import (
-    FIRST_PORTION,
-    IN_A_ROW,
-    answers_reported,
-    checked,
-    longer_than_window,
-    n_tokens_of,
-)
+from lm_eval_leakage.harness.models.abilities import longer_than_window, n_tokens_of
+from lm_eval_leakage.harness.models.asking import FIRST_PORTION, IN_A_ROW, checked
 from lm_eval_leakage.harness.models.question_requests import Broken
+from lm_eval_leakage.harness.models.reporting import answers_reported
 from lm_eval_leakage.records import TokenScores
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines

@@ -9,6 +9,7 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.models.api_models import JsonChatStr
 
+from lm_eval_leakage.harness.models.answer_faults import NoAnswer
 from lm_eval_leakage.harness.models.chat_echo import (
     ECHOED,
     KNOWN_QUESTION,
@@ -19,7 +20,7 @@ from lm_eval_leakage.harness.models.chat_echo import (
     tokens_told,
 )
 from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, Unproven, proven
-from lm_eval_leakage.harness.models.server_responses import FaultyResponse, NoAnswer
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse
 from tests.harness.fake_completions import Status, served_chat
 from tests.harness.fake_hosted import (
     MODEL,

@@ -10,7 +10,7 @@ from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, size_of_chosen
-from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly
+from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
 from tests.checking.conftest import GivenTasksOnly, questions, written

@@ -18,7 +18,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import backends as foreseen
-from lm_eval_leakage.harness.backends import KNOWN, why_cannot_answer
+from lm_eval_leakage.harness.backends import KNOWN, parameters_of, why_cannot_answer
 from lm_eval_leakage.harness.model_checks import check_model, why_not, why_not_taken
 from lm_eval_leakage.harness.models.question_requests import refuses
 from lm_eval_leakage.harness.preflight import check_run_options, one_at_a_time, preflight
@@ -100,6 +100,15 @@ def test_what_is_declared_of_a_model_is_what_its_class_does(name: str) -> None:
     assert ("token_scores" in backend.answers) == issubclass(kind, HFLM)
     for need in ("loglikelihood", "generate_until"):
         assert (need in backend.answers) == (not refuses(getattr(kind, need), None, []))
+
+
+@pytest.mark.parametrize("name", [name for name, backend in KNOWN.items() if backend.arguments])
+def test_arguments_that_are_accepted_without_a_look_at_the_class_are_those_of_the_class(name: str) -> None:
+    names, required, _ = parameters_of(class_of(name))
+    assert KNOWN[name].arguments <= names
+    assert KNOWN[name].surely_takes(required)
+    assert not KNOWN[name].surely_takes([])
+    assert not KNOWN[name].surely_takes([*required, "no_such_argument"])
 
 
 def test_chat_models_can_run_only_audits_that_generate() -> None:

@@ -19,11 +19,11 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.models import processes
 from lm_eval_leakage.harness.models.processes import (
-    asked_by_any,
     is_first,
     of_every,
     refuse_wrong_rank,
 )
+from lm_eval_leakage.harness.models.ranked_hf import asked_by_any
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import EMPTY, FIVE, GOOD, ONE, SAME, TASK, TWINS, evaluate
 from tests.harness.test_task import MANY as COLOURS

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from lm_eval.api.instance import Instance
 
+from lm_eval_leakage.harness.models.answer_faults import NoAnswer
 from lm_eval_leakage.harness.models.question_requests import request_key
-from lm_eval_leakage.harness.models.server_responses import NoAnswer
-from lm_eval_leakage.harness.saved_run import KeptModel, NamedModel, ResumedRun, step_aside
+from lm_eval_leakage.harness.named_model import KeptModel, NamedModel
+from lm_eval_leakage.harness.resumed_run import ResumedRun, step_aside
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 

@@ -10,7 +10,7 @@ from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.refusals import Refusal
 from tests.harness.test_task import manager
 
 

@@ -13,8 +13,8 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
-from lm_eval_leakage.harness.tasks.base_task import exchange_of
 from lm_eval_leakage.harness.tasks.filler_audit import with_likeliest_start
+from lm_eval_leakage.harness.tasks.seals import exchange_of
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.statements import StatementReader
 from lm_eval_leakage.records import FillerAnswers, Question

@@ -42,7 +42,7 @@ UNREACHABLE = {"base_url": "http://127.0.0.1:9/v1/completions", "model": MODEL}
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.models.server_responses.sleep", lambda seconds: None)
+    monkeypatch.setattr("lm_eval_leakage.harness.models.retry_after.sleep", lambda seconds: None)
 
 
 def found(server: FakeServer) -> str:

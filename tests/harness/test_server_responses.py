@@ -17,18 +17,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.models import server_responses
+from lm_eval_leakage.harness.models import retry_after
+from lm_eval_leakage.harness.models.answer_faults import ROUNDING, NoAnswer, as_number, as_truth, fault_of
+from lm_eval_leakage.harness.models.retry_after import LONGEST_WAIT, Patience, seconds_asked
 from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
-from lm_eval_leakage.harness.models.server_responses import (
-    LONGEST_WAIT,
-    ROUNDING,
-    NoAnswer,
-    Patience,
-    as_number,
-    as_truth,
-    fault_of,
-    seconds_asked,
-)
 from tests.fakes import FakeLM
 from tests.harness.fake_completions import (
     FAULTS,
@@ -72,8 +64,8 @@ def waits(monkeypatch) -> list[float]:
     async def at_once(seconds: float) -> None:
         pass
 
-    monkeypatch.setattr(server_responses, "pause", pause)
-    monkeypatch.setattr(server_responses, "sleep", found.append)
+    monkeypatch.setattr(retry_after, "pause", pause)
+    monkeypatch.setattr(retry_after, "sleep", found.append)
     monkeypatch.setattr("tenacity.asyncio._portable_async_sleep", at_once)
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     return found

@@ -17,8 +17,9 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.harness import table as rows_of_harness
-from lm_eval_leakage.harness.table import Contribution, add_columns, known_rows, pooled
+from lm_eval_leakage.harness.table import Contribution, known_rows, pooled
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
+from lm_eval_leakage.harness.tasks.finished_results import add_columns
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Measurement, Skipped
 from lm_eval_leakage.stats.pooling import mean_row

@@ -12,7 +12,7 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.detectors.membership import TokenEvidence
 from lm_eval_leakage.harness.models import token_scores
-from lm_eval_leakage.harness.models.asking import lacking
+from lm_eval_leakage.harness.models.abilities import lacking
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.records import TokenScores

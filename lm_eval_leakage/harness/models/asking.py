@@ -1,5 +1,4 @@
-"""Asks a run's model: which request methods it supports, whether a question fits its window, and the requests of our
-tasks, whose answers are saved and reused, saved as they come, and checked.
+"""Sends the requests of our tasks to a run's model; answers are reused, saved as they come, and checked.
 
 The harness calls `getattr(lm, instance.request_type)(instances)` once for all our tasks of a run; with REQUEST_TYPE,
 this is `ask`. Answers are saved when the backend reports them to its cache hook, which every backend of the harness
@@ -13,15 +12,15 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import CacheHook, CachingLM
-from lm_eval.models.huggingface import HFLM
+from lm_eval.api.model import CachingLM
 
+from lm_eval_leakage.harness.models.answer_faults import as_number, as_truth, fault_among, fault_of
 from lm_eval_leakage.harness.models.model_identity import (
     arguments_of,
     as_loaded,
@@ -37,73 +36,36 @@ from lm_eval_leakage.harness.models.processes import (
     warn_of_repeated_work,
 )
 from lm_eval_leakage.harness.models.question_requests import (
-    MEANING,
     REQUEST_TYPE,
     Broken,
     LeakageInstance,
     Response,
     n_characters,
-    refuses,
     request_key,
 )
-from lm_eval_leakage.harness.models.request_tokens import TimeLeft, announced, has_tokenizer
+from lm_eval_leakage.harness.models.reporting import answers_reported
 from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
-from lm_eval_leakage.harness.models.server_responses import (
-    as_number,
-    as_truth,
-    fault_among,
-    fault_of,
-)
-from lm_eval_leakage.harness.models.token_scores import offer_token_scores
-from lm_eval_leakage.harness.seams.backends import offer_request_type
-from lm_eval_leakage.harness.seams.evaluation import Evaluation, on_next_results
-from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.models.time_left import TimeLeft, announced
+from lm_eval_leakage.harness.seams.backends import is_hf, offer_request_type
+from lm_eval_leakage.harness.seams.evaluation import Evaluation
+from lm_eval_leakage.harness.seams.refusals import Refusal
+from lm_eval_leakage.harness.seams.run_results import on_next_results
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
-from lm_eval_leakage.logs.audit_line import too_long
 from lm_eval_leakage.logs.run import IDENTITY
-from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
+from lm_eval_leakage.records import Skipped, TokenScores
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
-SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
-
-
-def lacking(lm: Any, need: str) -> str | None:
-    """Why `lm` cannot answer requests of the method that a probe needs, as a sentence; None if it can."""
-    model = getattr(lm, "lm", lm)  # unwraps the harness's response cache
-    if need == "token_scores":
-        can = offer_token_scores(lm)
-    else:
-        can = isinstance(model, HFLM) or not refuses(getattr(model, need, None), [])
-    return None if can else f"{type(model).__name__} {MEANING[need]}"
-
-
-class LongerThanWindow(UntestableQuestion):
-    """A question that does not fit into the window of the run's model."""
-
-
-def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]], n_generated: int = 0) -> str | None:
-    """Why the texts (context, continuation) do not all fit into the model's window, or None.
-
-    Only texts with more bytes than the window has tokens are tokenised, since a token is at least one byte.
-    If a model does not reveal its window or its tokenizer (chat APIs, fakes), texts are assumed to fit.
-
-    n_generated: tokens that are generated after each text, at most
-    """
-    window = getattr(lm, "max_length", None)
-    encode = getattr(lm, "tok_encode", None)
-    if not isinstance(window, int) or encode is None:
-        return None
-    # a chat model behind an API takes turns instead of a text, and truncates them itself
-    texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
-    long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS + n_generated > window]
-    n_tokens = max((len(encode(text)) for text in long), default=0)
-    return None if n_tokens + n_generated <= window else too_long(n_tokens + n_generated, window)
-
-
-def n_tokens_of(lm: Any, text: str) -> int:
-    """Number of tokens of `text`; estimated as one per three bytes if the model does not reveal its tokenizer."""
-    return len(lm.tok_encode(text)) if has_tokenizer(lm) else 1 + len(text.encode("utf-8", "replace")) // 3
+IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
+FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
+INTERRUPTED = 2  # portions that a killed run may have left half answered: one, and what was not stored of another
+SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
+STAND_INS: Mapping[str, tuple[Any, ...]] = {  # dummy requests for a rank that has none of its own
+    "loglikelihood": ("Skipped", " question"),
+    "generate_until": ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0}),
+    "token_scores": ("Skipped question",),
+}
+ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
 
 
 def add_request_method(lm: Any) -> None:
@@ -159,47 +121,6 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
         raise
     finally:
         store.close()
-
-
-Report = Callable[[str, Any, Any], object]  # takes the method, the arguments of the request, and the response
-
-
-class Reporting(CacheHook):  # type: ignore[misc]
-    """Tells every answer of a backend, through the hook by which lm_eval fills its response cache.
-
-    before: the hook of the run's own cache
-    """
-
-    def __init__(self, before: Any, report: Report) -> None:
-        super().__init__(None)
-        self._before, self._report = before, report
-
-    def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        self._before.add_partial(attr, req, res)
-        self._report(attr, req, res)
-
-
-@contextmanager
-def answers_reported(model: Any, report: Report) -> Iterator[None]:
-    """Calls `report` with every response of the model within the `with` block."""
-    before = model.cache_hook
-    model.set_cache_hook(Reporting(before, report))
-    try:
-        yield
-    finally:
-        model.set_cache_hook(before)
-
-
-IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
-FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
-INTERRUPTED = 2  # portions that a killed run may have left half answered: one, and what was not stored of another
-SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
-STAND_INS: Mapping[str, tuple[Any, ...]] = {  # dummy requests for a rank that has none of its own
-    "loglikelihood": ("Skipped", " question"),
-    "generate_until": ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0}),
-    "token_scores": ("Skipped question",),
-}
-ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
 
 
 class BackendAnswers:
@@ -293,7 +214,7 @@ class BackendAnswers:
         """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
         that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
         does), so their calls are about a minute long."""
-        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        reports = is_hf(self.model) or getattr(self.model, "reports_as_it_goes", False)
         if self.store is None or not self._is_alone or reports:
             yield remaining
             return

@@ -23,16 +23,10 @@ from typing import Any
 from lm_eval.models.api_models import JsonChatStr
 from lm_eval.models.openai_completions import LocalChatCompletion
 
+from lm_eval_leakage.harness.models.answer_faults import NoAnswer, fault_among
 from lm_eval_leakage.harness.models.echoes import are_misplaced, ends_with_all, is_text, readable
 from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, TextScores, posted, refusal, refuse_cut
-from lm_eval_leakage.harness.models.server_responses import (
-    MISPLACED,
-    TOKEN_ANSWERED,
-    FaultyResponse,
-    NoAnswer,
-    ServerResponses,
-    fault_among,
-)
+from lm_eval_leakage.harness.models.server_responses import MISPLACED, TOKEN_ANSWERED, FaultyResponse, ServerResponses
 from lm_eval_leakage.texts import brief
 
 CHAT_COMPLETIONS = "/chat/completions"

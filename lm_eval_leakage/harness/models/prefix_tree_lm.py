@@ -16,7 +16,8 @@ import torch
 from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.processes import RankedHF, of_every, together
+from lm_eval_leakage.harness.models.processes import of_every
+from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
 from lm_eval_leakage.harness.models.token_scores import precision_of
 from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, in_portions, one_ahead
 from lm_eval_leakage.scoring.positions import most_rows, steady_window

@@ -19,6 +19,11 @@ MEANING = {
     "generate_until": "does not generate text",
     "token_scores": "does not give the next-token distribution (`hf` and `hf-prefix-tree` do)",
 }
+REQUEST_TYPE = "leakage"
+Response = tuple[float, bool] | str
+Arguments = tuple[Any, ...]
+Metadata = tuple[str | None, int | None, int | None]
+KEY_SIZE = 16  # bytes
 
 
 def refuses(method: Any, *arguments: object) -> bool:
@@ -34,13 +39,6 @@ def refuses(method: Any, *arguments: object) -> bool:
     except Exception:  # the method needs requests, or a loaded model
         return method is None
     return False
-
-
-REQUEST_TYPE = "leakage"
-Response = tuple[float, bool] | str
-Arguments = tuple[Any, ...]
-Metadata = tuple[str | None, int | None, int | None]
-KEY_SIZE = 16  # bytes
 
 
 @dataclass(frozen=True)

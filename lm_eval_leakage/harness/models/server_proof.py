@@ -23,17 +23,12 @@ from typing import Any
 
 import requests
 
+from lm_eval_leakage.harness.models.answer_faults import without_answer
 from lm_eval_leakage.harness.models.echoes import after, are_ahead
-from lm_eval_leakage.harness.models.server_responses import (
-    FaultyResponse,
-    PatientSession,
-    ServerResponses,
-    by_index,
-    patient,
-    without_answer,
-)
+from lm_eval_leakage.harness.models.retry_after import PatientSession, patient
+from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index
 from lm_eval_leakage.harness.seams.backends import around_requests, before_completions, reads_as_completions
-from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)

@@ -1,5 +1,4 @@
-"""Which log-likelihoods count, in audits as in ordinary tasks; what a server says about texts by OpenAI's completions
-with `echo` and `logprobs`, checked before it counts; and how long a server is waited for.
+"""Checks what a server says about texts by OpenAI's completions with `echo` and `logprobs`, before it counts.
 
 `local-completions` takes whatever stands at the expected places. Here a response needs one choice per text, each index
 once, as many log-probabilities as tokens, all of them finite and at most ROUNDING, with a value for every token but
@@ -7,35 +6,23 @@ the first, and those of the most likely tokens must belong to the same places. W
 what was sent, as a whole, and about its model always the same. A response of which one choice is about another text is
 not believed about any. A response that does not fit is asked for again, as often as `max_retries` says; then its texts
 have no answer, and each has the reason.
-
-lm_eval waits at most 10 seconds after any error and gives up after `max_retries`. Here a response with the status 429
-or 503 that says in `Retry-After` when to come back is no error: the request keeps its place among the `num_concurrent`
-and is sent again then. If that would be more than LONGEST_WAIT in all, the request fails as before, and the same
-command goes on later.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from time import sleep, time
 from typing import Any
 
-import requests
-
+from lm_eval_leakage.harness.models.answer_faults import NoAnswer, fault_among
 from lm_eval_leakage.harness.models.echoes import after, are_misplaced, is_text, readable, special_texts
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
-ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
 Parsed = list[tuple[float, bool]]
 Batch = tuple[list[list[int]], list[int], list[Any]]  # texts, lengths of their contexts, keys of the cache
 TOKEN_ANSWERED = "the server answered a token"
@@ -43,79 +30,6 @@ MISPLACED = "the server gave log-probabilities that are not those of the same to
 # Last readable characters of a text, which an answer's text has where a server repeats what was sent; fewer, down to
 # the second number, if the text is shorter.
 LATE, FEWEST = 64, 16
-
-
-class NoAnswer(float):
-    """NaN with the reason why there is no log-likelihood."""
-
-    reason: str
-
-    def __new__(cls, reason: str) -> NoAnswer:
-        one = super().__new__(cls, math.nan)
-        one.reason = reason
-        return one
-
-
-def as_number(value: Any) -> float:
-    """Return a real scalar of Python, numpy, torch or the like as a float; NaN for a truth value, a text, an array
-    with an axis and anything else that is no number."""
-    if type(value) is float:
-        return value
-    try:
-        number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
-        if getattr(number, "ndim", 0) or isinstance(number, (str, bytes, bool)):
-            return math.nan
-        return float(number)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # torch raises the last for a tensor without data
-        return math.nan
-
-
-def as_truth(value: Any) -> bool | None:
-    """Return a truth value of Python, numpy, torch or the like, or a number that is one, as a bool; False for None;
-    None for a text, an array with an axis and anything else that is neither true nor false."""
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
-    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
-
-
-def fault_of(value: Any, answered: str = "the backend answered a request") -> str:
-    """What is wrong with the log-likelihood that was `answered`, as a sentence; empty if nothing."""
-    if isinstance(value, NoAnswer):
-        return value.reason
-    if -math.inf < as_number(value) <= ROUNDING:
-        return ""
-    return f"{answered} with {brief(value)}; it must be finite and at most 0"
-
-
-def fault_among(values: Iterable[Any], answered: str = "the backend answered a request") -> str:
-    """The first fault of any."""
-    values = [*values]
-    if {*map(type, values)} == {float} and math.isfinite(sum(values)) and max(values) <= ROUNDING:
-        return ""  # as nearly always, and fast
-    return next(filter(None, (fault_of(value, answered) for value in values)), "")
-
-
-UNASKED = "_unasked_by_lm_eval_leakage"  # of a task: a function that says why a row was not asked
-
-
-def fault_of_responses(responses: Iterable[Any]) -> str:
-    """What is wrong with log-likelihoods, each alone or before whether it is greedy; empty if nothing."""
-    return fault_among(one[0] if isinstance(one, (tuple, list)) and len(one) == 2 else one for one in responses)
-
-
-def without_answer(task: Any, doc: Any, results: Sequence[Any]) -> bool:
-    """Whether a question of an ordinary task has to be left out, which is said for each."""
-    why_unasked = vars(task).get(UNASKED)
-    if why_unasked is not None and why_unasked(doc):
-        return True
-    if task.OUTPUT_TYPE == "generate_until":
-        return False
-    fault = fault_of_responses(results)
-    if fault:
-        logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
-    return bool(fault)
 
 
 class FaultyResponse(RuntimeError):
@@ -292,75 +206,3 @@ def _fault_of_values(scores: Mapping[str, Any], n_context: int) -> str:
 
 def by_index(response: Mapping[str, Any]) -> list[Any]:
     return sorted(response["choices"], key=lambda choice: int(choice["index"]))
-
-
-# ---------------------------------------------------------------------- Retry-After
-
-ASKS_TO_WAIT = (429, 503)
-SHORTEST_WAIT, LONGEST_WAIT = 1.0, 600.0  # seconds: each wait at least, all waits of a request at most
-pause = asyncio.sleep
-
-
-class Patience:
-    """How long one request waits."""
-
-    def __init__(self) -> None:
-        self._waited = 0.0
-
-    def seconds(self, status: int, headers: Mapping[str, str]) -> float | None:
-        """Until the request is to be sent again; None if it is not."""
-        asked = seconds_asked(headers.get("Retry-After", "")) if status in ASKS_TO_WAIT else None
-        seconds = math.inf if asked is None else max(asked, SHORTEST_WAIT)
-        if self._waited + seconds > LONGEST_WAIT:
-            return None
-        self._waited += seconds
-        logger.warning("the server answers with status %d and asks to wait; sending again in %.0f s", status, seconds)
-        return seconds
-
-
-def seconds_asked(text: str) -> float | None:
-    """What `Retry-After` says, a number of seconds or a date; None if it says neither."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = max(0.0, parsedate_to_datetime(text).timestamp() - time())
-        except (TypeError, ValueError, OverflowError):
-            return None
-    return seconds if 0 <= seconds < math.inf else None
-
-
-class PatientSession:
-    """An aiohttp session, of which lm_eval's models use `post`."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    @asynccontextmanager
-    async def post(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        patience = Patience()
-        while True:
-            async with self._session.post(*args, **kwargs) as response:
-                seconds = patience.seconds(response.status, response.headers)
-                if seconds is None:
-                    yield response
-                    return
-            await pause(seconds)
-
-
-def patient(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that sends one request and raises requests' HTTPError, with waits."""
-
-    def model_call(*args: Any, **kwargs: Any) -> Any:
-        patience = Patience()
-        while True:
-            try:
-                return call(*args, **kwargs)
-            except requests.HTTPError as error:
-                response: Any = error.response  # never None after raise_for_status
-                seconds = patience.seconds(response.status_code, response.headers)
-                if seconds is None:
-                    raise
-            sleep(seconds)
-
-    return model_call

@@ -9,19 +9,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from lm_eval.api.instance import Instance
-from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.processes import are_replicas
-from lm_eval_leakage.harness.seams.backends import logits_of, offer_method
+from lm_eval_leakage.harness.seams.backends import is_hf, logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.tree_model import TwoParts, rows_at_once
+
+if TYPE_CHECKING:
+    from lm_eval.models.huggingface import HFLM
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +35,8 @@ TABLES = 8  # of the size of the logits, in float32, that are in memory at once
 
 def offer_token_scores(lm: object) -> bool:
     """Whether `lm` supports token scores; adds the method to `hf` and its subclasses."""
-    model = getattr(lm, "lm", lm)  # unwraps the harness's response cache, which passes other methods through
-    if not hasattr(model, "token_scores") and isinstance(model, HFLM) and model.backend == "causal":
+    model: Any = getattr(lm, "lm", lm)  # unwraps the harness's response cache, which passes other methods through
+    if not hasattr(model, "token_scores") and is_hf(model) and model.backend == "causal":
         offer_method(model, METHOD, token_scores_of_hf)
     return hasattr(model, "token_scores")
 

@@ -31,6 +31,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 Pair = tuple[str, str]  # context, continuation
 TOKEN_SIZE = 4  # bytes of an id in `token_bytes`
+AT_ONCE = 4096  # requests
+FEWEST_PAIRS = 256  # for fewer, it is not worth looking for safe cuts
+N_CHECKED = 2  # strings of each batch whose joined tokens are compared with their own
+MOST_REQUESTS = 512  # what a kill may cost; a question that two portions share costs about a hundredth
+AS_VLLM = "vllm", -1, "max_model_len"  # an engine generates at least one token
 
 
 def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
@@ -70,11 +75,6 @@ def token_bytes(ids: Sequence[int]) -> bytes:
 def tokens_in(joined: bytes) -> IntArray:
     """The ids that were turned into bytes, read-only."""
     return np.frombuffer(joined, np.int32)
-
-
-AT_ONCE = 4096  # requests
-FEWEST_PAIRS = 256  # for fewer, it is not worth looking for safe cuts
-N_CHECKED = 8  # strings of each batch whose joined tokens are compared with their own
 
 
 def encoded_pairs(lm: Any, pairs: Sequence[Pair], disable_tqdm: bool = True) -> Iterator[tuple[IntArray, IntArray]]:
@@ -151,11 +151,6 @@ def _without_spaces(context: str, continuation: str) -> str:
     return kept
 
 
-# ---------------------------------------------------------------------- portions
-
-MOST_REQUESTS = 512  # what a kill may cost; a question that two portions share costs about a hundredth
-
-
 def in_portions(n_requests: int) -> list[slice]:
     """Consecutive requests, MOST_REQUESTS each."""
     return [slice(first, first + MOST_REQUESTS) for first in range(0, n_requests, MOST_REQUESTS)]
@@ -170,9 +165,6 @@ def one_ahead(call: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
             if len(upcoming) > 1:
                 yield upcoming.popleft().result()
         yield from (last.result() for last in upcoming)
-
-
-AS_VLLM = "vllm", -1, "max_model_len"  # an engine generates at least one token
 
 
 class FittedTexts:

@@ -1,14 +1,11 @@
-"""Uses of private parts of lm_eval's models: the scoring of `local-completions`, the logits of `hf`.
+"""How this package stands between lm_eval's models and their private parts: scoring, logits, requests.
 
-Adds a request type to a model: lm_eval calls the model's method that is named like the request's type.
-
-lm_eval has no other way to make requests beyond its three types. A registry of request types, or tasks that may call
-the model themselves, would replace this.
-
-Stands around the requests of models behind an API.
-
-lm_eval 0.4.13 builds sessions and waits after errors where nothing can be given from outside; an argument for either
-would replace this.
+- The scoring of `local-completions` is checked, and `hf` gives its logits.
+- A model gets a request type: lm_eval calls the model's method that is named like the request's type. lm_eval has no
+  other way to make requests beyond its three types. A registry of request types, or tasks that may call the model
+  themselves, would replace this.
+- Requests of models behind an API wait: lm_eval 0.4.13 builds sessions and waits after errors where nothing can be
+  given from outside. An argument for either would replace this.
 """
 
 from __future__ import annotations
@@ -22,6 +19,9 @@ from typing import Any
 from lm_eval_leakage.harness.seams.patching import found, patched_once
 
 COMPLETIONS = "lm_eval.models.openai_completions"
+API = "lm_eval.models.api_models"
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+HF = "lm_eval.models.huggingface:HFLM"
 
 
 def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
@@ -48,10 +48,6 @@ def reads_as_completions(kind: Any) -> bool:
     """Whether a model class sends and reads texts as `local-completions` does."""
     usual = getattr(sys.modules.get(COMPLETIONS), "LocalCompletionsAPI", None)
     return usual is not None and getattr(kind, "parse_logprobs", None) is usual.parse_logprobs
-
-
-API = "lm_eval.models.api_models"
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def around_requests(kind: Any, session: Callable[[Any], Any], call: Wrap) -> None:
@@ -81,7 +77,14 @@ def _only_the_first_error(loop: asyncio.AbstractEventLoop, context: dict[str, An
         loop.default_exception_handler(context)
 
 
-HF = "lm_eval.models.huggingface:HFLM"
+def is_hf(lm: Any) -> bool:
+    """Return whether a model is lm_eval's `hf`, or of a class derived from it.
+
+    Importing that class takes two seconds, and a model of it exists only where somebody has imported it.
+    """
+    module, _, name = HF.partition(":")
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(lm, kind)
 
 
 def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:

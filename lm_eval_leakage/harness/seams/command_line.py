@@ -21,6 +21,15 @@ from lm_eval_leakage.harness.seams.patching import found, patched_once
 from lm_eval_leakage.texts import did_you_mean
 
 GET_HASH = "lm_eval.evaluator:get_git_commit_hash"
+Command = Callable[[argparse.Namespace], None]
+AddArguments = Callable[[argparse.ArgumentParser], object]
+PROGRAM = "lm-eval-leakage"
+DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
+DESCRIPTION_OF_LS = "list tasks; or say of one which audits it has, or whether its published orders are random"
+EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
+NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
+INSTEAD = {("check", "--limit"): "--questions"}  # of a command, for an option that lm_eval's `run` has
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
 def ask_git_only_in_repositories() -> None:
@@ -34,17 +43,6 @@ def _quiet(original: Callable[[], str | None]) -> Callable[[], str | None]:
         return original() if any((folder / ".git").exists() for folder in (here, *here.parents)) else None
 
     return get_git_commit_hash
-
-
-Command = Callable[[argparse.Namespace], None]
-AddArguments = Callable[[argparse.ArgumentParser], object]
-PROGRAM = "lm-eval-leakage"
-DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
-DESCRIPTION_OF_LS = "list tasks; or say of one which audits it has, or whether its published orders are random"
-EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
-NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
-INSTEAD = {("check", "--limit"): "--questions"}  # of a command, for an option that lm_eval's `run` has
-UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
 class CommandLine:

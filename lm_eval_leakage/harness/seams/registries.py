@@ -23,6 +23,9 @@ OUR_MODELS = {
     "chat-completions-echo": "lm_eval_leakage.harness.models.chat_echo:ChatCompletionsEchoLM",
 }
 REGISTRY = "lm_eval.api.registry"
+TASK_MANAGER = "lm_eval.tasks.manager:TaskManager"
+DISCOVERY = "discover_plugin_task_paths"  # of a harness that reads entry points (its pull request 4015)
+TRIED = "_asked_for_audits_by_lm_eval_leakage"
 
 
 def add_models() -> None:
@@ -83,11 +86,6 @@ def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: b
     registry = import_module(REGISTRY)
     registry.register_aggregation(name)(aggregation)
     registry.register_metric(metric=name, higher_is_better=higher_is_better, aggregation=name)(aggregation)
-
-
-TASK_MANAGER = "lm_eval.tasks.manager:TaskManager"
-DISCOVERY = "discover_plugin_task_paths"  # of a harness that reads entry points (its pull request 4015)
-TRIED = "_asked_for_audits_by_lm_eval_leakage"
 
 
 def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> None:

@@ -1,16 +1,13 @@
-"""Reads YAML files of tasks with lm_eval's private loader.
+"""How lm_eval reads, builds, renders and scores tasks.
 
-Patches lm_eval's Jinja environment once rows are read, so that a template is compiled once instead of per row.
-
-A task's `doc_to_text` compiles its template at every call; a cache in lm_eval's `apply_template` would replace this.
-
-Wraps ConfigurableTask.process_results, by which lm_eval scores one question, to leave a question out.
-
-A backend that may say that it has no answer to a request would replace this.
-
-Replaces a task manager's index and factory, so that `<any task>_leakage_perm` is found by name: a task manager, the
-members of a group and the command line's check all read this one mapping. An entry-point group for functions from name
-to task would replace this.
+- YAML files of tasks are read with lm_eval's private loader.
+- Its Jinja environment gets a cache once rows are read: `doc_to_text` compiles its template at every call. A cache in
+  lm_eval's `apply_template` would replace this.
+- `ConfigurableTask.process_results`, which scores one question, is wrapped to leave a question out. A backend that may
+  say that it has no answer to a request would replace this.
+- A task manager's index and factory are replaced, so that `<any task>_leakage_perm` is found by name: a task manager,
+  the members of a group and the command line's check all read this one mapping. An entry-point group for functions
+  from name to task would replace this.
 """
 
 from __future__ import annotations
@@ -28,33 +25,36 @@ from lm_eval_leakage.harness.seams.rows import read_rows_anew
 
 LOADER = "lm_eval.tasks._yaml_loader"
 Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
+SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
+AUDITED_KEPT = 8
+Overrides = Mapping[str, Any]
 
 
 def task_settings(file: Path | str) -> dict[str, Any]:
-    """A task's settings, with its includes resolved and its functions imported."""
+    """Return a task's settings, with its includes resolved and its functions imported."""
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=True))
 
 
 def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
-    """What a YAML itself says, without its includes, whose names are under `include`, or with them. Its functions are
-    not imported."""
+    """Return what a YAML itself says, without its includes, whose names are under `include`, or with them.
+
+    Its functions are not imported.
+    """
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
 
 
 @cache
 def compile_templates_once() -> None:
-    """From now on, a template is compiled once; the harness compiles it per row, which takes longer than the rest of
-    reading it."""
+    """Have each template compiled once; the harness compiles it per row, longer than the rest of reading it."""
     if (env := found("lm_eval.utils:env")) is not None:
         env.from_string = lru_cache(maxsize=64)(env.from_string)
 
 
-SCORED = "lm_eval.api.task:ConfigurableTask.process_results"
-
-
 def leave_out(unscored: Callable[[Any, Any, Sequence[Any]], bool]) -> None:
-    """A question for which `unscored(task, doc, results)` holds has no metrics, so that none of lm_eval's averages
-    counts it; its line in the samples log names none."""
+    """Give no metrics to a question for which `unscored(task, doc, results)` holds.
+
+    None of lm_eval's averages counts it then; its line in the samples log names none.
+    """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def process_results(self: Any, doc: Any, results: Any) -> Any:
@@ -65,12 +65,8 @@ def leave_out(unscored: Callable[[Any, Any, Sequence[Any]], bool]) -> None:
     patched_once(SCORED, wrap)
 
 
-AUDITED_KEPT = 8
-Overrides = Mapping[str, Any]
-
-
 def kind_of(entry: Entry) -> str:
-    """TASK, PY_TASK, GROUP or TAG."""
+    """Return TASK, PY_TASK, GROUP or TAG."""
     return str(entry.kind.name)
 
 
@@ -92,18 +88,18 @@ class Factory(TaskFactory):  # type: ignore[misc]
         return self.make(self, entry, overrides or {})
 
     def of_harness(self, entry: Entry, overrides: Overrides) -> Any:
-        """As lm_eval builds it."""
+        """Build an entry as lm_eval does."""
         return super().build(entry, overrides=overrides, registry=self.registry)
 
 
 def extend(manager: Any, index: Callable[[Mapping[str, Entry]], dict[str, Entry]], make: Callable[..., Any]) -> None:
-    """Gives a task manager another index, made from its own, and another way to build tasks, from rows as they are."""
+    """Give a task manager another index, made from its own, and another way to build tasks, from rows as they are."""
     read_rows_anew()
     manager._index, manager._factory = index(manager._index), Factory(manager.metadata, make)
 
 
 def with_metadata(manager: Any, metadata: Mapping[str, Any]) -> Any:
-    """A task manager with the same index, for tasks with other metadata."""
+    """Return a task manager with the same index, for tasks with other metadata."""
     other = copy.copy(manager)
     other.metadata, other._factory = dict(metadata), Factory(metadata, manager._factory.make)
     return other

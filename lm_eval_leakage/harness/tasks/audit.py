@@ -21,21 +21,16 @@ from lm_eval.config.group import AggMetricConfig
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
-from lm_eval_leakage.harness.models.asking import LongerThanWindow
+from lm_eval_leakage.harness.models.abilities import LongerThanWindow
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
-from lm_eval_leakage.harness.tasks.base_task import (
-    ROWS_TRIED,
-    SEALED_SHARDS,
-    RefusedAudit,
-    by_place,
-    constant_answer,
-    seal_in,
-)
-from lm_eval_leakage.harness.tasks.data import Docs, docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.audited_rows import docs_to_audit, statements_to_audit, why_not_audited
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, constant_answer
+from lm_eval_leakage.harness.tasks.data import Docs
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.question_files import Rows
+from lm_eval_leakage.harness.tasks.seals import SEALED_SHARDS, by_place, seal_in
 from lm_eval_leakage.harness.tasks.task import TASKS_OF_GROUP, LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
@@ -54,9 +49,14 @@ from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.stats.sorted_questions import sorted_properties
 
 logger = logging.getLogger(__name__)
-
 FEWEST_EXAMPLES = 2  # examples of a shard
 IN_NO_SHARD = "not of the seal, at the end of its file, or beside a missing question"
+Config = dict[str, Any]
+DATA_KEYS = (
+    *("dataset_path", "dataset_name", "dataset_kwargs", "process_docs"),
+    *("test_split", "validation_split", "training_split"),
+)
+ORDINALS = ("first", "second", "third")
 
 
 class ShardAudit(LeakageTask):
@@ -143,14 +143,6 @@ def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
     if audit.seal is not None:
         config = config | {"metadata": {**SEALED_SHARDS, **config["metadata"]}}
     return ShardAudit(audit, config)
-
-
-Config = dict[str, Any]
-DATA_KEYS = (
-    *("dataset_path", "dataset_name", "dataset_kwargs", "process_docs"),
-    *("test_split", "validation_split", "training_split"),
-)
-ORDINALS = ("first", "second", "third")
 
 
 def template(suffix: str) -> Config:

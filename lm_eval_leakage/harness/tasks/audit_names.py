@@ -84,7 +84,7 @@ def _made(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
     """What a name denotes, as the harness builds it or as an audit of that."""
     given = factory.metadata
     if split_name(entry.name) is not None:
-        from lm_eval_leakage.harness.seams.patching import hide_tracebacks
+        from lm_eval_leakage.harness.seams.refusals import hide_tracebacks
         from lm_eval_leakage.harness.tasks.metadata import warn_of_misspelled_keys
 
         hide_tracebacks()  # first, since the rest may raise UnsupportedHarness

@@ -1,105 +1,36 @@
-"""What an audit's verdict may rest on: the status of the task's published orders, and the seal that `--metadata
-seal=PRIVATE_FOLDER` names, with which questions it covers.
-
-Reads questions from the prompts that an lm_eval task renders, and decides whether an audit would be meaningful.
-"""
+"""Reads questions from the prompts that an lm_eval task renders, and decides whether an audit would be meaningful."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 from lm_eval.api.task import ConfigurableTask
 
-from lm_eval_leakage.detectors import Probe
-from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
-from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.questions.constant_words import constant_words
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.reader import fields_in_order, read_question
-from lm_eval_leakage.questions.slots import Exchange
-from lm_eval_leakage.records import Question, Shard, UntestableQuestion
-from lm_eval_leakage.results.published_orders import (
-    DOCUMENTED,
-    EXACT,
-    SEALED_ORDERS,
-    WRITTEN_ORDERS,
-    Documented,
-    NullStatus,
-    null_status,
-    order_tests,
-)
-from lm_eval_leakage.seal.drawn import Seal
-from lm_eval_leakage.seal.folders import read_seal
+from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
-STATUS_KEY = "published_orders"  # of `--metadata`
-WRITTEN_AS_A_WHOLE = {  # data sets of which a task may be too small a part to tell (docs/published_orders.md)
-    "cais/mmlu",
-    "hails/mmlu_no_train",
-    "allenai/ai2_arc",
-    "regisss/math_qa",
-    "allenai/math_qa",
-    "ceval/ceval-exam",
-    "FreedomIntelligence/CMB",
-}
-OUR_TESTS = "tests of the whole data set, docs/published_orders.md"
+ROWS_TRIED = 50
+ENOUGH = 20  # this many equal answers are no coincidence
+OWN_ORDER = (
+    "the task puts the options into an order of its own: they come from fields of the data ({fields}) whose order "
+    "differs between questions, so that no published order is known"
+)
 
 
 class RefusedAudit(Refusal):
     """An audit that is impossible or would be meaningless; the message is the reason."""
-
-
-def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: Iterable[Question]) -> NullStatus:
-    """By what `metadata` documents, what is known of the data set, and tests of the task's own questions.
-
-    metadata: may give STATUS_KEY, such as "random: section 3.1 of the paper"
-
-    Raises ValueError for a status that is unknown or has no source.
-    """
-    known = documented(metadata)
-    if known is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
-        known = Documented(WRITTEN_ORDERS, OUR_TESTS)
-    if known is not None and known.says == WRITTEN_ORDERS:
-        return NullStatus(WRITTEN_ORDERS, f"`{WRITTEN_ORDERS}`, as documented ({known.source})")
-    return null_status(order_tests(questions), known)
-
-
-def refuse_undrawn(orders: NullStatus) -> None:
-    """Raises UntestableQuestion, with the reason, unless the published orders are known to be drawn at random."""
-    if orders.status not in EXACT:
-        raise UntestableQuestion(
-            f"the published orders are `{orders.status}`, so that some can be guessed without memory; give `seal`, or "
-            f"`{STATUS_KEY}` if the builder says that they were drawn at random"
-        )
-
-
-def documented(metadata: Mapping[str, Any], key: str = STATUS_KEY) -> Documented | None:
-    """What the user says about the orders; None if nothing."""
-    given = metadata.get(key)
-    if given is None:
-        return None
-    status, _, source = str(given).partition(":")
-    try:
-        return Documented(status.strip(), source.strip())
-    except ValueError as error:
-        raise ValueError(
-            f"{key} is {given!r}; write STATUS: SOURCE, with one of {', '.join(DOCUMENTED)} and where the "
-            f"builder says so ({error})"
-        ) from error
-
-
-ROWS_TRIED = 50
-ENOUGH = 20  # this many equal answers are no coincidence
 
 
 def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
@@ -177,12 +108,6 @@ def _question_or_none(read: Callable[[Doc], Question], doc: Doc) -> Question | N
         return None
 
 
-OWN_ORDER = (
-    "the task puts the options into an order of its own: they come from fields of the data ({fields}) whose order "
-    "differs between questions, so that no published order is known"
-)
-
-
 def refusal_of_own_order(readings: Iterable[Question | UntestableQuestion], rows: Sequence[Doc]) -> str | None:
     """Return why a task that orders the options of its data itself is not audited; None if their order was published.
 
@@ -242,82 +167,3 @@ def _rendered(task: ConfigurableTask) -> list[object]:
         (task.doc_to_text(doc), task.doc_to_choice(doc) if offers_choices else None)
         for doc in islice(docs, ROWS_TRIED)
     ]
-
-
-SEALED_SHARDS: Mapping[str, Any] = {"examples": 4, "permutations": 23}  # all 24 orders
-
-
-def seal_of(metadata: Mapping[str, Any], probe: Probe) -> Seal | None:
-    """The seal that a task's metadata names; None without one, and for a probe that asks nothing a key has drawn.
-
-    Raises ValueError, with the remedy, if the folder is no private folder, or if the probe needs one and gets none.
-    """
-    given = metadata.get(SEAL_KEY)
-    if given is None and probe.needs_seal:
-        raise ValueError(no_seal(f"the probe {metadata['probe']!r}"))
-    asks_orders = probe.needs_seal or probe.asks_orders or probe.needs_drawn_orders or probe.of_shards(()) is not None
-    if given is None or not (asks_orders or probe.exchanges_fillers):
-        return None
-    seal = seal_in(given)
-    return seal if asks_orders or seal.is_of_texts else None
-
-
-def seal_in(given: object) -> Seal:
-    """The seal in a private folder, as `--metadata` names it; read once."""
-    if not isinstance(given, (str, Path)) or not str(given):
-        raise ValueError(f"{SEAL_KEY} is {given!r}; name the private folder that `lm-eval-leakage seal` wrote")
-    return _read(Path(given).resolve())
-
-
-_read = cache(read_seal)
-
-
-def sealed_status(seal: Seal) -> NullStatus:
-    """Whatever a test of randomness says by chance: the orders were recomputed from the key when the seal was read."""
-    says = f"`{SEALED_ORDERS}`: drawn with the key of {seal.name!r}, commitment {seal.commitment}"
-    return NullStatus(SEALED_ORDERS, says)
-
-
-def refuse_foreign(seal: Seal | None, task: str, questions: Iterable[Question]) -> None:
-    """Raises RefusedAudit if there is a seal, and the task has no question of it."""
-    if seal is None:
-        return
-    shown = "no question that can be read"
-    for question in questions:
-        if seal.find(question) is not None:
-            return
-        shown = f"questions such as {question.stem[:80]!r}"
-    raise RefusedAudit(
-        f"{task} has none of the {len(seal.questions)} questions that {seal.name!r} published ({shown}); name the "
-        f"private folder of this benchmark as {SEAL_KEY}, or audit the public file that belongs to it"
-    )
-
-
-def refuse_untestable(probe: Probe, seal: Seal, question: Question) -> None:
-    """Raises UntestableQuestion, with the reason, for a question about which the seal says nothing."""
-    if isinstance(question, Shard):
-        return
-    found = seal.find(question)
-    if found is None:
-        raise UntestableQuestion(f"it is not one of the questions that {seal.name!r} published")
-    if (probe.asks_orders or probe.needs_drawn_orders) and not found.order_drawn:
-        raise UntestableQuestion("its options depend on their order, which its author kept, so that no key drew it")
-
-
-def wordings_of(seal: Seal, question: Question) -> Sequence[str]:
-    """All wordings of a question, the public one first; none if the seal does not have it."""
-    found = seal.find(question)
-    return () if found is None else found.wordings
-
-
-def exchange_of(seal: Seal, question: Question) -> Exchange | None:
-    """Return the slot of a sealed text and the block in which a key drew its filler; None if none was drawn."""
-    text = seal.find(question)
-    if text is None or text.exchange is None or text.wordings[0] != question.stem:
-        return None
-    return text.exchange
-
-
-def by_place(seal: Seal, questions: Iterable[Question]) -> dict[int, Question]:
-    """The sealed ones among a task's questions, by their places in the public file."""
-    return {int(found.id): question for question in questions if (found := seal.find(question)) is not None}

@@ -16,7 +16,7 @@ from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.harness.models.processes import is_first, of_every
-from lm_eval_leakage.harness.tasks.base_task import exchange_of
+from lm_eval_leakage.harness.tasks.seals import exchange_of
 from lm_eval_leakage.harness.tasks.task import ChatTemplate, LeakageTask, drawn
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.fields import Doc

@@ -1,4 +1,4 @@
-"""Turns the model's responses to a leakage task into verdicts: guards, statistics as lm_eval filters, a judge model.
+"""Turns the model's responses to a leakage task into verdicts: guards, and statistics as lm_eval filters.
 
 An error of our own code on one question, after the model has done its work, skips only that question.
 """
@@ -10,20 +10,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from lm_eval.api.filter import Filter
-from lm_eval.api.instance import Instance
-from lm_eval.api.registry import get_model
 
 from lm_eval_leakage.detectors import Probe, statistics
 from lm_eval_leakage.detectors.crossed_fillers import FillerMeasurement
-from lm_eval_leakage.detectors.generated import JudgeModel
 from lm_eval_leakage.harness.models.processes import of_every
 from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter
 from lm_eval_leakage.harness.table import JudgedQuestion, undecidable
+from lm_eval_leakage.harness.tasks.judge_model import load_judge
 from lm_eval_leakage.questions.families import question_key, shared_texts
 from lm_eval_leakage.records import (
     Answered,
@@ -37,46 +34,9 @@ from lm_eval_leakage.records import (
     Verdict,
 )
 from lm_eval_leakage.stats.crossed_blocks import by_form
-from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 logger = logging.getLogger(__name__)
-
-GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature": 0.0}
-
-
-@cache
-def load_judge(model: str, arguments: str) -> JudgeModel:
-    """A function from prompts to replies of a model, given by name and arguments as for `--model` and `--model_args`;
-    the model is loaded once.
-
-    If the judge fails, only its opinions are missing: the log says why, and the run's own results are kept.
-    """
-    try:
-        judge = get_model(model).create_from_arg_string(arguments)
-    except Exception as error:  # a backend may raise anything while loading
-        raise ValueError(f"judge_model {model!r} with judge_args {arguments!r} cannot be used: {error}") from error
-
-    def ask(prompts: Sequence[str]) -> Sequence[str | None]:
-        try:
-            turns = [(_as_chat(judge, prompt), dict(GENERATION)) for prompt in prompts]
-            asked = [Instance("generate_until", {}, turn, index) for index, turn in enumerate(turns)]
-            return [str(reply) for reply in judge.generate_until(asked)]
-        except Exception as error:  # a judge's failure must not lose hours of the other model's work
-            logger.warning("the judge %s did not answer on %d question(s): %s", model, len(prompts), error)
-            return [None] * len(prompts)
-
-    return ask
-
-
-def _as_chat(judge: Any, prompt: str) -> Any:
-    """The prompt as a user's turn; unchanged for a model without a chat template."""
-    try:
-        return judge.apply_chat_template([{"role": "user", "content": prompt}])
-    except (NotImplementedError, ValueError):
-        return prompt
-
-
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 
 
@@ -255,8 +215,11 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         if getattr(self.statistic, "judge_model", None) is not None:
             ask = load_judge(self.statistic.judge_model, self.statistic.judge_args)
             self.statistic = replace(self.statistic, ask=ask)
-        find_device(device)
         self.device = device
+        if device != "auto":
+            from lm_eval_leakage.stats.order_scores import find_device  # needs torch, which takes a second
+
+            find_device(device)
 
     def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
         """The verdicts on `docs`, which a leakage task passes as questions with their answers."""

@@ -19,6 +19,25 @@ from lm_eval_leakage.detectors import Probe, probes, statistics
 from lm_eval_leakage.logs.reference_log import ReferenceLog, read_reference
 
 logger = logging.getLogger(__name__)
+SWITCHES = {
+    "resume": "false to save no answers and reuse none",
+    "control_form": "false not to ask the control form",
+}
+OWN_KEYS = {
+    "data_files": "a local file of questions instead of the task's own data",
+    "fields": "a mapping from question, options and answer to the names of their fields in data_files",
+    "split": "train, to audit a task's training split instead of the one that it is scored on",
+    "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
+    "resume": "whether answers are saved, so that an interrupted audit can be resumed",
+    "control_form": "whether option orders are also asked in the control forms where the verdict needs them",
+    "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
+    "seal": "the private folder of a sealed benchmark, whose key makes the tests of its draws exact",
+    "probe": "name of the probe",
+    "version": "version of the task, for the results file",
+    "description": "description of the task",
+    "audit_of": "the task that is audited",
+}
+CLOSE = 0.8  # difflib ratio: one letter added, dropped or replaced in a word of five
 
 
 def probe_of(metadata: Mapping[str, Any]) -> Probe:
@@ -48,12 +67,6 @@ def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | No
     return read_reference(str(metadata["reference_log"]))
 
 
-SWITCHES = {
-    "resume": "false to save no answers and reuse none",
-    "control_form": "false not to ask the control form",
-}
-
-
 def switch_of(metadata: Mapping[str, Any], key: str) -> bool:
     """One of `SWITCHES`, which are on by default."""
     found = metadata.get(key, True)
@@ -70,23 +83,6 @@ def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> di
         names = [field.name for field in fields(chosen)] if chosen else []
         filters.append(entry | {name: metadata[name] for name in names if name in metadata})
     return pipeline | {"filter": filters}
-
-
-OWN_KEYS = {
-    "data_files": "a local file of questions instead of the task's own data",
-    "fields": "a mapping from question, options and answer to the names of their fields in data_files",
-    "split": "train, to audit a task's training split instead of the one that it is scored on",
-    "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
-    "resume": "whether answers are saved, so that an interrupted audit can be resumed",
-    "control_form": "whether option orders are also asked in the control forms where the verdict needs them",
-    "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
-    "seal": "the private folder of a sealed benchmark, whose key makes the tests of its draws exact",
-    "probe": "name of the probe",
-    "version": "version of the task, for the results file",
-    "description": "description of the task",
-    "audit_of": "the task that is audited",
-}
-CLOSE = 0.8  # difflib ratio: one letter added, dropped or replaced in a word of five
 
 
 @functools.cache

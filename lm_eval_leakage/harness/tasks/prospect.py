@@ -70,16 +70,20 @@ class Prospect:
         """Why no verdict is possible; None if one is, and where the questions are too few, guarded or not."""
         if len(self.rows) < FEWEST_JUDGED or not all(task.probe.asks_orders for task, _ in self.rows[:1]):
             return None
-        first = _some(self.rows, TRIED_FIRST)
-        if untestable([*self.answers(first)], self.natural) is None:
+        first = untestable([*self.answers(_some(self.rows, TRIED_FIRST))], self.natural)
+        if first is None or self._is_wanted(first):
             return None
         known = self._questions
         if len(known) < FEWEST_JUDGED:
             return None
         verdict = untestable([*self.answers(known)], self.natural)
-        if verdict is None or (verdict.basis == BY_RATIO and not self._asks_control):  # a ratio is what is wanted
+        if verdict is None or self._is_wanted(verdict):
             return None
         return Obstacle(self._reason(verdict), (*self._remedies(verdict),))
+
+    def _is_wanted(self, verdict: DataVerdict) -> bool:
+        """Return whether the user chose to have only a ratio, which is no verdict, by asking no control forms."""
+        return verdict.basis == BY_RATIO and not self._asks_control
 
     @cached_property
     def _questions(self) -> list[Row]:

@@ -17,38 +17,23 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.evaluator_utils import get_sample_size
 
 from lm_eval_leakage.detectors import Probe
-from lm_eval_leakage.harness.models.asking import (
-    LongerThanWindow,
-    add_request_method,
-    lacking,
-    longer_than_window,
-    n_tokens_of,
-)
+from lm_eval_leakage.harness.models.abilities import LongerThanWindow, lacking, longer_than_window, n_tokens_of
+from lm_eval_leakage.harness.models.asking import add_request_method
 from lm_eval_leakage.harness.models.processes import is_first, refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
-from lm_eval_leakage.harness.seams.evaluation import (
-    Evaluation,
-    current_evaluation,
-    on_results,
-    refuse_unwritable,
-    watch_run_files,
-)
-from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
-from lm_eval_leakage.harness.table import JudgedQuestion, finish, known_rows, metric_list, row_of
-from lm_eval_leakage.harness.tasks.base_task import (
-    documented,
-    refuse_foreign,
-    refuse_undrawn,
-    refuse_untestable,
-    seal_of,
-    sealed_status,
-    status_of,
-    wordings_of,
-)
-from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names, split_asked
+from lm_eval_leakage.harness.seams.evaluation import Evaluation, current_evaluation
+from lm_eval_leakage.harness.seams.refusals import Refusal, hide_tracebacks
+from lm_eval_leakage.harness.seams.run_files import refuse_unwritable, watch_run_files
+from lm_eval_leakage.harness.seams.run_results import on_results
+from lm_eval_leakage.harness.table import JudgedQuestion, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.tasks.audited_rows import split_asked
+from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
+from lm_eval_leakage.harness.tasks.finished_results import finish
 from lm_eval_leakage.harness.tasks.judging import judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
+from lm_eval_leakage.harness.tasks.order_status import documented, refuse_undrawn, status_of
 from lm_eval_leakage.harness.tasks.prospect import Prospect
+from lm_eval_leakage.harness.tasks.seals import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.questions.families import distinct

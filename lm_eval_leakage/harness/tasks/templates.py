@@ -20,6 +20,12 @@ from lm_eval_leakage.texts import from_yaml
 logger = logging.getLogger(__name__)
 # So that no ordinary task has a name that looks like an audit's.
 SUFFIX = re.compile(r"leakage_[a-z0-9_]+")
+FIRST_AUDIT = "leakage_perm"  # the audit that has a YAML of its own for each of our benchmarks
+FILLER_AUDIT = "leakage_fillers"  # of rows with and without options
+SEAL_AUDIT = "leakage_seal"  # not a template: the group of these audits, for sealed benchmarks
+SEAL_KEY = "seal"  # of `--metadata`
+WORDING_AUDIT = "leakage_wording"
+PARTS_OF_SEAL = (WORDING_AUDIT, FIRST_AUDIT, FILLER_AUDIT, "leakage_shared_likelihood")
 
 
 @cache
@@ -69,14 +75,6 @@ def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
     if not isinstance(shape.get("metadata"), dict) or "probe" not in shape["metadata"] or not shape.get("filter_list"):
         return "it must name the probe in `metadata` and the statistics in `filter_list`"
     return None
-
-
-FIRST_AUDIT = "leakage_perm"  # the audit that has a YAML of its own for each of our benchmarks
-FILLER_AUDIT = "leakage_fillers"  # of rows with and without options
-SEAL_AUDIT = "leakage_seal"  # not a template: the group of these audits, for sealed benchmarks
-SEAL_KEY = "seal"  # of `--metadata`
-WORDING_AUDIT = "leakage_wording"
-PARTS_OF_SEAL = (WORDING_AUDIT, FIRST_AUDIT, FILLER_AUDIT, "leakage_shared_likelihood")
 
 
 @cache

@@ -11,10 +11,11 @@ import pytest
 from lm_eval.evaluator import evaluate as evaluate_of_the_harness
 from lm_eval.loggers import EvaluationTracker
 
-from lm_eval_leakage.harness.seams import evaluation
-from lm_eval_leakage.harness.seams.evaluation import NotSaved, remember_audits
-from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.table import finish, known_rows
+from lm_eval_leakage.harness.seams import run_files, run_results
+from lm_eval_leakage.harness.seams.refusals import Refusal
+from lm_eval_leakage.harness.seams.run_files import NotSaved, remember_audits
+from lm_eval_leakage.harness.table import known_rows
+from lm_eval_leakage.harness.tasks.finished_results import finish
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, ONE, TASK, evaluate, manager
@@ -105,7 +106,7 @@ def test_results_that_could_not_be_saved_are_an_error_and_are_printed_whatever_i
     saved, level: int, tmp_path, capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker, results, samples = saved
-    caplog.set_level(level, logger=evaluation.TRACKER)
+    caplog.set_level(level, logger=run_files.TRACKER)
     remember_audits(results)
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / tracker.general_config_tracker.model_name_sanitized).write_text("in the way")
@@ -136,10 +137,10 @@ def test_an_output_path_that_cannot_be_written_ends_the_run_before_the_model_wor
 
 def test_what_was_for_the_next_results_alone_is_over_even_if_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_registered", "_of_next"):
-        monkeypatch.setattr(evaluation, name, [])
-    assembled = evaluation._finished(lambda self: {})
-    evaluation.on_results(lambda results: results.update(always=True))
-    evaluation.on_next_results(lambda results: results.pop("missing"))
+        monkeypatch.setattr(run_results, name, [])
+    assembled = run_results._finished(lambda self: {})
+    run_results.on_results(lambda results: results.update(always=True))
+    run_results.on_next_results(lambda results: results.pop("missing"))
     with pytest.raises(KeyError, match="missing"):
         assembled(None)
     assert assembled(None) == {"always": True}

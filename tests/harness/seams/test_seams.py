@@ -14,9 +14,10 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
 from lm_eval_leakage.harness.seams.command_line import CommandLine, ask_git_only_in_repositories
-from lm_eval_leakage.harness.seams.evaluation import current_evaluation, on_results
+from lm_eval_leakage.harness.seams.evaluation import current_evaluation
 from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.registries import check_options
+from lm_eval_leakage.harness.seams.run_results import on_results
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from tests.fakes import FakeLM, by_hash

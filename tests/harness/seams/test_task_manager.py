@@ -11,7 +11,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import _check_run, extend_harness
-from lm_eval_leakage.harness.seams.patching import ENDS_IN_SENTENCES, Refusal
+from lm_eval_leakage.harness.seams.refusals import ENDS_IN_SENTENCES, Refusal
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS, add_models
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
