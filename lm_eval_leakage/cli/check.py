@@ -142,6 +142,7 @@ def only_warnings() -> None:
     from lm_eval.utils import setup_logging
 
     datasets.logging.set_verbosity_error()
+    datasets.disable_progress_bars()  # a bar for each split that is read would stand between the sentences
     if "LMEVAL_LOG_LEVEL" not in os.environ:
         setup_logging(logging.ERROR)
     logging.getLogger(TOLD_AT_THE_END).setLevel(logging.ERROR)

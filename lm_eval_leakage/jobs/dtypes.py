@@ -47,7 +47,7 @@ def with_dtypes(plan: Plan, seconds: Seconds = seconds_of_product) -> tuple[Plan
         plan = plan.changed(reference=chosen(plan.reference))
     if is_on_cpu(device):
         for one in plan.asked_models:
-            if slow := _slow(one.model_args, seconds):
+            if slow := _slow(one.model_args, seconds, of_runs=bool(plan.runs)):
                 sentences[slow] = None
     return plan, tuple(sentences)
 
@@ -64,8 +64,11 @@ def _is_open(arguments: Mapping[str, Any]) -> bool:
     return OF_QUANTISED not in _config(arguments)
 
 
-def _slow(arguments: Mapping[str, Any], seconds: Seconds) -> str:
-    """Return a sentence if a model's format takes several times as long as another; empty if it does not."""
+def _slow(arguments: Mapping[str, Any], seconds: Seconds, *, of_runs: bool) -> str:
+    """Return a sentence if a model's format takes several times as long as another; empty if it does not.
+
+    of_runs: whether runs exist, whose format the audits must have
+    """
     given = str(arguments.get(DTYPE, AUTO))
     config = _config(arguments) if given == AUTO else {}
     dtype = str(config.get(DTYPE) or config.get("torch_dtype") or "") if given == AUTO else given
@@ -74,7 +77,8 @@ def _slow(arguments: Mapping[str, Any], seconds: Seconds) -> str:
         return ""
     other, times = faster
     what = f"dtype {dtype}, that of the model's files," if given == AUTO else f"dtype {dtype}"
-    return f"{what} takes about {times:.0f} times as long as {other} on this CPU; give dtype={other} to be faster"
+    remedy = "audits must have that of the runs" if of_runs else f"give dtype={other} to be faster"
+    return f"{what} takes about {times:.0f} times as long as {other} on this CPU; {remedy}"
 
 
 def _config(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

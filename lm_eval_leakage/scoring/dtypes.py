@@ -13,7 +13,7 @@ import torch
 BFLOAT16, FLOAT32 = "bfloat16", "float32"
 UNITS = ("amx_bf16", "avx512_bf16")  # of x86 processors, as torch and Linux call them
 CPU_FLAGS = Path("/proc/cpuinfo")
-ROWS, WIDTH, REPEATS = 256, 1024, 3  # of the product of matrices that is timed, half a billion multiplications
+ROWS, WIDTH, REPEATS = 256, 1024, 7  # of the product of matrices that is timed, half a billion multiplications
 SEVERAL = 3.0  # times as long, from which a slow format is worth a sentence
 
 Seconds = Callable[[str], float]

@@ -91,3 +91,5 @@ def test_a_slow_format_is_said_with_the_faster_one(folder, usual) -> None:
     ):
         assert with_dtypes(plan_of(folder, arguments=arguments), emulated)[1] == (f"{what} {sentence}",)
     assert with_dtypes(plan_of(folder, arguments=",dtype=float32"), emulated)[1] == ()
+    (of_runs,) = with_dtypes(plan_of(folder, runs=str(folder.parent)), emulated)[1]
+    assert of_runs.endswith("as long as float32 on this CPU; audits must have that of the runs")
