@@ -94,8 +94,7 @@ class CrossedFillers(Probe):
         return replace(self, pool=tuple(questions()))
 
     def with_exchanges(self, of: Callable[[Question], Exchange | None]) -> CrossedFillers:
-        """Return the same probe with slots and blocks for which a key drew the fillers, instead of those of the
-        run."""
+        """Return the same probe with slots and blocks for which a key drew the fillers, not with those of the run."""
         return replace(self, drawn=of)
 
     @property

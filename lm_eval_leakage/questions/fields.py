@@ -113,7 +113,7 @@ def read_keys(docs: Iterable[Doc]) -> ReadKeys:
 
 
 def _keys(row: int, doc: Doc) -> Iterator[_Key]:
-    """Yield the keys of a row that no audit skips and that does not withhold them."""
+    """Yield the keys of a row; none if it is no question with options, or withholds them."""
     question = question_if_any(doc)
     if question is None or len(question.options) < 2:  # no audit tests it
         return

@@ -185,7 +185,7 @@ def _guards_of_text(stem: str, options: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def has_passage(stem: str, n_options: int) -> bool:
-    """Return whether the stem is a passage that the options may follow, in other words than its own.
+    """Return whether the stem is a passage whose order the options may follow in other words.
 
     A passage has at least as many sentences as there are options, and three at least; or it has more parts than that,
     between commas, "and" and the like.

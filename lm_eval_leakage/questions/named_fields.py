@@ -106,8 +106,7 @@ def _options_in(values: Sequence[Any]) -> Any:
 
 
 def list_in(value: Any) -> Any:
-    """Return the list or mapping that a text, such as a cell of a table, holds as JSON or Python; else the value as it
-    is."""
+    """Return the list or mapping that a cell of a table holds as JSON or Python; any other value as it is."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:

@@ -158,7 +158,7 @@ def _rest_of_chain(prompt: str, values: Sequence[str], spans: list[Span]) -> lis
 
 
 def _following(prompt: str, places: Sequence[Span], start: int, n_options: int) -> Iterator[list[Span]]:
-    """Yield as many places of values, from the place with this number on, with markers of one shape."""
+    """Yield `n_options` places of values, from the place number `start` on, with markers of one shape."""
     seconds = [place for place in places[start + 1 :] if 0 < place[0] - places[start][1] <= LONGEST_MARKER]
     for second in seconds[:MOST_SECOND]:
         spans = [places[start], second]

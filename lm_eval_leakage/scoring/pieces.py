@@ -311,8 +311,10 @@ def paths_to_blocks(depths: IntArray, carried: int, size: int) -> Iterator[IntAr
 
 
 def _sees_path(rows: IntArray, on_path: IntArray, sees: BoolArray) -> None:
-    """Write into `sees` that a node sees the path, at depths `on_path`, down to the shallowest node between the
-    block's first and itself."""
+    """Write into `sees` that a node sees the path down to the shallowest node from the block's first to itself.
+
+    on_path: the depths of the keys on the path
+    """
     shallowest: IntArray = np.minimum.accumulate(rows, axis=1)
     np.less(on_path[:, None, :], shallowest[:, :, None], out=sees)
 

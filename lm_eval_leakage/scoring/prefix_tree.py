@@ -117,8 +117,7 @@ class PrefixTree:
 
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
-    """Return the tree of `texts`, which may be equal or prefixes of each other; linear in their tokens but for
-    sorting."""
+    """Return the tree of `texts`, which may be equal or prefixes of each other, in linear time but for sorting."""
     joined = Texts.of(texts)
     order = np.array(lexicographic(joined), np.int32)
     flat, lengths, begins = joined.flat, joined.lengths[order], joined.begins[order]

@@ -120,8 +120,7 @@ def _write(folder: Path, seal: Seal, looks: Sequence[Look]) -> None:
 
 
 def _code(seal: Seal, before: str, content: object) -> str:
-    """Return the code of some content, which is no draw: messages of draws begin with their purpose and a zero
-    byte."""
+    """Return the code of some content. It is no draw: messages of draws begin with their purpose and a zero byte."""
     return hmac.new(seal.key, canonical_json(["looks", before, content]), "sha256").hexdigest()
 
 
