@@ -57,10 +57,10 @@ from lm_eval_leakage.results.verdict_words import (
     BY_FILLERS,
     BY_RATIO,
     BY_REFERENCE,
-    CANNOT_TELL,
     EVIDENCE,
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
+    NO_VERDICT,
     NONE_FOUND,
     STRONG_EVIDENCE,
     WORDS,
@@ -424,9 +424,9 @@ def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
     if plan.fail_on is None:
         return (), ""
     condition = Condition.of(plan.fail_on)
-    untold = () if plan.allow_untold else condition.untold_of(rows)
-    remedy = "--fail-on cannot be judged for all benchmarks (--allow-untold accepts that): "
-    return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(untold)}" if untold else ""
+    unjudged = () if plan.allow_no_verdict else condition.unjudged_of(rows)
+    remedy = "--fail-on cannot be judged for all benchmarks (--allow-no-verdict accepts that): "
+    return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(unjudged)}" if unjudged else ""
 
 
 def _findings(
@@ -580,7 +580,7 @@ def _skipped(annotation: Annotation) -> str:
 
 def _with_remedies(one: TaskFindings, plan: Plan) -> TaskFindings:
     def remedied(row: Row) -> Row:
-        if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE) or row.verdict.remedy:
+        if row.verdict.word not in (NO_VERDICT, INCONCLUSIVE) or row.verdict.remedy:
             return row
         return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one)))
 

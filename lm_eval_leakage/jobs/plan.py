@@ -57,7 +57,7 @@ LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
 WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
 BEYOND_BUDGET = ("questions", "reference", "unseen", "positive_control")
-NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
+NOT_REPEATED = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
 
 
 # ---------------------------------------------------------------------- values
@@ -287,7 +287,7 @@ class Plan(BaseModel):
     slurm: what `engine: slurm` asks of Slurm for each job, such as partition and timeout_min
 
     output_path: the folder for runs, pages and tables
-    fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
+    fail_on: the verdict from which on the command fails; allow_no_verdict: whether benchmarks without one pass
     export: formats in which verdicts are written, too
     dry_run: only plan; quiet: print only the verdicts
     """
@@ -341,7 +341,7 @@ class Plan(BaseModel):
         dict[str, Any], AfterValidator(_without_none), Field(description="names and values, such as partition: gpu")
     ] = {}
     fail_on: Annotated[str, AfterValidator(_word)] | None = None
-    allow_untold: Switch = False
+    allow_no_verdict: Switch = False
     export: Annotated[Names, AfterValidator(_exports)] = ()
     dry_run: Switch = False
     quiet: Switch = False

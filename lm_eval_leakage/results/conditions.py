@@ -12,7 +12,7 @@ from lm_eval_leakage.results.columns import PVALUE_ALL, PVALUE_UNGUARDED, VERDIC
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, WORDS
+from lm_eval_leakage.results.verdict_words import NO_VERDICT, WORDS
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -69,17 +69,17 @@ class Condition:
             f"prefer without having seen them; use {VERDICT.key}>=evidence instead"
         )
 
-    def untold_of(self, rows: Sequence[Row]) -> list[str]:
-        """A sentence for each benchmark with a verdict that the condition cannot judge: its verdict cannot be told, or
-        none of its rows has the column."""
+    def unjudged_of(self, rows: Sequence[Row]) -> list[str]:
+        """Return a sentence for each audited benchmark that the condition cannot judge: it has no verdict, or none of
+        its rows has the column."""
         known = {(row.model, row.name) for row in rows if self._number(flat_row(row)) is not None}
         told = []
         for row in benchmarks(rows):
             reason = ""
             if row.verdict.word and (row.model, row.name) not in known:
                 reason = f"it has no {self.column}"
-            elif self.column == VERDICT.key and self.comparison[0] == ">" and row.verdict.word == CANNOT_TELL:
-                reason = f"its verdict is that it {row.verdict.sentence}"
+            elif self.column == VERDICT.key and self.comparison[0] == ">" and row.verdict.word == NO_VERDICT:
+                reason = f"it has {row.verdict.sentence}"
             if reason:
                 told.append(f"{row.model}, {row.task}: not judged, since {reason}")
         return list(dict.fromkeys(told))
@@ -89,7 +89,7 @@ class Condition:
         parts, some would meet it by chance.
 
         Raises ValueError if no such row has the column: a check that cannot fail would go unnoticed. So would one of
-        benchmarks that `untold_of` names.
+        benchmarks that `unjudged_of` names.
         """
         whole = [(row, flat_row(row)) for row in rows if row.level != SUBJECT_LEVEL and not row.group]
         known = [(row, value) for row, flat in whole if (value := self._number(flat)) is not None]

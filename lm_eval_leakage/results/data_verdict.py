@@ -54,7 +54,7 @@ from lm_eval_leakage.results.verdict_words import (
     BY_REFERENCE,
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
-    NO_VERDICT,
+    NOT_AUDITED,
     DataVerdict,
     in_families,
 )
@@ -107,7 +107,7 @@ def data_verdict(
     fillers: Iterable[FillerAnswers] = (),
     unseen_fillers: Sequence[FillerAnswers] = (),
 ) -> DataVerdict:
-    """The verdict on the questions together; NO_VERDICT if neither orders nor fillers were asked.
+    """The verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
     fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
@@ -154,7 +154,7 @@ def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
 def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
     """Several rows and columns need the same verdict."""
     if not questions:
-        return NO_VERDICT
+        return NOT_AUDITED
     orders = _weakest(questions)
     basis, asked = _compared_by(questions, natural)
     found = _not_comparable(basis, questions, natural)
@@ -169,7 +169,7 @@ def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = 
     """Return the verdict of questions that have no test, whatever the model answers, if its answers differ between
     orders; None if they have one."""
     if not questions:
-        return NO_VERDICT
+        return NOT_AUDITED
     basis, asked = _compared_by(questions, natural)
     found = _not_comparable(basis, questions, natural)
     return found or _units(basis, asked, equally=_weakest(questions) in EXACT).refusal

@@ -32,8 +32,8 @@ from lm_eval_leakage.results.sealed_logs import (
     sealed_logs,
 )
 from lm_eval_leakage.results.verdict_words import (
-    CANNOT_TELL,
     EVIDENCE,
+    NO_VERDICT,
     NONE_FOUND,
     STRONG_EVIDENCE,
     at_most_in_words,
@@ -80,10 +80,10 @@ class SealedVerdict:
     def word(self) -> str:
         """By the level of the look, so that all looks together have the error of the ledger."""
         if self.look is None:
-            return CANNOT_TELL
+            return NO_VERDICT
         if self.look.pvalue <= self.level():
             return STRONG_EVIDENCE if self.look.pvalue <= self.level(STRONGER) else EVIDENCE
-        return word_without_evidence(self.at_most) if self.at_most else CANNOT_TELL
+        return word_without_evidence(self.at_most) if self.at_most else NO_VERDICT
 
     def level(self, stronger: float = 1.0) -> float:
         """The p-value from which this look claims something, by Holm's method among those told together; with
@@ -176,7 +176,7 @@ def _because(verdict: SealedVerdict) -> str:
     )
     if is_found:
         return f"{found}{seen_in_words(verdict.bound)}"
-    if verdict.word == CANNOT_TELL:
+    if verdict.word == NO_VERDICT:
         return f"{found}; how many questions may have been seen is not known"
     few = "" if verdict.word == NONE_FOUND else "; too few are tested to exclude "
     wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""

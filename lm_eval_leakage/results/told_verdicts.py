@@ -29,9 +29,9 @@ from lm_eval_leakage.results.verdict_words import (
     BY_NOTHING,
     BY_RATIO,
     BY_REFERENCE,
-    CANNOT_TELL,
     FEWEST_JUDGED,
     INCONCLUSIVE,
+    NO_VERDICT,
     NONE_FOUND,
     DataVerdict,
     aim_in_words,
@@ -76,8 +76,8 @@ class ToldVerdict:
 
 def told_verdict(row: Row) -> ToldVerdict:
     verdict, reasons = row.verdict, [_texts(row.verdict), _unguarded(row), _gap(row)]
-    remedy = "" if verdict.word not in (CANNOT_TELL, INCONCLUSIVE) else verdict.remedy or _usual_remedy(row)
-    if verdict.word == CANNOT_TELL:
+    remedy = "" if verdict.word not in (NO_VERDICT, INCONCLUSIVE) else verdict.remedy or _usual_remedy(row)
+    if verdict.word == NO_VERDICT:
         sentence = f"{in_words(verdict, short=True)} {remedy}"
     elif verdict.word:
         control = positive_in_words(verdict)
@@ -109,8 +109,8 @@ def has_enough_flagged(row: Row) -> bool:
 
 
 def changing_options(row: Row, has_more: bool = True, n_available: int | None = None) -> Mapping[str, str] | None:
-    """Return the options of `check` by which a verdict that is inconclusive, or cannot be told, may change; None if no
-    command would change it.
+    """Return the options of `check` that may change a verdict that is inconclusive, or give one where there is
+    none; None if no command would.
 
     has_more: whether the benchmark may have questions that were not asked
     n_available: how many questions it has; None if that is not known

@@ -133,7 +133,7 @@ def _deciding_ratio(verdict: DataVerdict) -> float:
     higher_is_better=False,
 )
 def verdict(found: DataVerdict) -> str:
-    """on the data set, by option orders: strong evidence, evidence, inconclusive, none found, or cannot be told"""
+    """on the data set, by option orders: strong evidence, evidence, inconclusive, none found, or no verdict"""
     return found.word
 
 
@@ -151,7 +151,7 @@ def reason(found: DataVerdict) -> str:
 
 @_number(TEXT, record="remedy")
 def remedy(found: DataVerdict) -> str:
-    """what may change a verdict that is inconclusive or cannot be told"""
+    """what may change a verdict that is inconclusive, or a benchmark without a verdict"""
     return found.remedy
 
 

@@ -49,8 +49,8 @@ from lm_eval_leakage.stats.sealed import SeenBound
 from lm_eval_leakage.stats.unseen_texts import TextTest
 
 STRONG_EVIDENCE, EVIDENCE, INCONCLUSIVE = "strong evidence", "evidence", "inconclusive"
-NONE_FOUND, CANNOT_TELL = "none found", "cannot be told"
-WORDS = (CANNOT_TELL, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # what clears a model less comes later
+NONE_FOUND, NO_VERDICT = "none found", "no verdict"
+WORDS = (NO_VERDICT, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # what clears a model less comes later
 EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
 FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
@@ -72,7 +72,7 @@ class DataVerdict:
     adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
     doubt: why finding nothing means nothing; empty if it does
     seen: at least how many of the questions were seen, where the null hypothesis is exact
-    remedy: a sentence on what may change a verdict that cannot be told; empty where nobody said
+    remedy: a sentence on what may give a verdict where there is none, or change one that is inconclusive; may be empty
     n_copies: copies of questions that were left out
     look: its number among the looks at this benchmark by this model, where somebody counts them; else 0
     spent: share of all looks' error that this one spends
@@ -188,11 +188,11 @@ class DataVerdict:
         if not self.basis:
             return ""
         if math.isnan(pvalue):
-            return CANNOT_TELL
+            return NO_VERDICT
         if pvalue <= EVIDENCE_LEVEL:
             return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
         if self.doubt:
-            return CANNOT_TELL
+            return NO_VERDICT
         return word_without_evidence(self.at_most, self.detect)
 
     @cached_property
@@ -231,7 +231,7 @@ def word_without_evidence(at_most: Shares, detect: float = DETECT) -> str:
     return NONE_FOUND if dict(at_most).get(DETECT_TIMES, NAN) <= detect else INCONCLUSIVE
 
 
-NO_VERDICT = DataVerdict()
+NOT_AUDITED = DataVerdict()
 
 
 def not_judged(reason: str, remedy: str = "") -> DataVerdict:
@@ -299,7 +299,7 @@ FILLERS_REST_ON = {"": "{} chosen by their authors", SEALED_ORDERS: "{} drawn wi
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
-    if verdict.word in ("", CANNOT_TELL):
+    if verdict.word in ("", NO_VERDICT):
         return _why_not_told(verdict, short) if verdict.word else ""
     is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
     if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
@@ -388,7 +388,7 @@ def preferred(verdict: DataVerdict) -> str:
 def positive_in_words(verdict: DataVerdict) -> str:
     """Return what the positive control showed, as a clause; empty without one, or without a verdict."""
     control = verdict.positive
-    if control is None or verdict.word in ("", CANNOT_TELL):
+    if control is None or verdict.word in ("", NO_VERDICT):
         return ""
     if math.isnan(control.pvalue):
         why = f": {control.reason}" if control.reason else ""
@@ -419,7 +419,7 @@ def _by_texts(verdict: DataVerdict) -> str:
 
 def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
-    if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
+    if verdict.word == NO_VERDICT or math.isnan(verdict.tested.pvalue):
         return verdict.reason
     _, _, compared, _ = _compared(verdict)
     which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"

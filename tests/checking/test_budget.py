@@ -14,10 +14,10 @@ from lm_eval_leakage.results.data_verdict import MARGIN, usually_found, usually_
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_ORDERS,
-    CANNOT_TELL,
     EVIDENCE,
     EVIDENCE_LEVEL,
     INCONCLUSIVE,
+    NO_VERDICT,
     NONE_FOUND,
     STRONG_EVIDENCE,
 )
@@ -101,7 +101,7 @@ def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_noth
     written(tmp_path, questions(5), "five.jsonl")
     found = checked(tmp_path, tmp_path / "five.jsonl", budget=2_000)
     assert found.plan.steps[0].note == "5 questions are too few for a verdict, which needs 20"
-    assert found.verdicts[0].verdict == CANNOT_TELL
+    assert found.verdicts[0].verdict == NO_VERDICT
 
 
 @pytest.mark.model

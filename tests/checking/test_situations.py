@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.cli.check import check as command
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict_words import EVIDENCE, INCONCLUSIVE, NO_VERDICT, NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -62,11 +62,11 @@ SITUATIONS = {
     ),
     "seen four times": Situation(RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [STRONG_EVIDENCE]),
     "too few questions": Situation(
-        RANDOM[:12], OptionOrders(RANDOM, FOUR_TIMES), [CANNOT_TELL], "at least 20 are needed"
+        RANDOM[:12], OptionOrders(RANDOM, FOUR_TIMES), [NO_VERDICT], "at least 20 are needed"
     ),
-    "two options, clean": Situation(TWO, OptionOrders(), [*NOTHING, CANNOT_TELL]),
+    "two options, clean": Situation(TWO, OptionOrders(), [*NOTHING, NO_VERDICT]),
     "two options, seen four times": Situation(
-        TWO, OptionOrders(TWO, FOUR_TIMES), [EVIDENCE, STRONG_EVIDENCE, CANNOT_TELL]
+        TWO, OptionOrders(TWO, FOUR_TIMES), [EVIDENCE, STRONG_EVIDENCE, NO_VERDICT]
     ),
     "own benchmark without right options": Situation(
         [{key: doc[key] for key in ("question", "choices")} for doc in RANDOM], OptionOrders(), NOTHING

@@ -10,9 +10,9 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, 
 from lm_eval_leakage.results.verdict_words import (
     BY_CONTROL,
     BY_RATIO,
-    CANNOT_TELL,
     EVIDENCE,
     INCONCLUSIVE,
+    NO_VERDICT,
     NONE_FOUND,
     STRONG_EVIDENCE,
     DataVerdict,
@@ -57,7 +57,7 @@ def verdict(pvalue: float, **changes: Any) -> DataVerdict:
 
 UNDECIDED = DataVerdict(BY_RATIO, WRITTEN_ORDERS, n_asked=100, ratio=OrderRatio(60, 1.5, 1.2))
 OF_WORD = {
-    CANNOT_TELL: UNDECIDED,
+    NO_VERDICT: UNDECIDED,
     NONE_FOUND: verdict(0.2),
     INCONCLUSIVE: verdict(0.2, at_most=LITTLE),
     EVIDENCE: verdict(0.003),

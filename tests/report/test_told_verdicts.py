@@ -23,7 +23,7 @@ from lm_eval_leakage.results.verdict_words import (
     BY_ORDERS,
     BY_RATIO,
     BY_REFERENCE,
-    NO_VERDICT,
+    NOT_AUDITED,
     DataVerdict,
     in_words,
     not_judged,
@@ -110,9 +110,9 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
     ],
     ids=["written", "undecided", "doubt", "reference", "no audit"],
 )
-def test_what_cannot_be_told_says_why_once_and_what_may_change_it(found, told, option) -> None:
+def test_no_verdict_says_why_once_and_what_may_change_that(found, told, option) -> None:
     shown = told_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
-    assert shown.word == "cannot be told"
+    assert shown.word == "no verdict"
     remedy = "No command would change that for this model and task." if option is None else option
     assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
 
@@ -214,7 +214,7 @@ def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> Non
     assert (told.word, told.badge, told.figures) == ("", "", "Accuracy 0.50 ± 0.05.")
     assert told.sentence == "No audit of this model covers it, so there is no verdict."
     assert told_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
-    assert short_sentence(NO_VERDICT) == told.citation == ""
+    assert short_sentence(NOT_AUDITED) == told.citation == ""
 
 
 def test_the_gap_among_similar_questions_has_its_direction() -> None:
@@ -241,7 +241,7 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, at_most=((1, 0.65), (3, 0
             "compared with the model's own control forms; at most 65% of the questions were seen once or 24% three "
             "times as the audit shows them, with 95% confidence).",
         ),
-        (not_judged("it has no options"), "“cannot be told” (it has no options)."),
+        (not_judged("it has no options"), "“no verdict” (it has no options)."),
     ],
 )
 def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and_date(judged, ending) -> None:

@@ -191,7 +191,7 @@ ORDERS = [[[str(value), "False"]] for value in (-1.0, *[-3.0] * 23)]
 def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), True, resps=ORDERS) for i in range(60)]})
     (found,) = annotate([tmp_path])[0].rows
-    assert found.verdict.sentence.startswith("cannot be told: these are orders that may have been written by people")
+    assert found.verdict.sentence.startswith("no verdict: these are orders that may have been written by people")
     assert columns.FLAGGED.of(found).value == 1
 
 

@@ -32,13 +32,13 @@ from lm_eval_leakage.results.verdict_words import (
     BY_ORDERS,
     BY_RATIO,
     BY_REFERENCE,
-    CANNOT_TELL,
     EVIDENCE,
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
     INCONCLUSIVE,
     NO_VERDICT,
     NONE_FOUND,
+    NOT_AUDITED,
     STRONG_EVIDENCE,
     STRONG_LEVEL,
     WORDS,
@@ -108,14 +108,14 @@ def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
     assert (word == STRONG_EVIDENCE) == (pvalue <= STRONG_LEVEL)
     assert (word in (EVIDENCE, STRONG_EVIDENCE)) == (pvalue <= EVIDENCE_LEVEL)
     assert word in WORDS
-    assert word != CANNOT_TELL
+    assert word != NO_VERDICT
 
 
 @given(st.integers(0, 50), st.sampled_from(WEAKEST_FIRST), st.booleans(), st.booleans())
 @settings(max_examples=30)
 def test_every_verdict_begins_its_sentence_with_its_word_and_is_strict_json(n, status, control, reference) -> None:
     found = data_verdict(answers(n, status, control=control, reference=reference))
-    assert (found == NO_VERDICT) == (n == 0)
+    assert (found == NOT_AUDITED) == (n == 0)
     assert found.sentence.startswith(f"{found.word}: " if n else "")
     assert "nan" not in found.sentence
     json.dumps(details(found), allow_nan=False)
@@ -133,7 +133,7 @@ def test_the_weakest_status_of_the_questions_is_that_of_all(statuses: list[str])
 
 def test_one_question_with_written_orders_makes_the_exact_test_of_the_others_impossible() -> None:
     mixed = data_verdict([*answers(60, DRAWN_ORDERS, memory=2), *answers(1, WRITTEN_ORDERS)])
-    assert (mixed.basis, mixed.word) == (BY_RATIO, CANNOT_TELL)
+    assert (mixed.basis, mixed.word) == (BY_RATIO, NO_VERDICT)
 
 
 # ---------------------------------------------------------------------- what it is computed from
@@ -191,7 +191,7 @@ def test_other_orders_are_tested_on_questions_without_a_guard_that_have_what_the
 @pytest.mark.parametrize("status", INEXACT)
 def test_other_orders_alone_have_a_ratio_and_no_pvalue(status: str) -> None:
     found = data_verdict(answers(60, status, natural=3))
-    assert (found.basis, found.word, found.n) == (BY_RATIO, CANNOT_TELL, 0)
+    assert (found.basis, found.word, found.n) == (BY_RATIO, NO_VERDICT, 0)
     assert math.isnan(found.pvalue)
     assert repr(found.tested) == repr(OrderSum(0))
     n_first = sum(one.loglikelihoods[0] == max(one.loglikelihoods) for one in answers(60, status, natural=3))
@@ -238,7 +238,7 @@ def test_the_order_of_the_questions_changes_nothing(rng: random.Random, status: 
 )
 def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, status: str, shape, basis) -> None:
     found = data_verdict(answers(n, status, memory=5, **shape))
-    assert (found.basis, found.word, found.n_asked) == (basis, CANNOT_TELL, n)
+    assert (found.basis, found.word, found.n_asked) == (basis, NO_VERDICT, n)
     assert all(map(math.isnan, numbers(found)))
     assert str(n) in found.sentence
     assert "20 are needed" in found.sentence
@@ -252,7 +252,7 @@ def test_mixed_numbers_of_options_count_together() -> None:
         four = answers(10, DRAWN_ORDERS, memory=memory, n_orders=24)
         return data_verdict([*four, *answers(n_five, DRAWN_ORDERS, memory=memory, n_orders=120, seed=1)]).word
 
-    assert [word(9, 5), word(10, 0), word(10, 3)] == [CANNOT_TELL, INCONCLUSIVE, STRONG_EVIDENCE]
+    assert [word(9, 5), word(10, 0), word(10, 3)] == [NO_VERDICT, INCONCLUSIVE, STRONG_EVIDENCE]
 
 
 @pytest.mark.parametrize("shape", [{}, {"control": True}])
@@ -283,7 +283,7 @@ def noisy(own: list[OrderAnswers]) -> list[tuple[float, ...]]:
 def test_a_reference_that_subtracts_more_than_natural_preferences_has_no_number_and_bounds_nothing(theirs, why):
     own = answers(60, WRITTEN_ORDERS, natural=0.5, seed=1)
     found = data_verdict(replace(one, reference=other) for one, other in zip(own, theirs(own), strict=True))
-    assert (found.basis, found.word, found.at_most) == (BY_REFERENCE, CANNOT_TELL, ())
+    assert (found.basis, found.word, found.at_most) == (BY_REFERENCE, NO_VERDICT, ())
     assert math.isnan(found.pvalue)
     assert why in found.sentence
     assert at_its_level(found).at_most == ()
@@ -426,7 +426,7 @@ def test_questions_that_share_a_text_are_one_unit_unless_a_key_draws_for_each(st
 @pytest.mark.parametrize("n_families", [1, FEWEST_JUDGED - 1])
 def test_few_families_are_too_few_however_many_their_questions(n_families: int) -> None:
     found = data_verdict(in_families(answers(n_families * 50, DRAWN_ORDERS, memory=2.0), 50))
-    assert found.word == CANNOT_TELL
+    assert found.word == NO_VERDICT
     assert f"at least {FEWEST_JUDGED} families are needed" in found.sentence
     assert math.isnan(found.pvalue)
 
@@ -502,7 +502,7 @@ def test_a_liking_for_one_place_of_the_right_option_is_no_evidence_wherever_it_s
             found = [replace(one, reference=one.controls[0], control=()) for one in found]
         return data_verdict(found)
 
-    assert judged(0).word in (NONE_FOUND, INCONCLUSIVE, CANNOT_TELL)
+    assert judged(0).word in (NONE_FOUND, INCONCLUSIVE, NO_VERDICT)
     assert judged(3).word == STRONG_EVIDENCE
     if places == [0]:  # if that place were not known
         assert judged(0, right=()).word == STRONG_EVIDENCE
@@ -514,10 +514,10 @@ def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() 
     fixed = with_right(60, [1], memory=3, n_options=2)
     for asked in (fixed, [replace(one, reference=one.controls[0], control=()) for one in fixed]):
         verdict = data_verdict(asked)
-        assert (verdict.word, verdict.n_asked) == (CANNOT_TELL, 60)
+        assert (verdict.word, verdict.n_asked) == (NO_VERDICT, 60)
         assert "the right option stands in one place in all questions" in verdict.sentence
         assert math.isnan(verdict.pvalue)
-    assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in fixed]).word != CANNOT_TELL
+    assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in fixed]).word != NO_VERDICT
 
 
 # ---------------------------------------------------------------------- how much may be natural
@@ -586,7 +586,7 @@ def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:
     asked = [replace(one, orders=PATTERNED_ORDERS) for one in in_forms(100, 2, 0, 0)]
     with_reference = [replace(one, reference=one.loglikelihoods) for one in asked]
     for found in (data_verdict(asked), data_verdict(with_reference)):
-        assert (found.word, found.n_asked) == (CANNOT_TELL, 100)
+        assert (found.word, found.n_asked) == (NO_VERDICT, 100)
         assert math.isnan(found.pvalue)
         assert "follow a pattern of the options' length or likeness" in found.sentence
     unseen = NaturalPart(60, (0.4, 0.3), (0.1, 0.1))
@@ -670,12 +670,12 @@ def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
 
 @pytest.mark.parametrize("doubt", ["", "the orders follow a pattern"])
 def test_where_orders_cannot_be_tested_texts_may_show_evidence_and_clear_nothing(doubt: str) -> None:
-    untold = replace(data_verdict(answers(60, WRITTEN_ORDERS)), doubt=doubt)
-    assert (untold.basis, untold.word) == (BY_RATIO, CANNOT_TELL)
-    found, not_found = with_texts(untold, 0.001), with_texts(untold, 0.5)
-    assert (found.word, not_found.word) == (EVIDENCE, CANNOT_TELL)
+    unjudged = replace(data_verdict(answers(60, WRITTEN_ORDERS)), doubt=doubt)
+    assert (unjudged.basis, unjudged.word) == (BY_RATIO, NO_VERDICT)
+    found, not_found = with_texts(unjudged, 0.001), with_texts(unjudged, 0.5)
+    assert (found.word, not_found.word) == (EVIDENCE, NO_VERDICT)
     assert math.isnan(not_found.pvalue)
-    assert in_words(not_found) == in_words(untold)
+    assert in_words(not_found) == in_words(unjudged)
     assert found.sentence.startswith("evidence: the model predicts the texts of 60 questions better than those of 60")
     assert found.pvalue == 0.001
 

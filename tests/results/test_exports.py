@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 from lm_eval_leakage.results.exports import COLOURS, EXPORTS, SCHEMA_VERSION, exported
 from lm_eval_leakage.results.result_types import Provenance, Row
 from lm_eval_leakage.results.told_verdicts import sentence_to_copy
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, NO_VERDICT, NONE_FOUND, WORDS
+from lm_eval_leakage.results.verdict_words import NO_VERDICT, NONE_FOUND, NOT_AUDITED, WORDS
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, row
 
@@ -74,7 +74,7 @@ def test_a_record_with_any_verdict_is_valid_and_has_verdict_and_sentence(word: s
     details = result["score_details"]["details"]
     assert details["leakage_word"] == word
     assert details["leakage_citation"] == sentence_to_copy(one)
-    assert ("leakage_pvalue_adjusted" in details) == (word != CANNOT_TELL)
+    assert ("leakage_pvalue_adjusted" in details) == (word != NO_VERDICT)
 
 
 def test_a_record_names_model_data_set_and_versions_and_what_nobody_knows_is_unknown() -> None:
@@ -116,7 +116,7 @@ def test_a_record_is_where_the_data_store_wants_it_whatever_model_and_benchmark_
 
 def test_the_record_of_a_model_and_benchmark_is_replaced_and_others_are_other_files() -> None:
     one = told()
-    later = replace(one, accuracy=UNKNOWN, verdict=OF_WORD[CANNOT_TELL])
+    later = replace(one, accuracy=UNKNOWN, verdict=OF_WORD[NO_VERDICT])
     place = EXPORTS["every-eval-ever"].path
     others = [
         replace(one, n_shot="5"),
@@ -161,7 +161,7 @@ def test_a_data_set_without_a_configuration_is_known_to_the_hub_by_the_tasks_nam
         ({"accuracy": UNKNOWN}, "hf-eval-results", "it has no accuracy, and the format is one of scores"),
         ({"accuracy": UNKNOWN}, "every-eval-ever", "it has no accuracy, and the format is one of scores"),
         ({"metric": "brier_score,none"}, "every-eval-ever", "brier_score,none is not an accuracy, so that"),
-        ({"verdict": NO_VERDICT}, "badge", "it has no verdict"),
+        ({"verdict": NOT_AUDITED}, "badge", "it has no verdict"),
     ],
 )
 def test_what_a_format_cannot_say_is_left_out_with_the_reason(changes, name: str, reason: str) -> None:

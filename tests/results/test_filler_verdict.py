@@ -68,7 +68,7 @@ def test_without_memory_it_says_how_many_may_have_been_seen() -> None:
 def test_few_rows_are_inconclusive_or_have_no_verdict() -> None:
     assert filler_verdict(answers(5, seed=1)).word == "inconclusive"
     few = filler_verdict(answers(3))
-    assert (few.word, few.n) == ("cannot be told", 18)
+    assert (few.word, few.n) == ("no verdict", 18)
     assert "18 of 18 questions with a name that other rows could have; at least 20 are needed" in few.reason
 
 
@@ -210,7 +210,7 @@ def test_a_preference_below_0_in_unseen_rows_makes_no_evidence() -> None:
 def test_numbers_are_tested_beside_another_model_or_unseen_rows_only() -> None:
     alone = [replace(one, fillers="numbers", control=()) for one in answers(memory=1.0)]
     verdict = filler_verdict(alone)
-    assert (verdict.word, verdict.doubt) == ("cannot be told", NUMBERS_ALONE)
+    assert (verdict.word, verdict.doubt) == ("no verdict", NUMBERS_ALONE)
     others = [replace(one, fillers="numbers", control=()) for one in answers(seed=1)]
     assert filler_verdict(alone, others).word == "strong evidence"
     referred = [replace(one, fillers="numbers") for one in answers(memory=1.0, reference=True)]

@@ -7,7 +7,7 @@ import pytest
 
 from lm_eval_leakage.results.rows import adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks, by_suspicion, suspicion
-from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
+from lm_eval_leakage.results.verdict_words import NOT_AUDITED, DataVerdict
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from tests.report.made import UNDECIDED, row, verdict
 
@@ -22,7 +22,7 @@ def test_verdicts_sort_by_word_then_pvalue_then_ratio_and_none_comes_last() -> N
         replace(UNDECIDED, ratio=OrderRatio(60, 3.0, 2.5)),
         UNDECIDED,
         replace(UNDECIDED, ratio=OrderRatio(3)),
-        NO_VERDICT,
+        NOT_AUDITED,
     )
     for given_order in permutations(ordered, 3):
         places = [ordered.index(one) for one in sorted(given_order, key=suspicion)]

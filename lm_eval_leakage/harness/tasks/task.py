@@ -212,7 +212,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         rows = [(task, place) for task in pooled for place in range(len(task.eval_docs))]
         if (obstacle := Prospect(rows, has_reference=self.reference is not None).obstacle) is not None:
             logger.warning(
-                "%s%s: the verdict will be “cannot be told”: %s; no number of questions is enough. `lm-eval-leakage "
+                "%s%s: there will be no verdict: %s; no number of questions is enough. `lm-eval-leakage "
                 "check --dry_run` says what may help",
                 *(self.config.task, " and its group" if len(pooled) > 1 else "", obstacle.reason),
             )
