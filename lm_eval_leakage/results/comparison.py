@@ -8,7 +8,7 @@ are drawn instead. On a page, or as one SVG drawing for notebooks and files.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,14 +20,14 @@ from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.html import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, BY_REFERENCE
+from lm_eval_leakage.results.verdict_words import Basis
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal
 
 MOST_ROWS = 24
-COMPARED_WITH = {
-    BY_ORDERS: "other orders of the same options",
-    BY_REFERENCE: "the reference model",
-    BY_CONTROL: "two control forms, which break memory",
+COMPARED_WITH: Mapping[str, str] = {
+    Basis.ORDERS: "other orders of the same options",
+    Basis.REFERENCE: "the reference model",
+    Basis.CONTROL: "two control forms, which break memory",
 }
 
 
@@ -40,7 +40,7 @@ def comparison(rows: Sequence[Row]) -> DotChart | None:
     if basis:
         what, x_label, series = "Preference for the published orders", "standard deviations", "preference"
         estimates, chances = [_preference(row) for row in shown], [_reached(row) for row in shown]
-        without = "no preference" if basis == BY_ORDERS else "what clean models reach"
+        without = "no preference" if basis == Basis.ORDERS else "what clean models reach"
         caption = f"Compared with {COMPARED_WITH[basis]}. Dashed: {without}."
     else:
         what, x_label, series = "Share of questions flagged", "share", "flagged"

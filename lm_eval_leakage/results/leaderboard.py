@@ -42,7 +42,7 @@ from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
 from lm_eval_leakage.results.verdict_numbers import badge_of
-from lm_eval_leakage.results.verdict_words import WORDS
+from lm_eval_leakage.results.verdict_words import VerdictWord
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
@@ -272,7 +272,7 @@ def _shown(board: Board) -> dict[str, Any]:
     """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
     rows = [standing.row for standing in board]
     judged = []
-    for word in reversed(WORDS):
+    for word in reversed(VerdictWord):
         names = [row.model for row in rows if row.verdict.word == word]
         if names:
             judged.append((word, badge_of(word), shortened(names)))

@@ -15,7 +15,7 @@ from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns, task_of
-from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
+from lm_eval_leakage.results.verdict_words import DataVerdict, VerdictWord
 from lm_eval_leakage.texts import as_json, visible
 
 Suspicion = tuple[int, float, float]
@@ -30,7 +30,7 @@ def suspicion(verdict: DataVerdict) -> Suspicion:
     pvalue = verdict.deciding_pvalue
     low = verdict.ratio.low
     return (
-        -WORDS.index(verdict.word),
+        -VerdictWord(verdict.word).place,
         math.inf if math.isnan(pvalue) else pvalue,
         math.inf if math.isnan(low) else -low,
     )

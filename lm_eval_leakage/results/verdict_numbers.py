@@ -27,7 +27,7 @@ from lm_eval_leakage.results.formatting import (
     flat_value,
     number,
 )
-from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
+from lm_eval_leakage.results.verdict_words import DataVerdict, VerdictWord
 from lm_eval_leakage.stats.order_power import SEEN_TIMES
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, Verdicts
 
@@ -41,7 +41,7 @@ def badge_of(word: str) -> str:
     return word.replace(" ", "-")
 
 
-WORD = Kind("", lambda word: Cell(word, order=WORDS.index(word), badge=badge_of(word)))  # the most suspicious last
+WORD = Kind("", lambda word: Cell(word, order=VerdictWord(word).place, badge=badge_of(word)))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _number(kind: Kind, *, in_annotate: bool = False, **names: Any) -> Callable[
 
 def _place_of_word(verdict: DataVerdict) -> float:
     """Return the place of the word among all words, shown as the word."""
-    return InWords(WORDS.index(verdict.word), verdict.word)
+    return InWords(VerdictWord(verdict.word).place, verdict.word)
 
 
 def _deciding_ratio(verdict: DataVerdict) -> float:

@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
+from lm_eval_leakage.records import StrEnum
 from lm_eval_leakage.results.formatting import (
     count,
     counted,
@@ -23,15 +25,7 @@ from lm_eval_leakage.results.formatting import (
     rounded_up,
     whole_percent,
 )
-from lm_eval_leakage.results.published_orders import (
-    DRAWN_ORDERS,
-    EXACT,
-    PASSED_ORDERS,
-    PATTERNED_ORDERS,
-    SEALED_ORDERS,
-    UNDECIDED_ORDERS,
-    WRITTEN_ORDERS,
-)
+from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
@@ -48,20 +42,42 @@ from lm_eval_leakage.stats.positive_control import PositiveControl
 from lm_eval_leakage.stats.sealed import SeenBound
 from lm_eval_leakage.stats.unseen_texts import TextTest
 
-STRONG_EVIDENCE, EVIDENCE, INCONCLUSIVE = "strong evidence", "evidence", "inconclusive"
-NONE_FOUND, NO_VERDICT = "none found", "no verdict"
-WORDS = (NO_VERDICT, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # what clears a model less comes later
 EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
 FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
-BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
-BY_FILLERS = "fillers"
-BY_RATIO, BY_NOTHING = "ratio", "no audit"
 NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
+
+
+class VerdictWord(StrEnum):
+    """The word of a verdict, from the least to the most suspicious."""
+
+    NO_VERDICT = "no verdict"
+    NONE_FOUND = "none found"
+    INCONCLUSIVE = "inconclusive"
+    EVIDENCE = "evidence"
+    STRONG_EVIDENCE = "strong evidence"
+
+    @property
+    def place(self) -> int:
+        """Return its place among all words, counted from 0; what clears a model less comes later."""
+        return [*VerdictWord].index(self)
+
+
+class Basis(StrEnum):
+    """What a verdict is computed from; all but the last two have a p-value."""
+
+    ORDERS = "orders"
+    REFERENCE = "reference"
+    CONTROL = "control"
+    FILLERS = "fillers"
+    RATIO = "ratio"
+    NOTHING = "no audit"
 
 
 @dataclass(frozen=True)
 class DataVerdict:
-    """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO or BY_FILLERS; empty if nothing was asked
+    """The verdict on a data set, with all that it rests on.
+
+    basis: what it is computed from; empty if nothing was scored
     orders: status of the published orders, or of fillers that a key drew; empty otherwise
     n: number of questions that the p-value covers; n_asked: of all whose orders were asked
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
@@ -92,8 +108,8 @@ class DataVerdict:
         together. Of the two, this is the one that was tested, else that by option orders
     """
 
-    basis: str = ""
-    orders: str = ""
+    basis: Basis | Literal[""] = ""
+    orders: OrderStatus | Literal[""] = ""
     n: int = 0
     n_asked: int = 0
     tested: OrderSum = NOT_TESTED
@@ -141,7 +157,7 @@ class DataVerdict:
     def pvalue_of_each(self) -> Mapping[str, float]:
         """Return p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
         own, by_texts, by_beside = self.pvalues
-        names = ("names", "texts", "orders") if self.basis == BY_FILLERS else ("orders", "texts", "names")
+        names = ("names", "texts", "orders") if self.basis == Basis.FILLERS else ("orders", "texts", "names")
         tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
         return tested if self.has_texts or self.has_beside else {}
 
@@ -180,19 +196,19 @@ class DataVerdict:
         return self.looked_pvalue if math.isnan(self.adjusted) else self.adjusted
 
     @property
-    def word(self) -> str:
-        """One of WORDS; empty if no orders were asked."""
+    def word(self) -> VerdictWord | Literal[""]:
+        """Return the word; empty if nothing was scored."""
         return self.word_by(self.deciding_pvalue)
 
-    def word_by(self, pvalue: float) -> str:
+    def word_by(self, pvalue: float) -> VerdictWord | Literal[""]:
         if not self.basis:
             return ""
         if math.isnan(pvalue):
-            return NO_VERDICT
+            return VerdictWord.NO_VERDICT
         if pvalue <= EVIDENCE_LEVEL:
-            return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
+            return VerdictWord.STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else VerdictWord.EVIDENCE
         if self.doubt:
-            return NO_VERDICT
+            return VerdictWord.NO_VERDICT
         return word_without_evidence(self.at_most, self.detect)
 
     @cached_property
@@ -207,7 +223,7 @@ class DataVerdict:
     def n_needed(self) -> int | None:
         """Return about how many questions have to be asked to find what has to be excluded, where that is open: of
         them as large a part counts as of those that were asked; None if no number of questions does."""
-        if self.word != INCONCLUSIVE or self.needed is None:
+        if self.word != VerdictWord.INCONCLUSIVE or self.needed is None:
             return None
         return rounded_up(self.needed * self.n_asked / self.n)
 
@@ -226,9 +242,9 @@ class DataVerdict:
         return "; ".join(filter(None, (in_words(self), control, left_out_in_words(self.n_copies))))
 
 
-def word_without_evidence(at_most: Shares, detect: float = DETECT) -> str:
-    """Where nothing was found, by how many may have been seen."""
-    return NONE_FOUND if dict(at_most).get(DETECT_TIMES, NAN) <= detect else INCONCLUSIVE
+def word_without_evidence(at_most: Shares, detect: float = DETECT) -> VerdictWord:
+    """Return the word where nothing was found, by how many may have been seen."""
+    return VerdictWord.NONE_FOUND if dict(at_most).get(DETECT_TIMES, NAN) <= detect else VerdictWord.INCONCLUSIVE
 
 
 NOT_AUDITED = DataVerdict()
@@ -236,7 +252,7 @@ NOT_AUDITED = DataVerdict()
 
 def not_judged(reason: str, remedy: str = "") -> DataVerdict:
     """The verdict where no option orders could be asked, with the reason, and what may change it."""
-    return DataVerdict(BY_NOTHING, doubt=reason, remedy=remedy)
+    return DataVerdict(Basis.NOTHING, doubt=reason, remedy=remedy)
 
 
 # ---------------------------------------------------------------------- in words
@@ -265,20 +281,20 @@ def pvalue_in_words(verdict: DataVerdict) -> str:
 
 # To what the published orders are preferred, in the whole sentence; of none found, in short; what a sentence to copy
 # says of it; and which questions it needs.
-COMPARED = {
-    BY_ORDERS: (
+COMPARED: Mapping[str, tuple[str, str, str, str]] = {
+    Basis.ORDERS: (
         "to other orders of the same options",
         "No significant preference for the published orders",
         "compared with other orders of the same options",
         "with orders that differ in likelihood",
     ),
-    BY_REFERENCE: (
+    Basis.REFERENCE: (
         "more than the reference model does",
         "No significantly stronger preference for the published orders than the reference model has",
         "compared with a reference model",
         "without a natural order that the reference answered too",
     ),
-    BY_CONTROL: (
+    Basis.CONTROL: (
         "more than it does in both control forms, which break memory",
         "No significantly stronger preference for the published orders than in both control forms",
         "compared with the model's own control forms",
@@ -286,22 +302,25 @@ COMPARED = {
     ),
 }
 ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
-RESTS_ON = {
-    DRAWN_ORDERS: "orders drawn at random, as documented",
-    PASSED_ORDERS: "orders consistent with random ones",
-    SEALED_ORDERS: "orders drawn with a secret key",
-    WRITTEN_ORDERS: "orders written by people",
-    PATTERNED_ORDERS: "orders written by people",
-    UNDECIDED_ORDERS: "orders that may have been written by people",
+RESTS_ON: Mapping[str, str] = {
+    OrderStatus.DRAWN: "orders drawn at random, as documented",
+    OrderStatus.CONSISTENT: "orders consistent with random ones",
+    OrderStatus.SEALED: "orders drawn with a secret key",
+    OrderStatus.WRITTEN: "orders written by people",
+    OrderStatus.PATTERNED: "orders written by people",
+    OrderStatus.UNDECIDED: "orders that may have been written by people",
 }
-FILLERS_REST_ON = {"": "{} chosen by their authors", SEALED_ORDERS: "{} drawn with a secret key"}
+FILLERS_REST_ON: Mapping[str, str] = {
+    "": "{} chosen by their authors",
+    OrderStatus.SEALED: "{} drawn with a secret key",
+}
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
-    if verdict.word in ("", NO_VERDICT):
+    if verdict.word in ("", VerdictWord.NO_VERDICT):
         return _why_not_told(verdict, short) if verdict.word else ""
-    is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
+    is_found, p = verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE), pvalue_in_words(verdict)
     if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
         n_texts = verdict.texts.n if verdict.texts else 0
         told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
@@ -317,13 +336,13 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         none += f", nor for the published {preferred(verdict.beside)}"
     if verdict.has_texts:
         none += f", nor texts that are predicted better than those of {_unseen(verdict)}"
-    if short and verdict.word == INCONCLUSIVE:
+    if short and verdict.word == VerdictWord.INCONCLUSIVE:
         return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
         return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
-    if verdict.basis == BY_CONTROL or verdict.n_unseen:
+    if verdict.basis == Basis.CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
         size += f", of which {mean} ± {spread} are natural {by}"
@@ -331,7 +350,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     is_preferred, by_texts, is_beside = (is_found and own <= at_most for own in verdict.pvalues)
     is_alone = sum(not math.isnan(own) for own in verdict.pvalues) == 1
     own = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
-    rests_on = FILLERS_REST_ON if verdict.basis == BY_FILLERS else RESTS_ON
+    rests_on = FILLERS_REST_ON if verdict.basis == Basis.FILLERS else RESTS_ON
     told = (
         f"on {_covered(verdict)} with {rests_on[verdict.orders].format(preferred(verdict))}, the model "
         f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
@@ -353,7 +372,7 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
     if other is None:
         return ""
     if math.isnan(other.tested.pvalue):
-        return f"; its {ASKED[other.basis == BY_FILLERS]} are not tested: {_why_not_told(other, short=False)}"
+        return f"; its {ASKED[other.basis == Basis.FILLERS]} are not tested: {_why_not_told(other, short=False)}"
     prefers, *_ = _compared(other)
     does = "it prefers" if is_preferred else "it does not significantly prefer"
     return (
@@ -364,15 +383,15 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
 
 def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
     """Return with what the published orders, names or numbers are compared, in words for four kinds of sentences."""
-    if verdict.basis != BY_FILLERS:
+    if verdict.basis != Basis.FILLERS:
         return COMPARED[verdict.basis]
     what, of_others = preferred(verdict), f"the {preferred(verdict)} of other rows"
     usable = f"with a {what.removesuffix('s')} that other rows could have"
     if verdict.by_reference:
-        prefers, none, compared, _ = COMPARED[BY_REFERENCE]
+        prefers, none, compared, _ = COMPARED[Basis.REFERENCE]
         return prefers, none.replace("orders", what), compared, usable
     none, compared = f"No significant preference for the published {what}", f"compared with {of_others}"
-    if verdict.orders == SEALED_ORDERS:
+    if verdict.orders == OrderStatus.SEALED:
         return f"to {of_others}", none, compared, f"with a {what.removesuffix('s')} that a key drew"
     if what == NUMBERS:
         return f"to {of_others}, more than in unseen rows", none, f"{compared} and with unseen rows", usable
@@ -382,13 +401,13 @@ def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
 
 def preferred(verdict: DataVerdict) -> str:
     """Return what was exchanged: names or numbers of rows, or orders of options."""
-    return (verdict.fillers or NAMES) if verdict.basis == BY_FILLERS else "orders"
+    return (verdict.fillers or NAMES) if verdict.basis == Basis.FILLERS else "orders"
 
 
 def positive_in_words(verdict: DataVerdict) -> str:
     """Return what the positive control showed, as a clause; empty without one, or without a verdict."""
     control = verdict.positive
-    if control is None or verdict.word in ("", NO_VERDICT):
+    if control is None or verdict.word in ("", VerdictWord.NO_VERDICT):
         return ""
     if math.isnan(control.pvalue):
         why = f": {control.reason}" if control.reason else ""
@@ -400,7 +419,7 @@ def positive_in_words(verdict: DataVerdict) -> str:
             "this audit may not find what this model remembers"
         )
     told = f"as a positive control, the model shows memory of {control.name} ({size})"
-    if math.isnan(control.at_most) or verdict.word in (EVIDENCE, STRONG_EVIDENCE):
+    if math.isnan(control.at_most) or verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return told
     share = whole_percent(control.at_most)
     return f"{told}: at most {share} of the questions were seen as often as those, {CONFIDENTLY}"
@@ -419,10 +438,10 @@ def _by_texts(verdict: DataVerdict) -> str:
 
 def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
-    if verdict.word == NO_VERDICT or math.isnan(verdict.tested.pvalue):
+    if verdict.word == VerdictWord.NO_VERDICT or math.isnan(verdict.tested.pvalue):
         return verdict.reason
     _, _, compared, _ = _compared(verdict)
-    which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
+    which = "" if is_exact(verdict.orders) or verdict.basis == Basis.FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
@@ -430,10 +449,10 @@ def cited(verdict: DataVerdict) -> str:
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
 
 
-FORMS = {
-    BY_ORDERS: ("the audited form",),
-    BY_REFERENCE: ("the model", "the reference"),
-    BY_CONTROL: ("the audited form", *CONTROL_FORMS),
+FORMS: Mapping[str, tuple[str, ...]] = {
+    Basis.ORDERS: ("the audited form",),
+    Basis.REFERENCE: ("the model", "the reference"),
+    Basis.CONTROL: ("the audited form", *CONTROL_FORMS),
 }
 LESS_REFERENCE = "the audited form less the reference's"
 OF_FILLERS = ("the audited form", "the audited form less the control form")
@@ -444,7 +463,7 @@ def scores_in_words(verdict: DataVerdict) -> str:
     sentence; empty where they are not known."""
     if not verdict.scores:
         return ""
-    if verdict.basis == BY_FILLERS:
+    if verdict.basis == Basis.FILLERS:
         in_forms = (LESS_REFERENCE,) if verdict.by_reference else OF_FILLERS
         told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(in_forms, verdict.scores, strict=False))
         begins = repr(verdict.start) if verdict.start else "the row"
@@ -468,7 +487,7 @@ def scores_in_words(verdict: DataVerdict) -> str:
 def aim_in_words(verdict: DataVerdict) -> str:
     """What was to be found and what may be there, where nothing was: a sentence; empty where it is not known."""
     share = dict(verdict.at_most).get(DETECT_TIMES, NAN)
-    if verdict.word not in (NONE_FOUND, INCONCLUSIVE) or math.isnan(share):
+    if verdict.word not in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) or math.isnan(share):
         return ""
     return (
         f"The aim was to find, or to exclude, {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} "
@@ -477,10 +496,10 @@ def aim_in_words(verdict: DataVerdict) -> str:
 
 
 def _found_or_not(verdict: DataVerdict) -> str:
-    if verdict.word in (EVIDENCE, STRONG_EVIDENCE):
+    if verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
     found = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
-    if verdict.word == NONE_FOUND:
+    if verdict.word == VerdictWord.NONE_FOUND:
         return found
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
     few = "" if verdict.n_needed is None else f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
@@ -511,9 +530,9 @@ def _what_would_do(verdict: DataVerdict) -> str:
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
-    if verdict.basis == BY_RATIO:
+    if verdict.basis == Basis.RATIO:
         return _by_ratio(verdict, short)
-    if verdict.doubt or verdict.basis == BY_NOTHING:
+    if verdict.doubt or verdict.basis == Basis.NOTHING:
         return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}." if short else verdict.doubt
     few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
@@ -527,7 +546,8 @@ def _by_ratio(verdict: DataVerdict, short: bool) -> str:
     nothing_else = "and the audit has neither a control nor a reference"
     often = "" if math.isnan(ratio.value) else f"{number(ratio.value, 1)} times as often as by chance"
     if short:
-        wrote = "People wrote" if verdict.orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
+        is_written = verdict.orders in (OrderStatus.WRITTEN, OrderStatus.PATTERNED)
+        wrote = "People wrote" if is_written else "People may have written"
         told = f" The published order is the most likely one {often}; natural preference may explain that."
         return f"{wrote} these orders, {nothing_else}.{told if often else ''}"
     why = f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, {nothing_else}"
@@ -547,10 +567,10 @@ def seen_in_words(bound: SeenBound) -> str:
 
 def _covered(verdict: DataVerdict) -> str:
     n_units = verdict.tested.n_units
-    if verdict.basis == BY_FILLERS:
+    if verdict.basis == Basis.FILLERS:
         return f"{counted(verdict.n)} in {counted(n_units, 'block')} that exchanged their {preferred(verdict)},"
     units = f" {in_families(n_units)}" if 0 < n_units < verdict.n else ""
-    if verdict.orders in EXACT or verdict.n == verdict.n_asked:
+    if is_exact(verdict.orders) or verdict.n == verdict.n_asked:
         return f"{counted(verdict.n)}{units}"
     return f"{count(verdict.n)} of {counted(verdict.n_asked)}, those without a natural order{units},"
 
@@ -562,7 +582,7 @@ def in_families(n_units: int) -> str:
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
     """In which the questions were seen of which a sentence says how many they may be."""
-    if verdict.basis == BY_FILLERS:
+    if verdict.basis == Basis.FILLERS:
         return ""
     return ", in whatever layout" if verdict.layouts else " as the audit shows them"
 

@@ -8,7 +8,7 @@ import pytest
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results.data_verdict import PATTERN_ALONE
-from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import (
     OTHER_REFERENCE,
@@ -19,11 +19,8 @@ from lm_eval_leakage.results.told_verdicts import (
     told_verdict,
 )
 from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_RATIO,
-    BY_REFERENCE,
     NOT_AUDITED,
+    Basis,
     DataVerdict,
     in_words,
     not_judged,
@@ -54,7 +51,7 @@ def figures(told: ToldVerdict) -> str:
 
 
 def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
-    assert short_sentence(verdict(0.2, basis=BY_ORDERS)).startswith(
+    assert short_sentence(verdict(0.2, basis=Basis.ORDERS)).startswith(
         "No significant preference for the published orders ("
     )
 
@@ -92,17 +89,19 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
             "`check`, which asks control forms, may change that.",
         ),
         (
-            DataVerdict(BY_RATIO, UNDECIDED_ORDERS, n_asked=5, ratio=OrderRatio(5)),
+            DataVerdict(Basis.RATIO, OrderStatus.UNDECIDED, n_asked=5, ratio=OrderRatio(5)),
             "People may have written these orders, and the audit has neither a control nor a reference.",
             "`check`, which asks control forms, may change that.",
         ),
         (
-            DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, 0.4, mean=0.1, mean_error=0.1), doubt="so few"),
+            DataVerdict(
+                Basis.ORDERS, OrderStatus.DRAWN, 30, 30, OrderSum(30, 0.4, mean=0.1, mean_error=0.1), doubt="so few"
+            ),
             "So few.",
             "`check` with `--questions all` may change that.",
         ),
         (
-            DataVerdict(BY_REFERENCE, WRITTEN_ORDERS, 30, 30, doubt="the reference is this model"),
+            DataVerdict(Basis.REFERENCE, OrderStatus.WRITTEN, 30, 30, doubt="the reference is this model"),
             "The reference is this model.",
             "Another model as reference (`--reference`) may change that.",
         ),
@@ -122,13 +121,13 @@ def options(found: DataVerdict, has_more: bool = True, n_available: int | None =
 
 
 def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
-    few, weak = DataVerdict(BY_CONTROL, n=12, n_asked=40), DataVerdict(BY_CONTROL, n=30, n_asked=40, doubt="few")
+    few, weak = DataVerdict(Basis.CONTROL, n=12, n_asked=40), DataVerdict(Basis.CONTROL, n=30, n_asked=40, doubt="few")
     assert options(few) == options(weak) == {"questions": "all"}
     assert options(few, has_more=False) is None
-    guarded = DataVerdict(BY_CONTROL, n_asked=40, ratio=OrderRatio(0))
+    guarded = DataVerdict(Basis.CONTROL, n_asked=40, ratio=OrderRatio(0))
     assert options(guarded) is options(replace(few, doubt=PATTERN_ALONE)) is None
     assert options(weak, has_more=False) == OTHER_REFERENCE
-    assert options(replace(weak, basis=BY_ORDERS), has_more=False) is None
+    assert options(replace(weak, basis=Basis.ORDERS), has_more=False) is None
 
 
 def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
@@ -139,7 +138,7 @@ def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
 
 
 def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() -> None:
-    few, none = DataVerdict(BY_CONTROL, n=12, n_asked=12), not_judged("all were skipped")
+    few, none = DataVerdict(Basis.CONTROL, n=12, n_asked=12), not_judged("all were skipped")
     larger = {"model_args": "max_length=300"}
     assert options(few, n_too_long=8, window_needed=300) == options(none, n_too_long=20, window_needed=300) == larger
     assert options(few, has_more=False, n_too_long=7, window_needed=300) is None

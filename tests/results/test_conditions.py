@@ -6,7 +6,7 @@ import pytest
 
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.verdict_words import NOT_AUDITED, WORDS
+from lm_eval_leakage.results.verdict_words import NOT_AUDITED, VerdictWord
 from tests.report.made import OF_WORD
 from tests.report.made import row as made_row
 
@@ -61,10 +61,10 @@ def test_a_column_that_no_row_has_is_refused_for_it_could_never_fail() -> None:
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize("bound", range(1, 5))
 def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -> None:
-    rows = [of_word(WORDS[place]), of_word("none found", "other")]
-    met = Condition.of(f"verdict>={WORDS[bound].replace(' ', '_')}").met_by(rows)
+    rows = [of_word([*VerdictWord][place]), of_word("none found", "other")]
+    met = Condition.of(f"verdict>={[*VerdictWord][bound].replace(' ', '_')}").met_by(rows)
     assert len(met) == (place >= bound) + (bound <= 1)
-    assert len(Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)) == 2 - len(met)
+    assert len(Condition.of(f'verdict < "{[*VerdictWord][bound]}"').met_by(rows)) == 2 - len(met)
 
 
 @pytest.mark.parametrize(

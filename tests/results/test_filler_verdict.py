@@ -16,7 +16,7 @@ from lm_eval_leakage.results.filler_verdict import (
     filler_verdict,
     rows_usually_needed,
 )
-from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.verdict_words import cited, in_words, positive_in_words, scores_in_words
 from lm_eval_leakage.stats.order_power import seen_at_most
 from lm_eval_leakage.stats.positive_control import PositiveControl
@@ -134,7 +134,7 @@ def test_fewer_rows_are_needed_for_a_larger_share() -> None:
 # ---------------------------------------------------------------------- beside option orders
 
 
-def orders(memory: float = 0.0, *, status: str = DRAWN_ORDERS, seed: int = 0) -> list[OrderAnswers]:
+def orders(memory: float = 0.0, *, status: str = OrderStatus.DRAWN, seed: int = 0) -> list[OrderAnswers]:
     """Answers to questions of three options; `memory` standard deviations are added to the published order."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(100, 6)) + memory * np.eye(6)[0]
@@ -177,7 +177,7 @@ def test_evidence_by_one_of_them_is_told_of_that_one() -> None:
 
 
 def test_orders_that_cannot_be_tested_leave_a_verdict_by_names_that_says_so() -> None:
-    both = data_verdict(orders(status=WRITTEN_ORDERS), fillers=answers(60, seed=3))
+    both = data_verdict(orders(status=OrderStatus.WRITTEN), fillers=answers(60, seed=3))
     alone = filler_verdict(answers(60, seed=3))
     assert (both.basis, both.word, both.pvalue) == ("fillers", alone.word, alone.pvalue)
     assert "; its option orders are not tested: these are orders written by people" in both.sentence
