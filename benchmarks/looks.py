@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from lm_eval_leakage.results.data_verdict import RANKED_BY, TOLERANCES
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, Basis
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, numbered_alone
 from lm_eval_leakage.stats.order_power import SEEN_RANKS
 from lm_eval_leakage.stats.order_sum import SHARES, USUAL_SPREAD, base_of, standard_scores

@@ -36,7 +36,7 @@ from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import markdown_of, number, pvalue
 from lm_eval_leakage.results.published_orders import is_exact
-from lm_eval_leakage.results.verdict_words import DataVerdict, VerdictWord
+from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 
 ALARMS = (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
 DRAWS = 60  # of seen and unseen questions, for the power

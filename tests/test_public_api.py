@@ -16,7 +16,7 @@ import pytest
 import lm_eval_leakage
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.page import LoadedRun
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.report.made import OF_WORD, annotation, row
 from tests.results.harness_files import answered, audited, write_run
 from tests.results.harness_files import row as question

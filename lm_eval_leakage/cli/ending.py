@@ -52,7 +52,7 @@ def with_coloured_verdicts(text: str, stream: TextIO) -> str:
     as they are."""
     if not shows_colours(stream):
         return text
-    from lm_eval_leakage.results.verdict_words import VerdictWord
+    from lm_eval_leakage.results.verdict import VerdictWord
 
     colours = dict(zip(map(str, VerdictWord), BY_SUSPICION, strict=True))
     words = "|".join(sorted(VerdictWord, key=len, reverse=True))

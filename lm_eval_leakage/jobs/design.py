@@ -18,7 +18,7 @@ from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.data_verdict import usually_found, usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, FEWEST_JUDGED, Basis
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, Basis
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.pooling import NAN

@@ -52,8 +52,8 @@ from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_row
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, as_record, look_of, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.stats.positive_control import PositiveControl, ratio_at_most

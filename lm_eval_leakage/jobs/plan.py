@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.results.exports import EXPORTS
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 

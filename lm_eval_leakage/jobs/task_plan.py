@@ -41,7 +41,7 @@ from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.filler_verdict import NUMBERS_ALONE, rows_usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.order_scores import find_device
 from lm_eval_leakage.stats.order_sum import NaturalPart

@@ -12,7 +12,8 @@ from lm_eval_leakage.results.columns import PVALUE_ALL, PVALUE_UNGUARDED, VERDIC
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
+from lm_eval_leakage.results.verdict_words import sentence_of
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -83,7 +84,7 @@ class Condition:
             if row.verdict.word and (row.model, row.name) not in known:
                 reason = f"it has no {self.column}"
             elif self._needs_a_verdict and row.verdict.word == VerdictWord.NO_VERDICT:
-                reason = f"it has {row.verdict.sentence}"
+                reason = f"it has {sentence_of(row.verdict)}"
             if reason:
                 told.append(f"{row.model}, {row.task}: not judged, since {reason}")
         return list(dict.fromkeys(told))
@@ -106,7 +107,7 @@ class Condition:
         for row, value in known:
             if COMPARISONS[self.comparison](value, self.bound):
                 is_word = self.column == VERDICT.key
-                found = row.verdict.sentence if is_word else f"{self.column} is {value:.4g}"
+                found = sentence_of(row.verdict) if is_word else f"{self.column} is {value:.4g}"
                 bound = repr(str([*VerdictWord][int(self.bound)])) if is_word else f"{self.bound:g}"
                 met.append(f"{row.model}, {row.task}: {found}, which is {self.comparison} {bound}")
         return list(dict.fromkeys(met))  # a verdict is the same for each metric

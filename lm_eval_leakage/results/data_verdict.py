@@ -40,14 +40,8 @@ from lm_eval_leakage.records import FillerAnswers, OrderAnswers
 from lm_eval_leakage.results.filler_verdict import filler_verdict
 from lm_eval_leakage.results.formatting import counted, number
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
-from lm_eval_leakage.results.verdict_words import (
-    EVIDENCE_LEVEL,
-    FEWEST_JUDGED,
-    NOT_AUDITED,
-    Basis,
-    DataVerdict,
-    in_families,
-)
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, NOT_AUDITED, Basis, DataVerdict
+from lm_eval_leakage.results.verdict_words import in_families
 from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
     FOUND_WITH,

@@ -23,7 +23,7 @@ from dataclasses import replace
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.records import FillerAnswers
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED, Basis, DataVerdict
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, Preference, block_scores, crossed_blocks, preference
 from lm_eval_leakage.stats.filler_power import SEEN_EFFECTS, FillerPower
 from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_ERROR, needed_by_all, seen_at_most

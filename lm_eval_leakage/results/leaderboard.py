@@ -41,8 +41,8 @@ from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
-from lm_eval_leakage.results.verdict_words import VerdictWord
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 

@@ -31,7 +31,8 @@ from lm_eval_leakage.results.sealed_logs import (
     not_run,
     sealed_logs,
 )
-from lm_eval_leakage.results.verdict_words import VerdictWord, at_most_in_words, seen_in_words, word_without_evidence
+from lm_eval_leakage.results.verdict import VerdictWord, word_without_evidence
+from lm_eval_leakage.results.verdict_words import at_most_in_words, seen_in_words
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger
 from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated, as_ranges, check_alpha

@@ -26,7 +26,7 @@ from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal, SealedQuestion
 from lm_eval_leakage.stats.crossed_blocks import block_scores, crossed_blocks, preference

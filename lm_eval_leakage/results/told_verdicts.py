@@ -22,16 +22,14 @@ from lm_eval_leakage.results.formatting import (
     whole_percent,
 )
 from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import (
-    FEWEST_JUDGED,
-    Basis,
-    DataVerdict,
-    VerdictWord,
     aim_in_words,
     cited,
     in_words,
     positive_in_words,
+    reason_of,
     scores_in_words,
 )
 from lm_eval_leakage.stats.inflation import lowest
@@ -78,7 +76,7 @@ def told_verdict(row: Row) -> ToldVerdict:
         control = positive_in_words(verdict)
         control = control and f"{control[:1].upper()}{control[1:]}."
         sentence = " ".join(filter(None, (in_words(verdict, short=True), control, remedy)))
-        reason = verdict.reason
+        reason = reason_of(verdict)
         reasons = [f"{reason[:1].upper()}{reason[1:]}.", scores_in_words(verdict), aim_in_words(verdict), *reasons]
     elif row.n_tested or row.n_joined:
         sentence = "Audited without option orders, so there is no verdict."

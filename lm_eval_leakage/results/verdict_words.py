@@ -1,20 +1,19 @@
-"""A verdict on a data set in words: one word, and one sentence with the figure, what its null hypothesis rests on and
-how many may have been seen. It is computed in `results.data_verdict`.
+"""The wording of a verdict: every sentence and every number of it that terminal, page, files and tables show.
+
+`sentence_of` writes the whole sentence, `in_words` in short also the summary, `scores_in_words` and `aim_in_words` the
+details. A verdict without a p-value is worded by its order ratio.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
-from lm_eval_leakage.records import StrEnum
 from lm_eval_leakage.results.formatting import (
     count,
     counted,
@@ -22,240 +21,96 @@ from lm_eval_leakage.results.formatting import (
     percent,
     pvalue,
     pvalue_equation,
-    rounded_up,
     whole_percent,
 )
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
-from lm_eval_leakage.stats.looks import share_alone
-from lm_eval_leakage.stats.order_power import (
-    CONTROL_FORMS,
-    DETECT,
-    DETECT_TIMES,
-    SEEN_ERROR,
-    Power,
-    Shares,
-    needed_by_all,
+from lm_eval_leakage.results.verdict import (
+    FEWEST_JUDGED,
+    Basis,
+    DataVerdict,
+    VerdictWord,
 )
-from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS, DETECT_TIMES, SEEN_ERROR, Shares
+from lm_eval_leakage.stats.order_sum import OrderRatio
 from lm_eval_leakage.stats.pooling import NAN
-from lm_eval_leakage.stats.positive_control import PositiveControl
 from lm_eval_leakage.stats.sealed import SeenBound
-from lm_eval_leakage.stats.unseen_texts import TextTest
 
-EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
-FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
-NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
-
-
-class VerdictWord(StrEnum):
-    """The word of a verdict, from the least to the most suspicious."""
-
-    NO_VERDICT = "no verdict"
-    NONE_FOUND = "none found"
-    INCONCLUSIVE = "inconclusive"
-    EVIDENCE = "evidence"
-    STRONG_EVIDENCE = "strong evidence"
-
-    @property
-    def place(self) -> int:
-        """Return its place among all words, counted from 0; what clears a model less comes later."""
-        return [*VerdictWord].index(self)
-
-
-class Basis(StrEnum):
-    """What a verdict is computed from; all but the last two have a p-value."""
-
-    ORDERS = "orders"
-    REFERENCE = "reference"
-    CONTROL = "control"
-    FILLERS = "fillers"
-    RATIO = "ratio"
-    NOTHING = "no audit"
+ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
+RESTS_ON: Mapping[str, str] = {
+    OrderStatus.DRAWN: "orders drawn at random, as documented",
+    OrderStatus.CONSISTENT: "orders consistent with random ones",
+    OrderStatus.SEALED: "orders drawn with a secret key",
+    OrderStatus.WRITTEN: "orders written by people",
+    OrderStatus.PATTERNED: "orders written by people",
+    OrderStatus.UNDECIDED: "orders that may have been written by people",
+}
+FILLERS_REST_ON: Mapping[str, str] = {
+    "": "{} chosen by their authors",
+    OrderStatus.SEALED: "{} drawn with a secret key",
+}
+FORMS: Mapping[str, tuple[str, ...]] = {
+    Basis.ORDERS: ("the audited form",),
+    Basis.REFERENCE: ("the model", "the reference"),
+    Basis.CONTROL: ("the audited form", *CONTROL_FORMS),
+}
+LESS_REFERENCE = "the audited form less the reference's"
+OF_FILLERS = ("the audited form", "the audited form less the control form")
+CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
+CONFIDENTLY_IN_SHORT = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
+TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
-@dataclass(frozen=True)
-class DataVerdict:
-    """The verdict on a data set, with all that it rests on.
+class Compared(NamedTuple):
+    """What the published orders are compared with, in the words of five kinds of sentences.
 
-    basis: what it is computed from; empty if nothing was scored
-    orders: status of the published orders, or of fillers that a key drew; empty otherwise
-    n: number of questions that the p-value covers; n_asked: of all whose orders were asked
-    tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
-    ratio: of the questions without a guard; NaN where they are too few
-    at_most: by number of exposures, the largest share of the questions that may have been seen so often, with 95 %
-        confidence; NaN if it may be all; empty where nothing was tested, or finding nothing means nothing
-    detect: share of the questions, seen `DETECT_TIMES` times, that has to be excluded where nothing is found
-    adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
-    doubt: why finding nothing means nothing; empty if it does
-    seen: at least how many of the questions were seen, where the null hypothesis is exact
-    remedy: a sentence on what may give a verdict where there is none, or change one that is inconclusive; may be empty
-    n_copies: copies of questions that were left out
-    look: its number among the looks at this benchmark by this model, where somebody counts them; else 0
-    spent: share of all looks' error that this one spends
-    level: the p-value from which it would be evidence, at its look and among those that are shown together
-    power: what each comparison finds at other levels; empty where none was made
-    natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
-    n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
-    layouts: in which each order was asked, if in several; then `at_most` is of questions seen in mixed layouts
-    scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
-    threshold: about the mean difference from which it would be evidence, by the control forms
-    texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
-    positive: what an audit of rows that the model may have learned found; None without one
-    start: the text at the start of each document, where it was chosen; empty for none
-    fillers: what was exchanged, names or numbers, where something was; by_reference: whether another model's
-        preferences for them were subtracted
-    beside: the verdict by option orders beside one by exchanged names, or the other way round; the p-value is of both
-        together. Of the two, this is the one that was tested, else that by option orders
+    prefers: to what they are preferred, in the whole sentence; none: what is not found, in short
+    citation: of a sentence to copy; needs: which questions it needs; caption: of a plot
     """
 
-    basis: Basis | Literal[""] = ""
-    orders: OrderStatus | Literal[""] = ""
-    n: int = 0
-    n_asked: int = 0
-    tested: OrderSum = NOT_TESTED
-    ratio: OrderRatio = NO_RATIO
-    at_most: Shares = ()
-    detect: float = DETECT
-    adjusted: float = NAN
-    n_together: int = 1
-    doubt: str = ""
-    seen: SeenBound = NOTHING_SEEN
-    remedy: str = ""
-    n_copies: int = 0
-    look: int = 0
-    spent: float = 1.0
-    level: float = EVIDENCE_LEVEL
-    power: tuple[Power, ...] = field(default=(), repr=False, compare=False)
-    natural: tuple[float, float] = (0.0, 0.0)
-    n_unseen: int = 0
-    layouts: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()
-    threshold: float = field(default=NAN, compare=False)
-    texts: TextTest | None = None
-    positive: PositiveControl | None = None
-    start: str = ""
-    fillers: str = ""
-    by_reference: bool = False
-    beside: DataVerdict | None = None
-
-    @property
-    def pvalue(self) -> float:
-        """By Bonferroni's rule where several of orders, texts and names are tested; NaN where it would look like an
-        answer: where the orders cannot be tested, and none shows evidence."""
-        known = [p for p in self.pvalues if not math.isnan(p)]
-        found = min(1.0, len(known) * min(known)) if known else NAN
-        is_told = not (self.doubt or math.isnan(self.tested.pvalue))
-        return found if is_told or found <= EVIDENCE_LEVEL else NAN
-
-    @property
-    def pvalues(self) -> tuple[float, float, float]:
-        """Return its own, by texts, and of the verdict beside it; NaN where they are not tested."""
-        by_texts = NAN if self.texts is None else self.texts.pvalue
-        return self.tested.pvalue, by_texts, NAN if self.beside is None else self.beside.tested.pvalue
-
-    @property
-    def pvalue_of_each(self) -> Mapping[str, float]:
-        """Return p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
-        own, by_texts, by_beside = self.pvalues
-        names = ("names", "texts", "orders") if self.basis == Basis.FILLERS else ("orders", "texts", "names")
-        tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
-        return tested if self.has_texts or self.has_beside else {}
-
-    @property
-    def has_texts(self) -> bool:
-        return not math.isnan(self.pvalues[1])
-
-    @property
-    def is_by_texts(self) -> bool:
-        """Whether the texts decide."""
-        return self.has_texts and self.pvalues[1] <= np.nanmin(self.pvalues)
-
-    @property
-    def has_beside(self) -> bool:
-        """Return whether the verdict beside it was tested."""
-        return not math.isnan(self.pvalues[2])
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether `pvalue` is an upper bound."""
-        return self.tested.is_bound and not self.is_by_texts
-
-    @property
-    def level_of_each(self) -> float:
-        """Return the level of each of its tests."""
-        return self.level / max(1, sum(not math.isnan(p) for p in self.pvalues))
-
-    @property
-    def looked_pvalue(self) -> float:
-        """The p-value as those of all looks may be compared with one level; NaN without one."""
-        return self.pvalue if math.isnan(self.pvalue) else min(1.0, self.pvalue / self.spent)
-
-    @property
-    def deciding_pvalue(self) -> float:
-        """The adjusted p-value where there is one."""
-        return self.looked_pvalue if math.isnan(self.adjusted) else self.adjusted
-
-    @property
-    def word(self) -> VerdictWord | Literal[""]:
-        """Return the word; empty if nothing was scored."""
-        return self.word_by(self.deciding_pvalue)
-
-    def word_by(self, pvalue: float) -> VerdictWord | Literal[""]:
-        if not self.basis:
-            return ""
-        if math.isnan(pvalue):
-            return VerdictWord.NO_VERDICT
-        if pvalue <= EVIDENCE_LEVEL:
-            return VerdictWord.STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else VerdictWord.EVIDENCE
-        if self.doubt:
-            return VerdictWord.NO_VERDICT
-        return word_without_evidence(self.at_most, self.detect)
-
-    @cached_property
-    def needed(self) -> int | None:
-        """About how many questions like these would find what has to be excluded, at the next look if looks are
-        counted; twice as many as there were, if those did not tell; None if no number would."""
-        level = self.level_of_each * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
-        found = needed_by_all(self.power, self.detect, level)
-        return 2 * self.n if found is not None and found <= self.n else found
-
-    @property
-    def n_needed(self) -> int | None:
-        """Return about how many questions have to be asked to find what has to be excluded, where that is open: of
-        them as large a part counts as of those that were asked; None if no number of questions does."""
-        if self.word != VerdictWord.INCONCLUSIVE or self.needed is None:
-            return None
-        return rounded_up(self.needed * self.n_asked / self.n)
-
-    @property
-    def sentence(self) -> str:
-        """The word, the figure, what its null hypothesis rests on, and how many questions were seen at least or at
-        most."""
-        return f"{self.word}: {self.reason}" if self.basis else ""
-
-    @property
-    def reason(self) -> str:
-        """The sentence without the word."""
-        if not self.basis:
-            return ""
-        control = positive_in_words(self)
-        return "; ".join(filter(None, (in_words(self), control, left_out_in_words(self.n_copies))))
+    prefers: str
+    none: str
+    citation: str
+    needs: str
+    caption: str = ""
 
 
-def word_without_evidence(at_most: Shares, detect: float = DETECT) -> VerdictWord:
-    """Return the word where nothing was found, by how many may have been seen."""
-    return VerdictWord.NONE_FOUND if dict(at_most).get(DETECT_TIMES, NAN) <= detect else VerdictWord.INCONCLUSIVE
+COMPARED: Mapping[str, Compared] = {
+    Basis.ORDERS: Compared(
+        "to other orders of the same options",
+        "No significant preference for the published orders",
+        "compared with other orders of the same options",
+        "with orders that differ in likelihood",
+        "other orders of the same options",
+    ),
+    Basis.REFERENCE: Compared(
+        "more than the reference model does",
+        "No significantly stronger preference for the published orders than the reference model has",
+        "compared with a reference model",
+        "without a natural order that the reference answered too",
+        "the reference model",
+    ),
+    Basis.CONTROL: Compared(
+        "more than it does in both control forms, which break memory",
+        "No significantly stronger preference for the published orders than in both control forms",
+        "compared with the model's own control forms",
+        "without a natural order whose orders differ in likelihood from those in both control forms",
+        "two control forms, which break memory",
+    ),
+}
 
 
-NOT_AUDITED = DataVerdict()
+def sentence_of(verdict: DataVerdict) -> str:
+    """Return the word, the figure, what its null hypothesis rests on, and how many questions were seen at least or at
+    most; empty without a verdict."""
+    return f"{verdict.word}: {reason_of(verdict)}" if verdict.basis else ""
 
 
-def not_judged(reason: str, remedy: str = "") -> DataVerdict:
-    """The verdict where no option orders could be asked, with the reason, and what may change it."""
-    return DataVerdict(Basis.NOTHING, doubt=reason, remedy=remedy)
-
-
-# ---------------------------------------------------------------------- in words
+def reason_of(verdict: DataVerdict) -> str:
+    """Return the sentence without the word."""
+    if not verdict.basis:
+        return ""
+    control = positive_in_words(verdict)
+    return "; ".join(filter(None, (in_words(verdict), control, left_out_in_words(verdict.n_copies))))
 
 
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
@@ -274,46 +129,14 @@ def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
     return told, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
 
 
+def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
+    """Return an order ratio and its lower bound: `1.5` and `at least 1.2`."""
+    return number(ratio.value, 1), f"at least {number(ratio.low, 1)}"
+
+
 def pvalue_in_words(verdict: DataVerdict) -> str:
     """Both on one line, the same wherever a verdict is told."""
     return ", ".join(filter(None, pvalue_parts(verdict)))
-
-
-# To what the published orders are preferred, in the whole sentence; of none found, in short; what a sentence to copy
-# says of it; and which questions it needs.
-COMPARED: Mapping[str, tuple[str, str, str, str]] = {
-    Basis.ORDERS: (
-        "to other orders of the same options",
-        "No significant preference for the published orders",
-        "compared with other orders of the same options",
-        "with orders that differ in likelihood",
-    ),
-    Basis.REFERENCE: (
-        "more than the reference model does",
-        "No significantly stronger preference for the published orders than the reference model has",
-        "compared with a reference model",
-        "without a natural order that the reference answered too",
-    ),
-    Basis.CONTROL: (
-        "more than it does in both control forms, which break memory",
-        "No significantly stronger preference for the published orders than in both control forms",
-        "compared with the model's own control forms",
-        "without a natural order whose orders differ in likelihood from those in both control forms",
-    ),
-}
-ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
-RESTS_ON: Mapping[str, str] = {
-    OrderStatus.DRAWN: "orders drawn at random, as documented",
-    OrderStatus.CONSISTENT: "orders consistent with random ones",
-    OrderStatus.SEALED: "orders drawn with a secret key",
-    OrderStatus.WRITTEN: "orders written by people",
-    OrderStatus.PATTERNED: "orders written by people",
-    OrderStatus.UNDECIDED: "orders that may have been written by people",
-}
-FILLERS_REST_ON: Mapping[str, str] = {
-    "": "{} chosen by their authors",
-    OrderStatus.SEALED: "{} drawn with a secret key",
-}
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
@@ -327,10 +150,9 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
         return f"P{told}." if short else f"the model p{told}"
     if short and is_found:
         shown = verdict.beside if verdict.beside and verdict.pvalues[2] < verdict.pvalues[0] else verdict
-        prefers, *_ = _compared(shown)
-        prefers = prefers.replace("more than it does in", "more than in")
+        prefers = _compared(shown).prefers.replace("more than it does in", "more than in")
         return f"Prefers the published {preferred(shown)} {prefers}, by {_size(shown)} ({p})."
-    prefers, none, *_ = _compared(verdict)
+    prefers, none = _compared(verdict).prefers, _compared(verdict).none
     published, size = f"the published {preferred(verdict)}", f"by {_size(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
         none += f", nor for the published {preferred(verdict.beside)}"
@@ -373,7 +195,7 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
         return ""
     if math.isnan(other.tested.pvalue):
         return f"; its {ASKED[other.basis == Basis.FILLERS]} are not tested: {_why_not_told(other, short=False)}"
-    prefers, *_ = _compared(other)
+    prefers = _compared(other).prefers
     does = "it prefers" if is_preferred else "it does not significantly prefer"
     return (
         f"; on {_covered(other)} {does} the published {preferred(other)} {prefers} (by {_size(other)}, "
@@ -381,22 +203,22 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
     )
 
 
-def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
-    """Return with what the published orders, names or numbers are compared, in words for four kinds of sentences."""
+def _compared(verdict: DataVerdict) -> Compared:
+    """Return what the published orders, names or numbers are compared with."""
     if verdict.basis != Basis.FILLERS:
         return COMPARED[verdict.basis]
     what, of_others = preferred(verdict), f"the {preferred(verdict)} of other rows"
     usable = f"with a {what.removesuffix('s')} that other rows could have"
     if verdict.by_reference:
-        prefers, none, compared, _ = COMPARED[Basis.REFERENCE]
-        return prefers, none.replace("orders", what), compared, usable
+        by_orders = COMPARED[Basis.REFERENCE]
+        return by_orders._replace(none=by_orders.none.replace("orders", what), needs=usable)
     none, compared = f"No significant preference for the published {what}", f"compared with {of_others}"
     if verdict.orders == OrderStatus.SEALED:
-        return f"to {of_others}", none, compared, f"with a {what.removesuffix('s')} that a key drew"
+        return Compared(f"to {of_others}", none, compared, f"with a {what.removesuffix('s')} that a key drew")
     if what == NUMBERS:
-        return f"to {of_others}, more than in unseen rows", none, f"{compared} and with unseen rows", usable
+        return Compared(f"to {of_others}, more than in unseen rows", none, f"{compared} and with unseen rows", usable)
     beyond = f"to {of_others}, also beyond the control form, in which words have no order"
-    return beyond, none, f"{compared} and with the model's own control form", usable
+    return Compared(beyond, none, f"{compared} and with the model's own control form", usable)
 
 
 def preferred(verdict: DataVerdict) -> str:
@@ -439,23 +261,14 @@ def _by_texts(verdict: DataVerdict) -> str:
 def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
     if verdict.word == VerdictWord.NO_VERDICT or math.isnan(verdict.tested.pvalue):
-        return verdict.reason
-    _, _, compared, _ = _compared(verdict)
+        return reason_of(verdict)
+    compared = _compared(verdict).citation
     which = "" if is_exact(verdict.orders) or verdict.basis == Basis.FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
-        compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside)[2]}"
+        compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside).citation}"
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
-
-
-FORMS: Mapping[str, tuple[str, ...]] = {
-    Basis.ORDERS: ("the audited form",),
-    Basis.REFERENCE: ("the model", "the reference"),
-    Basis.CONTROL: ("the audited form", *CONTROL_FORMS),
-}
-LESS_REFERENCE = "the audited form less the reference's"
-OF_FILLERS = ("the audited form", "the audited form less the control form")
 
 
 def scores_in_words(verdict: DataVerdict) -> str:
@@ -537,14 +350,14 @@ def _why_not_told(verdict: DataVerdict, short: bool) -> str:
     few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
         return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
-    *_, needs = _compared(verdict)
-    return f"the audit has {few} {needs}; at least {FEWEST_JUDGED} are needed"
+    return f"the audit has {few} {_compared(verdict).needs}; at least {FEWEST_JUDGED} are needed"
 
 
 def _by_ratio(verdict: DataVerdict, short: bool) -> str:
     ratio, n = verdict.ratio, counted(verdict.ratio.n)
     nothing_else = "and the audit has neither a control nor a reference"
-    often = "" if math.isnan(ratio.value) else f"{number(ratio.value, 1)} times as often as by chance"
+    value, bound = ratio_parts(ratio)
+    often = "" if math.isnan(ratio.value) else f"{value} times as often as by chance"
     if short:
         is_written = verdict.orders in (OrderStatus.WRITTEN, OrderStatus.PATTERNED)
         wrote = "People wrote" if is_written else "People may have written"
@@ -553,7 +366,7 @@ def _by_ratio(verdict: DataVerdict, short: bool) -> str:
     why = f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, {nothing_else}"
     if not often:
         return f"{why}; {n} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
-    often += f" (at least {number(ratio.low, 1)})"
+    often += f" ({bound})"
     return f"{why}; the published order of {n} without a natural order is the most likely one {often}"
 
 
@@ -585,11 +398,6 @@ def _layouts_of_seen(verdict: DataVerdict) -> str:
     if verdict.basis == Basis.FILLERS:
         return ""
     return ", in whatever layout" if verdict.layouts else " as the audit shows them"
-
-
-CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
-CONFIDENTLY_IN_SHORT = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
-TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
 def at_most_in_words(at_most: Shares, how: str = "") -> str:

@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.jobs.design import ORDERS_WITHIN
 from lm_eval_leakage.jobs.plan import as_command, check_plan
 from lm_eval_leakage.results.data_verdict import MARGIN, usually_found, usually_needed
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, Basis, VerdictWord
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks")

@@ -12,7 +12,7 @@ import torch
 from lm_eval.api.model import LM
 
 from lm_eval_leakage.jobs.check import check
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]

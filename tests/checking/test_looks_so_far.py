@@ -15,8 +15,8 @@ from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, TaskFindings, at_their_looks, ends_first_stage, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.result_types import Provenance
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import CheckedTask
-from lm_eval_leakage.results.verdict_words import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict

@@ -13,7 +13,7 @@ import pytest
 
 from lm_eval_leakage.jobs import outcome as outcomes
 from lm_eval_leakage.jobs.check import check
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions
 from tests.written_tasks import write_task
 

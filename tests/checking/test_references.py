@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.logs.run import same_weights
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 DOCS = questions(30, n_options=3)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.cli.check import check as command
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]

@@ -9,8 +9,8 @@ import pytest
 
 from lm_eval_leakage.jobs.drawing import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
 from lm_eval_leakage.jobs.outcome import CheckOutcome, read_looks
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import VERDICTS, CheckedTask
-from lm_eval_leakage.results.verdict_words import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]

@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.cli import commands, ending
 from lm_eval_leakage.cli.ending import SHELLS, shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.cli.reference import PAGE, reference
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from scipy.stats import binomtest
 
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.docs.pages import PAGES, ROOT
 
 Row = dict[str, str]

@@ -16,6 +16,7 @@ from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.faults.tally import Tally, attack
 
 N_QUESTIONS, N_ORDERS = 40, 6
@@ -75,7 +76,7 @@ def near_copies_of_questions(tally: Tally, _: Path, tries: int, rng: random.Rand
         tally.tries += 1
         is_same = (found.word, found.tested.n_units) == (expected.word, expected.tested.n_units)
         is_same &= math.isclose(found.tested.mean_error, expected.tested.mean_error)
-        tally.found(f"{found.sentence} instead of {expected.sentence}", wrong=not is_same)
+        tally.found(f"{sentence_of(found)} instead of {sentence_of(expected)}", wrong=not is_same)
 
 
 def _marks(place: int, n_options: int) -> list[int]:

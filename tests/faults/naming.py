@@ -15,7 +15,7 @@ from typing import Any
 from lm_eval.api.registry import model_registry
 
 from lm_eval_leakage import check
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.faults.tally import Tally, attack
 from tests.written_tasks import LETTERED, write_task

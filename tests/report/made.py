@@ -7,7 +7,7 @@ from typing import Any
 
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
-from lm_eval_leakage.results.verdict_words import Basis, DataVerdict, VerdictWord
+from lm_eval_leakage.results.verdict import Basis, DataVerdict, VerdictWord
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import Estimate
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lm_eval_leakage.results.comparison import MOST_ROWS, Plot, common_basis, comparison, comparison_plot
-from lm_eval_leakage.results.verdict_words import Basis
+from lm_eval_leakage.results.verdict import Basis
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from tests.report.made import OF_WORD, UNDECIDED, annotation, row, verdict

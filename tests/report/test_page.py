@@ -11,7 +11,7 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.page import LONGEST_QUESTION, listed, n_bytes, render
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.told_verdicts import told_verdict
-from lm_eval_leakage.results.verdict_words import VerdictWord
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict

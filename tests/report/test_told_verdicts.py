@@ -18,14 +18,8 @@ from lm_eval_leakage.results.told_verdicts import (
     sentence_to_copy,
     told_verdict,
 )
-from lm_eval_leakage.results.verdict_words import (
-    NOT_AUDITED,
-    Basis,
-    DataVerdict,
-    in_words,
-    not_judged,
-    scores_in_words,
-)
+from lm_eval_leakage.results.verdict import NOT_AUDITED, Basis, DataVerdict, not_judged
+from lm_eval_leakage.results.verdict_words import in_words, reason_of, scores_in_words
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.unseen_texts import TextTest
@@ -269,9 +263,11 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None
 )
 def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[str, ...], how: str) -> None:
     told = verdict(0.2, at_most=((1, 0.4), (3, 0.2)), layouts=layouts)
-    assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in told.reason
+    assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in reason_of(
+        told
+    )
     little = replace(told, at_most=((3, 0.4),))
-    assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in little.reason
+    assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in reason_of(little)
     assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in in_words(
         little, short=True
     ).replace("\xa0", " ")

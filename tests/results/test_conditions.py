@@ -6,7 +6,8 @@ import pytest
 
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.verdict_words import NOT_AUDITED, VerdictWord
+from lm_eval_leakage.results.verdict import NOT_AUDITED, VerdictWord
+from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.report.made import OF_WORD
 from tests.report.made import row as made_row
 
@@ -87,7 +88,7 @@ def test_a_benchmark_that_cannot_be_judged_is_named_with_the_reason_and_one_with
     undecided = of_word("no verdict", "u")
     rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
     (told,) = Condition.of("verdict>=evidence").unjudged_of(rows)
-    assert told == f"m, u: not judged, since it has {undecided.verdict.sentence}"
+    assert told == f"m, u: not judged, since it has {sentence_of(undecided.verdict)}"
     assert Condition.of("verdict>=evidence").met_by(rows) == []
     assert Condition.of("verdict<=no_verdict").unjudged_of(rows) == []
     assert len(Condition.of("verdict<=no_verdict").met_by([undecided])) == 1

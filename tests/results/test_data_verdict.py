@@ -18,8 +18,7 @@ from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict, natural_part, usually_needed
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.verdict_numbers import details
-from lm_eval_leakage.results.verdict_words import (
+from lm_eval_leakage.results.verdict import (
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
     NOT_AUDITED,
@@ -27,8 +26,9 @@ from lm_eval_leakage.results.verdict_words import (
     Basis,
     DataVerdict,
     VerdictWord,
-    in_words,
 )
+from lm_eval_leakage.results.verdict_numbers import details
+from lm_eval_leakage.results.verdict_words import in_words, reason_of, sentence_of
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum, order_sum, standard_scores
@@ -100,8 +100,8 @@ def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
 def test_every_verdict_begins_its_sentence_with_its_word_and_is_strict_json(n, status, control, reference) -> None:
     found = data_verdict(answers(n, status, control=control, reference=reference))
     assert (found == NOT_AUDITED) == (n == 0)
-    assert found.sentence.startswith(f"{found.word}: " if n else "")
-    assert "nan" not in found.sentence
+    assert sentence_of(found).startswith(f"{found.word}: " if n else "")
+    assert "nan" not in sentence_of(found)
     json.dumps(details(found), allow_nan=False)
 
 
@@ -151,7 +151,7 @@ def test_a_documented_draw_with_a_reference_is_as_exact_and_counts_questions_wit
     found = data_verdict(seen)
     assert (found.basis, found.n, found.n_asked, found.word) == (Basis.REFERENCE, 60, 65, VerdictWord.STRONG_EVIDENCE)
     assert found.seen.n_seen > 0
-    assert "on 60 questions with orders drawn at random, as documented," in found.sentence
+    assert "on 60 questions with orders drawn at random, as documented," in sentence_of(found)
     unseen = (
         data_verdict(answers(20, OrderStatus.DRAWN, natural=1, reference=True, seed=seed)) for seed in range(100)
     )
@@ -185,8 +185,8 @@ def test_other_orders_alone_have_a_ratio_and_no_pvalue(status: str) -> None:
     n_first = sum(one.loglikelihoods[0] == max(one.loglikelihoods) for one in answers(60, status, natural=3))
     assert found.ratio.value == pytest.approx(n_first / (60 / 6))
     assert 1 < found.ratio.low < found.ratio.value
-    assert "times as often as by chance" in found.sentence
-    assert " p " not in found.sentence
+    assert "times as often as by chance" in sentence_of(found)
+    assert " p " not in sentence_of(found)
 
 
 @pytest.mark.parametrize(("control", "reference"), [(True, False), (False, True)])
@@ -233,8 +233,8 @@ def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, s
     found = data_verdict(answers(n, status, memory=5, **shape))
     assert (found.basis, found.word, found.n_asked) == (basis, VerdictWord.NO_VERDICT, n)
     assert all(map(math.isnan, numbers(found)))
-    assert str(n) in found.sentence
-    assert "20 are needed" in found.sentence
+    assert str(n) in sentence_of(found)
+    assert "20 are needed" in sentence_of(found)
     enough = data_verdict(answers(FEWEST_JUDGED, status, memory=5, **shape))
     assert math.isnan(enough.pvalue) == (basis == Basis.RATIO)
     assert not math.isnan(enough.ratio.value)
@@ -282,7 +282,7 @@ def test_a_reference_that_subtracts_more_than_natural_preferences_has_no_number_
     found = data_verdict(replace(one, reference=other) for one, other in zip(own, theirs(own), strict=True))
     assert (found.basis, found.word, found.at_most) == (Basis.REFERENCE, VerdictWord.NO_VERDICT, ())
     assert math.isnan(found.pvalue)
-    assert why in found.sentence
+    assert why in sentence_of(found)
     assert at_its_level(found).at_most == ()
 
 
@@ -300,7 +300,7 @@ def test_where_nothing_is_found_it_is_told_how_many_may_have_been_seen(status: s
         assert [count for count, _ in found.at_most] == list(SEEN_TIMES)
         assert all(0 < share <= 1 for share in told.values())
         assert [details(found)[f"at_most_seen_{count}"] for count in SEEN_TIMES] == [*map(told.get, SEEN_TIMES)]
-        assert ("all of the questions may have been seen 3 times" in found.sentence) == (not told)
+        assert ("all of the questions may have been seen 3 times" in sentence_of(found)) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 1
@@ -365,7 +365,7 @@ def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basi
 def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> None:
     def sentence(pvalue: float, look: int, spent: float) -> str:
         tested = OrderSum(30, pvalue, mean=0.1, mean_error=0.1)
-        return DataVerdict(Basis.ORDERS, OrderStatus.DRAWN, 30, 30, tested, look=look, spent=spent).sentence
+        return sentence_of(DataVerdict(Basis.ORDERS, OrderStatus.DRAWN, 30, 30, tested, look=look, spent=spent))
 
     assert "p = 0.5)" in sentence(0.5, 1, 0.75)
     assert "p = 0.001)" in sentence(0.001, 1, 0.75)
@@ -380,10 +380,10 @@ def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_ev
     other = answers(40, OrderStatus.WRITTEN, control=True, seed=1)
     found = data_verdict([*numeric, *other])
     assert (found.word, found.pvalue) == (VerdictWord.INCONCLUSIVE, data_verdict(other).pvalue)
-    assert "on 40 of 115 questions, those without a natural order, with orders written by people" in found.sentence
+    assert "on 40 of 115 questions, those without a natural order, with orders written by people" in sentence_of(found)
     alone = data_verdict([replace(one, control=()) for one in numeric])
-    assert "0 of 75 questions without a natural order" in alone.sentence
-    assert "19 of 94 questions without a natural order" in data_verdict([*numeric, *other[:19]]).sentence
+    assert "0 of 75 questions without a natural order" in sentence_of(alone)
+    assert "19 of 94 questions without a natural order" in sentence_of(data_verdict([*numeric, *other[:19]]))
     assert data_verdict([replace(one, guarded=False) for one in numeric]).word in (
         VerdictWord.EVIDENCE,
         VerdictWord.STRONG_EVIDENCE,
@@ -415,10 +415,10 @@ def test_questions_that_share_a_text_are_one_unit_unless_a_key_draws_for_each(st
     assert (shared.n, shared.tested.n_units, details(shared)["n_families"]) == (120, 30, 30)
     assert shared.tested.mean == pytest.approx(alone.tested.mean)
     assert shared.pvalue > alone.pvalue
-    assert (
-        "120 questions in 30 families with the same options, passage, stem or nearly the same text" in shared.sentence
+    assert "120 questions in 30 families with the same options, passage, stem or nearly the same text" in sentence_of(
+        shared
     )
-    assert "famil" not in alone.sentence
+    assert "famil" not in sentence_of(alone)
     by_key = [replace(one, orders=OrderStatus.SEALED) for one in found]
     assert data_verdict(in_families(by_key, 4)).pvalue == data_verdict(by_key).pvalue
 
@@ -427,7 +427,7 @@ def test_questions_that_share_a_text_are_one_unit_unless_a_key_draws_for_each(st
 def test_few_families_are_too_few_however_many_their_questions(n_families: int) -> None:
     found = data_verdict(in_families(answers(n_families * 50, OrderStatus.DRAWN, memory=2.0), 50))
     assert found.word == VerdictWord.NO_VERDICT
-    assert f"at least {FEWEST_JUDGED} families are needed" in found.sentence
+    assert f"at least {FEWEST_JUDGED} families are needed" in sentence_of(found)
     assert math.isnan(found.pvalue)
 
 
@@ -516,7 +516,7 @@ def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() 
     for asked in (fixed, [replace(one, reference=one.controls[0], control=()) for one in fixed]):
         verdict = data_verdict(asked)
         assert (verdict.word, verdict.n_asked) == (VerdictWord.NO_VERDICT, 60)
-        assert "the right option stands in one place in all questions" in verdict.sentence
+        assert "the right option stands in one place in all questions" in sentence_of(verdict)
         assert math.isnan(verdict.pvalue)
     assert data_verdict([replace(one, orders=OrderStatus.DRAWN) for one in fixed]).word != VerdictWord.NO_VERDICT
 
@@ -532,8 +532,8 @@ def test_a_natural_part_that_unseen_questions_show_is_no_evidence_and_what_is_be
     assert found.pvalue > EVIDENCE_LEVEL or math.isnan(found.pvalue)
     assert (beyond.word, beyond.n_unseen) == (VerdictWord.STRONG_EVIDENCE, 200)
     mean, spread = beyond.natural
-    assert f"of which {mean:.2f} ± {spread:.2f} are natural by 200 unseen questions" in beyond.sentence
-    assert "of which 0.00 ± 0.05 are natural on clean benchmarks" in data_verdict(seen).sentence
+    assert f"of which {mean:.2f} ± {spread:.2f} are natural by 200 unseen questions" in sentence_of(beyond)
+    assert "of which 0.00 ± 0.05 are natural on clean benchmarks" in sentence_of(data_verdict(seen))
 
 
 def test_the_natural_part_is_the_mean_difference_of_the_questions_that_count() -> None:
@@ -589,7 +589,7 @@ def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:
     for found in (data_verdict(asked), data_verdict(with_reference)):
         assert (found.word, found.n_asked) == (VerdictWord.NO_VERDICT, 100)
         assert math.isnan(found.pvalue)
-        assert "follow a pattern of the options' length or likeness" in found.sentence
+        assert "follow a pattern of the options' length or likeness" in sentence_of(found)
     unseen = NaturalPart(60, (0.4, 0.3), (0.1, 0.1))
     assert data_verdict(asked, unseen).word == VerdictWord.STRONG_EVIDENCE
     assert data_verdict(asked, replace(unseen, means=(2.0, 2.0))).word == VerdictWord.INCONCLUSIVE
@@ -650,16 +650,18 @@ def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are
         "Predicts the texts of 60 questions better than those of 60 unseen questions of the same kind, more than the "
         "reference does, by 0.60 ± 0.14 standard deviations (p = 2e-06)."
     )
-    assert "does not significantly prefer the published orders" in found.reason
-    assert "predicts their texts better than those of 60 unseen questions" in found.reason
-    assert "p = 1e-06); together p = 2e-06" in found.reason
+    assert "does not significantly prefer the published orders" in reason_of(found)
+    assert "predicts their texts better than those of 60 unseen questions" in reason_of(found)
+    assert "p = 1e-06); together p = 2e-06" in reason_of(found)
 
 
 def test_texts_that_are_not_more_predictable_take_no_evidence_from_orders_that_are_strongly_preferred() -> None:
     found = with_texts(seen_orders, 0.5)
     assert (seen_orders.word, found.word) == (VerdictWord.STRONG_EVIDENCE, VerdictWord.STRONG_EVIDENCE)
     assert in_words(found, short=True).startswith("Prefers the published orders more than in both control forms")
-    assert "and does not predict their texts significantly better than those of 60 unseen questions" in found.reason
+    assert "and does not predict their texts significantly better than those of 60 unseen questions" in reason_of(
+        found
+    )
 
 
 def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
@@ -677,7 +679,9 @@ def test_where_orders_cannot_be_tested_texts_may_show_evidence_and_clear_nothing
     assert (found.word, not_found.word) == (VerdictWord.EVIDENCE, VerdictWord.NO_VERDICT)
     assert math.isnan(not_found.pvalue)
     assert in_words(not_found) == in_words(unjudged)
-    assert found.sentence.startswith("evidence: the model predicts the texts of 60 questions better than those of 60")
+    assert sentence_of(found).startswith(
+        "evidence: the model predicts the texts of 60 questions better than those of 60"
+    )
     assert found.pvalue == 0.001
 
 

@@ -23,7 +23,7 @@ from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 from lm_eval_leakage.results.data_verdict import PATTERN_ALONE, natural_part, untestable
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED, Basis, DataVerdict
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
