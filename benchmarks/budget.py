@@ -23,7 +23,7 @@ from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, FEWEST_JUDGED
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, FEWEST_JUDGED
 from lm_eval_leakage.stats.looks import share_alone
 
 N_FORMS = 2

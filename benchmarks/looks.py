@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from lm_eval_leakage.results.data_verdict import RANKED_BY, TOLERANCES
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, EVIDENCE_LEVEL
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, numbered_alone
 from lm_eval_leakage.stats.order_power import SEEN_RANKS
 from lm_eval_leakage.stats.order_sum import SHARES, USUAL_SPREAD, base_of, standard_scores
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     print("| published orders by | seen | at .01 each: looks; any | as check does it | e-value of 100 | two stages |")
-    for basis in (BY_ORDERS, BY_CONTROL):
+    for basis in (Basis.ORDERS, Basis.CONTROL):
         nested = Nested(basis, args.sizes, args.runs, np.random.default_rng(args.seed))
         for share, times in CASES:
             cells = nested.found(share, times)
@@ -58,8 +58,8 @@ class Nested:
         self.ranks = SEEN_RANKS[RANKED_BY[basis][0]]
         self.n_orders = len(self.ranks[1])
         scores = np.array([self._scores() for _ in range(sizes[-1])])
-        self.weights = np.exp(scores) if basis == BY_ORDERS else scores
-        self.spread = USUAL_SPREAD if basis == BY_CONTROL else 0.0
+        self.weights = np.exp(scores) if basis == Basis.ORDERS else scores
+        self.spread = USUAL_SPREAD if basis == Basis.CONTROL else 0.0
         self.unseen = np.array([base_of(own, TOLERANCES.get(basis, 0.0)) for own in scores])
         self.ratios = np.exp(scores) / (self.unseen * np.exp(scores)).sum(axis=1, keepdims=True)
         self.clean = np.sort(self._drawn(self.unseen, 3 * runs)[0], axis=0)
@@ -71,7 +71,7 @@ class Nested:
     def _scores(self) -> Floats:
         own, other = self.rng.normal(size=(2, self.n_orders))
         control = ALIKE * own + math.sqrt(1 - ALIKE**2) * other
-        found = standard_scores(own, control if self.basis == BY_CONTROL else None)
+        found = standard_scores(own, control if self.basis == Basis.CONTROL else None)
         assert found is not None
         return np.sort(found)[::-1]
 

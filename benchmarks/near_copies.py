@@ -20,7 +20,7 @@ from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.questions.fields import question_if_any
 from lm_eval_leakage.questions.near_copies import is_word_pairs
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, order_sum, standard_scores
 
 N_QUESTIONS, N_COPIES, N_ORDERS = 40, 4, 24

@@ -52,7 +52,7 @@ from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.statements import statement_reader, with_slot
 from lm_eval_leakage.records import Answered, Question, TokenScores
 from lm_eval_leakage.results.filler_verdict import filler_verdict
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.crossed_blocks import crossed_blocks, preference
 from lm_eval_leakage.stats.detection_quality import auroc_interval
 from lm_eval_leakage.stats.order_scores import find_device

@@ -29,7 +29,7 @@ from models import load_model, loglikelihoods
 from scipy.stats import binom
 from transformers import AutoTokenizer
 
-from lm_eval_leakage.detectors.shared_likelihood import BETWEEN, published_text
+from lm_eval_leakage.detectors.shared_likelihood import SEPARATOR, published_text
 from lm_eval_leakage.files import atomic_binary_file, atomic_write
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.lab.exposure_text import ExposureText, documents
@@ -160,7 +160,7 @@ def scored(lm: Any, sealed: Version, n_blocks: int) -> dict[str, Scores]:
     blocks = [sealed.public[start : start + BLOCK] for start in starts]
     for block_of in blocks:
         shown = sorted(published_text(question_of(one)) for one in block_of)
-        texts += [("", BETWEEN.join(shown[place] for place in order)) for order in ORDERS]
+        texts += [("", SEPARATOR.join(shown[place] for place in order)) for order in ORDERS]
     found = iter(loglikelihoods(lm, texts))
     shapes = {"orders": (len(own), 24), "wordings": (len(own), 4), "neighbours": (len(blocks), 24)}
     scores = {

@@ -35,10 +35,10 @@ from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import markdown_of, number, pvalue
-from lm_eval_leakage.results.published_orders import EXACT
-from lm_eval_leakage.results.verdict_words import EVIDENCE, STRONG_EVIDENCE, DataVerdict
+from lm_eval_leakage.results.published_orders import is_exact
+from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 
-ALARMS = (EVIDENCE, STRONG_EVIDENCE)
+ALARMS = (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
 DRAWS = 60  # of seen and unseen questions, for the power
 MOST_ORDERS = 24
 
@@ -229,7 +229,7 @@ def _power(folder: Path, task: str, cases: Sequence[Case], first: str) -> Iterat
             half: [replace(a, reference=b.loglikelihoods, control=()) for a, b in zip(own, clean[half], strict=True)]
             for half, own in halves.items()
         }
-        exact = halves[True][0].orders in EXACT
+        exact = is_exact(halves[True][0].orders)
         for n, share in ((1000, 0.05), (1000, 0.1)) if exact else ((200, 0.5), (200, 0.2)):
             for by, own in (("orders" if exact else "control", halves), *([] if exact else [("reference", compared)])):
                 found = _rejections(own[True], own[False], n, share)

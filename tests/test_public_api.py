@@ -16,7 +16,7 @@ import pytest
 import lm_eval_leakage
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.loaded_run import LoadedRun
-from lm_eval_leakage.results.verdict_words import EVIDENCE, NONE_FOUND
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.report.made import OF_WORD, annotation, row
 from tests.results.harness_files import answered, audited, write_run
 from tests.results.harness_files import row as question
@@ -60,8 +60,8 @@ def cells(html: str) -> list[list[str]]:
 
 
 def test_a_notebook_shows_the_verdicts_of_all_models_the_most_suspicious_first() -> None:
-    clean = annotation(model="clean", rows=(row(model="clean", verdict=OF_WORD[NONE_FOUND]),))
-    seen = annotation(model="<b>", rows=(row("arc", model="<b>", verdict=OF_WORD[EVIDENCE]),))
+    clean = annotation(model="clean", rows=(row(model="clean", verdict=OF_WORD[VerdictWord.NONE_FOUND]),))
+    seen = annotation(model="<b>", rows=(row("arc", model="<b>", verdict=OF_WORD[VerdictWord.EVIDENCE]),))
     run = LoadedRun([clean, seen])
     assert cells(run._repr_html_()) == [
         ["model", "task", "questions", "verdict", "flagged"],

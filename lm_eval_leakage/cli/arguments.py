@@ -64,8 +64,8 @@ ANNOTATE = READING | {
     "[--subjects]": "also print a row per subject",
     "[--fail-on CONDITION]...": "exit with status 1 if the row of a task or group meets it, such as evidence (a "
     "verdict of at least this) or 'confusion_delta<-0.1'; may be repeated",
-    "[--allow-untold]": "do not exit with status 2 because a condition cannot be judged for a benchmark, as where its "
-    "verdict cannot be told",
+    "[--allow-no-verdict]": "do not exit with status 2 because a condition cannot be judged for a benchmark, as "
+    "where it has no verdict",
     "[--output_path FOLDER]": "folder for the annotated files (default: next to the runs)",
     "[--dry_run]": "print only, write no files",
 }

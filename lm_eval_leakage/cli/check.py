@@ -64,7 +64,7 @@ RARE = {  # options by the title of their group; `--help` leaves them out
     },
     "results": {
         f"[--export {{{','.join(EXPORTS)}}}]...": f"write the verdicts as {FORMATS}; may be repeated",
-        "[--allow-untold]": "--fail-on accepts verdicts that cannot be told",
+        "[--allow-no-verdict]": "--fail-on accepts benchmarks without a verdict",
         "[--quiet]": "print only the verdicts",
     },
     AS_FOR_LM_EVAL: {
@@ -131,7 +131,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         rare += add_options(group, options, kinds=KINDS)
         if title == AS_FOR_LM_EVAL:
             rare.append(group.add_argument("--apply_chat_template", nargs="?", const=True, metavar="NAME", help=CHAT))
-    parser.set_defaults(**dict.fromkeys(("allow_untold", "quiet")))  # as the plan says
+    parser.set_defaults(**dict.fromkeys(("allow_no_verdict", "quiet")))  # as the plan says
     parser.add_argument("-h", "--help", action=BriefHelp, rare=rare, usage=USAGE, help="print this screen and exit")
     parser.add_argument("--help-all", action="help", help="print all options")
 

@@ -52,10 +52,10 @@ def with_coloured_verdicts(text: str, stream: TextIO) -> str:
     as they are."""
     if not shows_colours(stream):
         return text
-    from lm_eval_leakage.results.verdict_words import WORDS
+    from lm_eval_leakage.results.verdict import VerdictWord
 
-    colours = dict(zip(WORDS, BY_SUSPICION, strict=True))
-    words = "|".join(sorted(WORDS, key=len, reverse=True))
+    colours = dict(zip(map(str, VerdictWord), BY_SUSPICION, strict=True))
+    words = "|".join(sorted(VerdictWord, key=len, reverse=True))
     alone = re.compile(rf"(^|  |: )({words}|{words.upper()})(?=  |[:;,.]|$)", re.M)
     return alone.sub(lambda found: found[1] + in_colour(found[2], colours[found[2].lower()], stream), text)
 

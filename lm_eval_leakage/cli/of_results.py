@@ -44,24 +44,24 @@ def annotate(args: argparse.Namespace) -> None:
     _tell_all(annotations)
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
-        _judge(conditions, rows, args.allow_untold)
+        _judge(conditions, rows, args.allow_no_verdict)
 
 
-def _judge(conditions: Sequence[Condition], rows: Sequence[Row], allow_untold: bool) -> None:
+def _judge(conditions: Sequence[Condition], rows: Sequence[Row], allow_no_verdict: bool) -> None:
     """Exits with 1 if a condition is met, else with 2 if one cannot be judged, unless that is allowed."""
     for condition in filter(lambda one: one.reservation, conditions):
         note(f"note: {condition.reservation}")
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
-    untold = dict.fromkeys(sentence for condition in conditions for sentence in condition.untold_of(rows))
+    unjudged = dict.fromkeys(sentence for condition in conditions for sentence in condition.unjudged_of(rows))
     for sentence in met:
         warn(f"fails: {sentence}")
-    for sentence in untold:
+    for sentence in unjudged:
         warn(f"note: {sentence}")
     if met:
         sys.exit(CONDITION_MET)
-    if untold and not allow_untold:
+    if unjudged and not allow_no_verdict:
         refuse(
-            "--fail-on cannot be judged for all benchmarks, so that nothing shows that it holds; --allow-untold "
+            "--fail-on cannot be judged for all benchmarks, so that nothing shows that it holds; --allow-no-verdict "
             "accepts those that are named above"
         )
 

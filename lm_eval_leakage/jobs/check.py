@@ -36,7 +36,7 @@ def check(
     seed: int | None = None,
     output_path: str | Path | None = None,
     fail_on: str | None = None,
-    allow_untold: bool | None = None,
+    allow_no_verdict: bool | None = None,
     export: str | Sequence[str] | None = None,
     batch_size: int | str | None = None,
     device: str | None = None,

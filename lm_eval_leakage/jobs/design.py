@@ -17,8 +17,8 @@ from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.data_verdict import usually_found, usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
-from lm_eval_leakage.results.published_orders import EXACT, PATTERNED_ORDERS
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, BY_REFERENCE, EVIDENCE_LEVEL, FEWEST_JUDGED
+from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, Basis
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.pooling import NAN
@@ -65,11 +65,11 @@ class AuditDesign:
         self._rows = orders.rows
         self._sampled = drawn(self._rows, ROWS_MEASURED, 0)
         # whether its published orders are known to be drawn
-        self.is_exact = all(task.orders.status in EXACT for task in orders.leaves.values())
+        self.is_exact = all(is_exact(task.orders.status) for task in orders.leaves.values())
 
     @property
-    def basis(self) -> str:
-        return BY_ORDERS if self.is_exact else BY_CONTROL if self._plan.reference is None else BY_REFERENCE
+    def basis(self) -> Basis:
+        return Basis.ORDERS if self.is_exact else Basis.CONTROL if self._plan.reference is None else Basis.REFERENCE
 
     @property
     def _level(self) -> float:
@@ -103,9 +103,9 @@ class AuditDesign:
         doc = audit.eval_docs[row.index]
         try:
             question = audit.question(doc)
-            if self.basis == BY_ORDERS:
+            if self.basis == Basis.ORDERS:
                 return len(audit.probe.requests(question)) // self.n_layouts
-            is_open = self._plan.unseen or audit.orders.status != PATTERNED_ORDERS
+            is_open = self._plan.unseen or audit.orders.status != OrderStatus.PATTERNED
             return len(audit.probe.compared(question)) if is_open and not audit.guards(doc) else 0
         except UntestableQuestion:
             return 0
@@ -133,9 +133,8 @@ class AuditDesign:
         """With `n_orders` orders per question, which takes `cost` requests."""
         n_there = len(self._rows) * len(self._known) // len(self._sampled)
         n = max(1, min(int((self._plan.budget or 0) / cost), n_there))
-        told = (self.basis, n_orders)
-        share = dict(usually_found(*told, n, self._level, n_layouts=self.n_layouts))[DETECT_TIMES]
-        n_for_all = usually_needed(*told, 1.0, self._level, n_layouts=self.n_layouts)
+        share = dict(usually_found(self.basis, n_orders, n, self._level, n_layouts=self.n_layouts))[DETECT_TIMES]
+        n_for_all = usually_needed(self.basis, n_orders, 1.0, self._level, n_layouts=self.n_layouts)
         return Within(n_orders, n, share, cost * (n_for_all or math.inf))
 
     def _cost(self, row: PlacedRow, n_orders: int) -> int:

@@ -41,7 +41,7 @@ RECORDED_PACKAGES = (
 )
 PLAN_MAY_CHANGE = (
     *("output_path", "engine", "address", "retries", "minutes", "workers", "slurm"),
-    *("fail_on", "allow_untold", "export", "dry_run", "quiet", "max_tokens_asked"),
+    *("fail_on", "allow_no_verdict", "export", "dry_run", "quiet", "max_tokens_asked"),
 )
 MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
 MAY_GROW = ("tasks", "audits")

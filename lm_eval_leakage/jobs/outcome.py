@@ -52,21 +52,8 @@ from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_row
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
-from lm_eval_leakage.results.verdict_words import (
-    BY_FILLERS,
-    BY_RATIO,
-    BY_REFERENCE,
-    CANNOT_TELL,
-    EVIDENCE,
-    EVIDENCE_LEVEL,
-    INCONCLUSIVE,
-    NONE_FOUND,
-    STRONG_EVIDENCE,
-    WORDS,
-    DataVerdict,
-    not_judged,
-)
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.stats.positive_control import PositiveControl, ratio_at_most
@@ -165,7 +152,7 @@ def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> st
     digest = blake2b(f"{basis}{unseen}".encode(), digest_size=8)
     asked = {one.doc_hash: one.orders for one in questions if one.orders is not None}
     for name, orders in sorted(asked.items()):
-        reference = orders.reference if basis == BY_REFERENCE else ()
+        reference = orders.reference if basis == Basis.REFERENCE else ()
         digest.update(json.dumps([name, reference, *orders.layouts]).encode())
     blocks = {one.doc_hash: one.fillers for one in questions if one.fillers is not None}
     for name, fillers in sorted(blocks.items()):
@@ -181,7 +168,9 @@ def _at_look(row: Row, look: Look, one: TaskFindings) -> Row:
 
 def ends_first_stage(verdict: DataVerdict) -> bool:
     """Where fewer questions are asked first: whether they are enough."""
-    return verdict.word == NONE_FOUND or verdict.deciding_pvalue <= EVIDENCE_LEVEL * FIRST_STAGE / (1 - FIRST_STAGE)
+    if verdict.word == VerdictWord.NONE_FOUND:
+        return True
+    return verdict.deciding_pvalue <= EVIDENCE_LEVEL * FIRST_STAGE / (1 - FIRST_STAGE)
 
 
 HTML_HEADS = ("model", "task", "verdict", "why", "figures")
@@ -247,8 +236,8 @@ class CheckOutcome:
         if len(self.verdicts) <= most:
             return "\n\n".join(map(told, self.verdicts))
         counts = Counter(one.verdict for one in self.verdicts)
-        words = ", ".join(f"{word} {count(counts[word])}" for word in reversed(WORDS) if counts[word])
-        alarming = [one for one in self.verdicts if one.verdict in (EVIDENCE, STRONG_EVIDENCE)]
+        words = ", ".join(f"{word} {count(counts[word])}" for word in reversed(VerdictWord) if counts[word])
+        alarming = [one for one in self.verdicts if one.verdict in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)]
         return "\n\n".join([f"{count(len(self.verdicts))} verdicts: {words}", *map(told, alarming[:most])])
 
     def as_json(self) -> str:
@@ -424,9 +413,9 @@ def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
     if plan.fail_on is None:
         return (), ""
     condition = Condition.of(plan.fail_on)
-    untold = () if plan.allow_untold else condition.untold_of(rows)
-    remedy = "--fail-on cannot be judged for all benchmarks (--allow-untold accepts that): "
-    return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(untold)}" if untold else ""
+    unjudged = () if plan.allow_no_verdict else condition.unjudged_of(rows)
+    remedy = "--fail-on cannot be judged for all benchmarks (--allow-no-verdict accepts that): "
+    return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(unjudged)}" if unjudged else ""
 
 
 def _findings(
@@ -523,7 +512,7 @@ def _without_positive(row: Row, why: str, plan: Plan) -> Row:
 def _with_orders_prevented(row: Row, why: str) -> Row:
     """Return the row with the reason why option orders were not asked, where names were."""
     verdict = row.verdict
-    if verdict.basis != BY_FILLERS or verdict.beside is not None:
+    if verdict.basis != Basis.FILLERS or verdict.beside is not None:
         return row
     return replace(row, verdict=replace(verdict, beside=not_judged(why)))
 
@@ -580,7 +569,7 @@ def _skipped(annotation: Annotation) -> str:
 
 def _with_remedies(one: TaskFindings, plan: Plan) -> TaskFindings:
     def remedied(row: Row) -> Row:
-        if row.verdict.word not in (CANNOT_TELL, INCONCLUSIVE) or row.verdict.remedy:
+        if row.verdict.word not in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE) or row.verdict.remedy:
             return row
         return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one)))
 
@@ -603,7 +592,7 @@ def _remedy(row: Row, plan: Plan, one: TaskFindings) -> str:
         ]
         return remedy_by(as_command(plan.changed(models=tuple(changed))))
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
-    given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
+    given = {"reference": None} if row.verdict.basis == Basis.RATIO else {}
     if plan.budget is not None and options:  # none of which fits beside it
         given = {"budget": None, **{name: Plan.model_fields[name].default for name in WITHIN_BUDGET}}
     return remedy_by(as_command(plan.changed(**given, **options)))

@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
 from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.questions.named_fields import fields_named
 from lm_eval_leakage.results.exports import EXPORTS
-from lm_eval_leakage.results.verdict_words import WORDS
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.order_power import DETECT
 from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
@@ -58,7 +58,7 @@ LONGEST_KEY = 100  # characters of a folder that is named after a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
 WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
 BEYOND_BUDGET = ("questions", "reference", "unseen", "positive_control")
-NOT_REPEATED = ("fail_on", "allow_untold", "export", "dry_run", "quiet")
+NOT_REPEATED = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
 
 
 # ---------------------------------------------------------------------- values
@@ -148,7 +148,7 @@ def _one_of(value: str, known: Sequence[str]) -> str:
 
 
 def _word(value: str) -> str:
-    known = [word.replace(" ", "_") for word in reversed(WORDS)]
+    known = [word.replace(" ", "_") for word in reversed(VerdictWord)]
     return _one_of(value.replace(" ", "_"), known).replace("_", " ")
 
 
@@ -288,7 +288,7 @@ class Plan(BaseModel):
     slurm: what `engine: slurm` asks of Slurm for each job, such as partition and timeout_min
 
     output_path: the folder for runs, pages and tables
-    fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
+    fail_on: the verdict from which on the command fails; allow_no_verdict: whether benchmarks without one pass
     export: formats in which verdicts are written, too
     dry_run: only plan; quiet: print only the verdicts
     """
@@ -342,7 +342,7 @@ class Plan(BaseModel):
         dict[str, Any], AfterValidator(_without_none), Field(description="names and values, such as partition: gpu")
     ] = {}
     fail_on: Annotated[str, AfterValidator(_word)] | None = None
-    allow_untold: Switch = False
+    allow_no_verdict: Switch = False
     export: Annotated[Names, AfterValidator(_exports)] = ()
     dry_run: Switch = False
     quiet: Switch = False

@@ -37,7 +37,7 @@ from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import TaskRun, chosen_runs
-from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.published_orders import is_exact
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
 
 Identity = Mapping[str, str]
@@ -245,6 +245,6 @@ def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
     open_ones = [line for line in lines if line.reason is None and not line.guards]
     tested = [line for line in open_ones if line.orders is None or len(line.orders.compared) != 1]
     known = [line for line in lines if line.published_orders is not None]
-    is_compared = any(line.published_orders in EXACT for line in lines)
+    is_compared = any(is_exact(line.published_orders) for line in lines)
     is_compared |= any(one.control or one.reference for one in asked)
     return bool(known) and (is_compared or not tested or not needs_control)

@@ -40,8 +40,8 @@ from lm_eval_leakage.questions.statements import NO_DETAIL
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.filler_verdict import NUMBERS_ALONE, rows_usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
-from lm_eval_leakage.results.published_orders import PATTERNED_ORDERS
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
+from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
@@ -242,7 +242,7 @@ class TaskPlan:
     def _natural(self) -> NaturalPart | None:
         """What the unseen questions will say, where that decides whether there is a verdict."""
         leaves = {} if isinstance(self.orders, str) else self.orders.leaves
-        if self.plan.unseen is None or all(task.orders.status != PATTERNED_ORDERS for task in leaves.values()):
+        if self.plan.unseen is None or all(task.orders.status != OrderStatus.PATTERNED for task in leaves.values()):
             return None
         asked = {**self.of_orders, **self.plan.of_unseen}
         unseen = self._loaded(f"{self.name}_{FIRST_AUDIT}", asked)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 
 from lm_eval_leakage.results.formatting import count, whole_percent
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_FILLERS, BY_ORDERS, BY_REFERENCE
+from lm_eval_leakage.results.verdict import Basis
 
 COMPARISONS = {
-    BY_ORDERS: "other orders",
-    BY_REFERENCE: "a reference model",
-    BY_CONTROL: "control forms",
-    BY_FILLERS: "exchanged names or numbers",
+    Basis.ORDERS: "other orders",
+    Basis.REFERENCE: "a reference model",
+    Basis.CONTROL: "control forms",
+    Basis.FILLERS: "exchanged names or numbers",
 }
 NAMES = {
     "method": "another method",
@@ -51,7 +51,7 @@ def settings_of(row: Row, detector: str) -> AuditSettings:
     detector: id of the one whose flags count
     """
     verdict, provenance = row.verdict, row.provenance
-    comparison = COMPARISONS.get(verdict.basis, "")
+    comparison = COMPARISONS.get(verdict.basis, "") if verdict.basis else ""
     seed = "" if provenance.seed is None else f"seed {provenance.seed}"
     digest = f"digest {provenance.digest}" if provenance.digest else ""
     return AuditSettings(

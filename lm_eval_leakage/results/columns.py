@@ -43,30 +43,48 @@ def _of_row(
 UNCOUNTED = "too long, or without a valid answer; left out if there are none"
 TOO_LONG = "they are longer than the model's window; left out if there are none"
 OF_RUN: Sequence[Column[Row]] = (
-    MODEL := _of_row("model", "model", TEXT, "with its revision where one was asked for", record="model"),
-    TASK := _of_row("task", "task", TEXT, "a group, a task, or a subject of a task as task/subject"),
+    MODEL := _of_row("model", "model", TEXT, "The model, with its revision where one was asked for", record="model"),
+    TASK := _of_row("task", "task", TEXT, "A group, a task, or a subject of a task as task/subject"),
     Column(
-        "", TEXT, lambda row: row.name, "task or group, with its number of examples if there are any", record="task"
+        "",
+        TEXT,
+        lambda row: row.name,
+        "The task or group, with its number of examples if there are any",
+        record="task",
     ),
     _of_row("level", "", TEXT, "“group”, “task”, or “subject” of a task"),
-    _of_row("group", "", TEXT, "the outermost group that the task or group is in"),
+    _of_row("group", "", TEXT, "The outermost group that the task or group is in"),
     _of_row(
-        "metric", "metric", METRIC, "as the harness names it, with the filter where there is one", record="metric"
+        "metric",
+        "metric",
+        METRIC,
+        "The metric as the harness names it, with the filter where there is one",
+        record="metric",
     ),
-    _of_row("n_shot", "shots", TEXT, "number of examples before each question"),
-    _of_row("n", "n", COUNT, "questions of the run", record="n"),
+    _of_row("n_shot", "shots", TEXT, "The number of examples before each question"),
+    _of_row("n", "n", COUNT, "The number of questions of the run", record="n"),
     ACCURACY := _of_row(
-        "accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error", record="accuracy"
+        "accuracy",
+        "accuracy",
+        WITH_ERROR,
+        "The accuracy in the run, as the harness gave it, ± standard error",
+        record="accuracy",
     ),
 )
 OF_AUDITS: Sequence[Column[Row]] = (
-    _of_row("n_joined", "", COUNT, "questions of the run that were matched to an audit, without copies"),
-    _of_row("n_copies", "", COUNT, "copies of questions, which only `n` and the accuracy count", record="n_copies"),
+    _of_row("n_joined", "", COUNT, "The number of questions of the run that were matched to an audit, without copies"),
+    _of_row(
+        "n_copies",
+        "",
+        COUNT,
+        "The number of copies of questions, which only `n` and the accuracy count",
+        record="n_copies",
+    ),
     _of_row(
         "n_left_out",
         "",
         COUNT,
-        f"questions that the accuracy does not count: {UNCOUNTED}",
+        f"The number of questions that the accuracy does not count: {UNCOUNTED}",
         is_optional=True,
         record="n_left_out",
     ),
@@ -74,12 +92,16 @@ OF_AUDITS: Sequence[Column[Row]] = (
         "n_too_long",
         "",
         COUNT,
-        f"questions that were not asked, since {TOO_LONG}",
+        f"The number of questions that were not scored, since {TOO_LONG}",
         is_optional=True,
         record="n_too_long",
     ),
     N_TESTED := _of_row(
-        "n_tested", "tested", COUNT, "questions of the run that the main detector tested", record="n_tested"
+        "n_tested",
+        "tested",
+        COUNT,
+        "The number of questions of the run that the main detector tested",
+        record="n_tested",
     ),
 )
 
@@ -127,7 +149,7 @@ ACCURACY_CLEAN: Column[Row] = Column(
     "accuracy, clean",
     INTERVAL,
     _without_leakage,
-    "the run's accuracy minus the inflation, with its 95 % interval: an estimate without leakage",
+    "The run's accuracy minus the inflation, with its 95 % interval: an estimate without leakage",
     "accuracy_clean",
     record="accuracy_clean",
 )
@@ -141,7 +163,7 @@ ARMS_IN_WORDS = {
 
 
 def _arm(name: str) -> Column[Row]:
-    key, meaning = f"accuracy_{name}", f"accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}"
+    key, meaning = f"accuracy_{name}", f"The accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}"
     of, compute = value_by(key, INTERVAL), lambda measured: share(measured.arm(name))
     meaning += "; left out without that audit"
     return Column("", INTERVAL, of, meaning, key, compute=compute, is_optional=True)

@@ -20,15 +20,11 @@ from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.html import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_ORDERS, BY_REFERENCE
+from lm_eval_leakage.results.verdict import Basis
+from lm_eval_leakage.results.verdict_words import COMPARED
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal
 
 MOST_ROWS = 24
-COMPARED_WITH = {
-    BY_ORDERS: "other orders of the same options",
-    BY_REFERENCE: "the reference model",
-    BY_CONTROL: "two control forms, which break memory",
-}
 
 
 def comparison(rows: Sequence[Row]) -> DotChart | None:
@@ -40,8 +36,8 @@ def comparison(rows: Sequence[Row]) -> DotChart | None:
     if basis:
         what, x_label, series = "Preference for the published orders", "standard deviations", "preference"
         estimates, chances = [_preference(row) for row in shown], [_reached(row) for row in shown]
-        without = "no preference" if basis == BY_ORDERS else "what clean models reach"
-        caption = f"Compared with {COMPARED_WITH[basis]}. Dashed: {without}."
+        without = "no preference" if basis == Basis.ORDERS else "what clean models reach"
+        caption = f"Compared with {COMPARED[basis].caption}. Dashed: {without}."
     else:
         what, x_label, series = "Share of questions flagged", "share", "flagged"
         estimates, chances = [FLAGGED.of(row) for row in shown], [NULL_RATE.of(row) for row in shown]

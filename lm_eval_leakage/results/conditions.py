@@ -12,7 +12,8 @@ from lm_eval_leakage.results.columns import PVALUE_ALL, PVALUE_UNGUARDED, VERDIC
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, WORDS
+from lm_eval_leakage.results.verdict import VerdictWord
+from lm_eval_leakage.results.verdict_words import sentence_of
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -35,7 +36,7 @@ def check_complete(problems: Iterable[Problem]) -> None:
 
 @dataclass(frozen=True)
 class Condition:
-    """bound: a number; for the verdict, the place of its word in WORDS, the most suspicious one last"""
+    """bound: a number; for the verdict, the place of its word in `VerdictWord`"""
 
     column: str
     comparison: str
@@ -52,7 +53,7 @@ class Condition:
             bound = (_place_of if match["column"] == VERDICT.key else float)(match["bound"])
             return Condition(match["column"], match["comparison"], bound)
         except ValueError:
-            words = ", ".join(word.replace(" ", "_") for word in WORDS)
+            words = ", ".join(word.replace(" ", "_") for word in VerdictWord)
             raise ValueError(
                 f"the condition is {text!r}; write a column, <, <=, > or >=, and a number: "
                 f"evidence_pvalue_adjusted<0.01; or one of {words}, from the least to the most suspicious, alone "
@@ -69,17 +70,21 @@ class Condition:
             f"prefer without having seen them; use {VERDICT.key}>=evidence instead"
         )
 
-    def untold_of(self, rows: Sequence[Row]) -> list[str]:
-        """A sentence for each benchmark with a verdict that the condition cannot judge: its verdict cannot be told, or
-        none of its rows has the column."""
+    @property
+    def _needs_a_verdict(self) -> bool:
+        return self.column == VERDICT.key and self.comparison[0] == ">"
+
+    def unjudged_of(self, rows: Sequence[Row]) -> list[str]:
+        """Return a sentence for each audited benchmark that the condition cannot judge: it has no verdict, or none of
+        its rows has the column."""
         known = {(row.model, row.name) for row in rows if self._number(flat_row(row)) is not None}
         told = []
         for row in benchmarks(rows):
             reason = ""
             if row.verdict.word and (row.model, row.name) not in known:
                 reason = f"it has no {self.column}"
-            elif self.column == VERDICT.key and self.comparison[0] == ">" and row.verdict.word == CANNOT_TELL:
-                reason = f"its verdict is that it {row.verdict.sentence}"
+            elif self._needs_a_verdict and row.verdict.word == VerdictWord.NO_VERDICT:
+                reason = f"it has {sentence_of(row.verdict)}"
             if reason:
                 told.append(f"{row.model}, {row.task}: not judged, since {reason}")
         return list(dict.fromkeys(told))
@@ -89,7 +94,7 @@ class Condition:
         parts, some would meet it by chance.
 
         Raises ValueError if no such row has the column: a check that cannot fail would go unnoticed. So would one of
-        benchmarks that `untold_of` names.
+        benchmarks that `unjudged_of` names.
         """
         whole = [(row, flat_row(row)) for row in rows if row.level != SUBJECT_LEVEL and not row.group]
         known = [(row, value) for row, flat in whole if (value := self._number(flat)) is not None]
@@ -102,19 +107,19 @@ class Condition:
         for row, value in known:
             if COMPARISONS[self.comparison](value, self.bound):
                 is_word = self.column == VERDICT.key
-                found = row.verdict.sentence if is_word else f"{self.column} is {value:.4g}"
-                bound = repr(WORDS[int(self.bound)]) if is_word else f"{self.bound:g}"
+                found = sentence_of(row.verdict) if is_word else f"{self.column} is {value:.4g}"
+                bound = repr(str([*VerdictWord][int(self.bound)])) if is_word else f"{self.bound:g}"
                 met.append(f"{row.model}, {row.task}: {found}, which is {self.comparison} {bound}")
         return list(dict.fromkeys(met))  # a verdict is the same for each metric
 
     def _number(self, flat: Mapping[str, object]) -> float | None:
         value = flat.get(self.column)
         if self.column == VERDICT.key:
-            return float(WORDS.index(str(value))) if value else None
+            return float(VerdictWord(str(value)).place) if value else None
         return float(value) if isinstance(value, (int, float)) else None
 
 
 def _place_of(word: str) -> float:
     """Of `strong evidence`, "strong evidence" in quotation marks, or strong_evidence. Raises ValueError."""
     quoted = QUOTED.fullmatch(word)
-    return float(WORDS.index((quoted[2] if quoted else word).replace("_", " ")))
+    return float(VerdictWord((quoted[2] if quoted else word).replace("_", " ")).place)

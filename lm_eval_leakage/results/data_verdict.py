@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -39,25 +39,9 @@ from lm_eval_leakage.questions.families import families
 from lm_eval_leakage.records import FillerAnswers, OrderAnswers
 from lm_eval_leakage.results.filler_verdict import filler_verdict
 from lm_eval_leakage.results.formatting import counted, number
-from lm_eval_leakage.results.published_orders import (
-    DRAWN_ORDERS,
-    EXACT,
-    PATTERNED_ORDERS,
-    SEALED_ORDERS,
-    UNDECIDED_ORDERS,
-    WEAKEST_FIRST,
-)
-from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_RATIO,
-    BY_REFERENCE,
-    EVIDENCE_LEVEL,
-    FEWEST_JUDGED,
-    NO_VERDICT,
-    DataVerdict,
-    in_families,
-)
+from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, NOT_AUDITED, Basis, DataVerdict
+from lm_eval_leakage.results.verdict_words import in_families
 from lm_eval_leakage.stats.order_power import (
     CONTROL_FORMS,
     FOUND_WITH,
@@ -87,8 +71,11 @@ from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, best_bound, hits_of
 VERDICT_SEED = 0
 STAGES = 2  # in which a check may ask a benchmark's questions; what they say has one error
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
-RANKED_BY = {BY_ORDERS: (BY_ORDERS,), BY_REFERENCE: (BY_REFERENCE,), BY_CONTROL: CONTROL_FORMS}
-TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1}  # measured on clean models: docs/validity.md
+RANKED_BY = {Basis.ORDERS: (Basis.ORDERS,), Basis.REFERENCE: (Basis.REFERENCE,), Basis.CONTROL: CONTROL_FORMS}
+TOLERANCES: Mapping[str, float] = {
+    Basis.ORDERS: 0.0,
+    Basis.REFERENCE: 0.1,
+}  # measured on clean models: docs/validity.md
 ONE_PLACE = (
     "the right option stands in one place in all questions without a natural order, and no other order keeps it "
     "there, as with two options; the verdict can be told only if the builder documents that the orders were drawn at "
@@ -107,7 +94,7 @@ def data_verdict(
     fillers: Iterable[FillerAnswers] = (),
     unseen_fillers: Sequence[FillerAnswers] = (),
 ) -> DataVerdict:
-    """The verdict on the questions together; NO_VERDICT if neither orders nor fillers were asked.
+    """The verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
     fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
@@ -141,7 +128,7 @@ _of_fillers = lru_cache(maxsize=64)(filler_verdict)
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
     """The preference for published orders of questions that the model cannot have seen; None for too few of them."""
     asked = [one for one in unseen if not one.guarded and len(one.controls) == len(CONTROL_FORMS)]
-    scored = [one for one in _scored(BY_CONTROL, asked) if one.prior[0] < 1]
+    scored = [one for one in _scored(Basis.CONTROL, asked) if one.prior[0] < 1]
     numbers = _families([one.answers for one in scored])
     if len(set(numbers)) < FEWEST_JUDGED:
         return None
@@ -154,12 +141,12 @@ def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
 def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
     """Several rows and columns need the same verdict."""
     if not questions:
-        return NO_VERDICT
+        return NOT_AUDITED
     orders = _weakest(questions)
     basis, asked = _compared_by(questions, natural)
     found = _not_comparable(basis, questions, natural)
     if found is None:
-        found = _by_draws(basis, asked) if orders in EXACT else _tested(basis, asked, natural)
+        found = _by_draws(basis, asked) if is_exact(orders) else _tested(basis, asked, natural)
     layouts = max(one.layouts for one in questions)  # of all of them, unless a group has others
     ratio = _ratio(_counted(questions, natural))
     return replace(found, orders=orders, n_asked=len(questions), ratio=ratio, layouts=layouts)
@@ -169,40 +156,44 @@ def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = 
     """Return the verdict of questions that have no test, whatever the model answers, if its answers differ between
     orders; None if they have one."""
     if not questions:
-        return NO_VERDICT
+        return NOT_AUDITED
     basis, asked = _compared_by(questions, natural)
     found = _not_comparable(basis, questions, natural)
-    return found or _units(basis, asked, equally=_weakest(questions) in EXACT).refusal
+    return found or _units(basis, asked, equally=is_exact(_weakest(questions))).refusal
 
 
-def _not_comparable(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict | None:
+def _not_comparable(
+    basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None
+) -> DataVerdict | None:
     """Return the verdict where there is nothing that the published orders may be compared with."""
     if not _counted(questions, natural) and any(not one.guarded for one in questions):
-        return DataVerdict(BY_CONTROL, doubt=PATTERN_ALONE)
-    return DataVerdict(basis) if basis == BY_RATIO else None
+        return DataVerdict(Basis.CONTROL, doubt=PATTERN_ALONE)
+    return DataVerdict(basis) if basis == Basis.RATIO else None
 
 
 def _counted(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> list[OrderAnswers]:
     """Return those that a verdict counts where the orders were not drawn."""
-    return [one for one in questions if not one.guarded and (natural or one.orders != PATTERNED_ORDERS)]
+    return [one for one in questions if not one.guarded and (natural or one.orders != OrderStatus.PATTERNED)]
 
 
-def _compared_by(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> tuple[str, Sequence[OrderAnswers]]:
+def _compared_by(
+    questions: Sequence[OrderAnswers], natural: NaturalPart | None
+) -> tuple[Basis, Sequence[OrderAnswers]]:
     """Return what the published orders are compared with, and the questions of which that may be done."""
     orders, unguarded = _weakest(questions), _counted(questions, natural)
-    referred = [one for one in (questions if orders in EXACT else unguarded) if one.reference]
-    if orders in EXACT:
-        return (BY_REFERENCE, referred) if orders == DRAWN_ORDERS and referred else (BY_ORDERS, questions)
+    referred = [one for one in (questions if is_exact(orders) else unguarded) if one.reference]
+    if is_exact(orders):
+        return (Basis.REFERENCE, referred) if orders == OrderStatus.DRAWN and referred else (Basis.ORDERS, questions)
     if any(one.reference for one in questions):
-        return BY_REFERENCE, referred
+        return Basis.REFERENCE, referred
     if any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
-        return BY_CONTROL, [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
-    return BY_RATIO, unguarded
+        return Basis.CONTROL, [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
+    return Basis.RATIO, unguarded
 
 
-def _by_draws(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
+def _by_draws(basis: Basis, questions: Sequence[OrderAnswers]) -> DataVerdict:
     compared = questions
-    if basis == BY_REFERENCE:
+    if basis == Basis.REFERENCE:
         scored = _scored(basis, questions, equally=True)
         compared = [replace(one.answers, loglikelihoods=tuple(one.scores[0].tolist())) for one in scored]
     independent = [compared[family] for family in dict.fromkeys(_families(compared))]
@@ -211,13 +202,20 @@ def _by_draws(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
     """As of `questions.families`; the key of a sealed benchmark draws for each question by itself."""
-    return families([() if one.orders == SEALED_ORDERS else one.shared for one in questions])
+    return families([() if one.orders == OrderStatus.SEALED else one.shared for one in questions])
 
 
-def _weakest(questions: Sequence[OrderAnswers]) -> str:
+def _weakest(questions: Sequence[OrderAnswers]) -> OrderStatus:
     """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones."""
-    known = {one.orders if one.orders in WEAKEST_FIRST else UNDECIDED_ORDERS for one in questions}
-    return min(known, key=WEAKEST_FIRST.index)
+    known = {_status_of(one) for one in questions}
+    return min(known, key=[*OrderStatus].index)
+
+
+def _status_of(answers: OrderAnswers) -> OrderStatus:
+    try:
+        return OrderStatus(answers.orders)
+    except ValueError:  # of a later version
+        return OrderStatus.UNDECIDED
 
 
 def order_hits(questions: Sequence[OrderAnswers]) -> tuple[Hits, ...]:
@@ -246,7 +244,7 @@ class _Units:
     refusal: DataVerdict | None = None
 
 
-def _units(basis: str, questions: Sequence[OrderAnswers], *, equally: bool) -> _Units:
+def _units(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool) -> _Units:
     usable = _scored(basis, questions, equally=equally)
     scored = [one for one in usable if one.prior[0] < 1]
     scored.sort(key=lambda one: tuple(one.scores[0]))  # so that no draw depends on which log has a question first
@@ -263,7 +261,7 @@ def _units(basis: str, questions: Sequence[OrderAnswers], *, equally: bool) -> _
 
 
 def _tested(
-    basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
+    basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
 ) -> DataVerdict:
     """Where the scores are compared with several others, each comparison must find the published orders preferred.
 
@@ -277,8 +275,8 @@ def _tested(
     n_layouts = max(len(one.answers.layouts) for one in scored) or 1
     weigh = _weighed_by(basis)
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
-    if basis == BY_CONTROL:
-        is_usual = all(one.answers.orders != PATTERNED_ORDERS for one in scored)
+    if basis == Basis.CONTROL:
+        is_usual = all(one.answers.orders != OrderStatus.PATTERNED for one in scored)
         naturals = expected(natural, len(kinds), usual_spread(n_layouts), is_usual=is_usual)
     priors = None if equally else [one.prior for one in scored]
     tests, powers = [], []
@@ -286,24 +284,24 @@ def _tested(
         scores = [one.scores[place] for one in scored]
         tests.append(order_sum(scores, rng, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors))
         powers.append(_power(basis, kind, scores, tolerance, spread, priors, numbers, n_layouts=n_layouts))
-    doubt = _doubt_of_reference(scored, numbers, rng) if basis == BY_REFERENCE else ""
+    doubt = _doubt_of_reference(scored, numbers, rng) if basis == Basis.REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
     tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
     means = tuple(float(np.mean(own)) for own in zip(*(one.published for one in scored), strict=True))
     shares = () if doubt else seen_at_most(powers, SEEN_ERROR / STAGES)
     found = DataVerdict(basis, n=n, tested=tested, at_most=shares, doubt=doubt, power=tuple(powers), scores=means)
-    if basis == BY_CONTROL:
+    if basis == Basis.CONTROL:
         found = replace(found, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
     return found
 
 
-def _weighed_by(basis: str) -> Weigh:
-    return np.positive if basis == BY_CONTROL else np.exp
+def _weighed_by(basis: Basis) -> Weigh:
+    return np.positive if basis == Basis.CONTROL else np.exp
 
 
 def _power(
-    basis: str,
+    basis: Basis,
     kind: str,
     scores: Sequence[Floats],
     tolerance: float,
@@ -324,25 +322,25 @@ USUAL_QUESTIONS = 200
 MARGIN = 1.2  # a model's scores differ from the usual ones
 
 
-def usually_needed(basis: str, n_orders: int, detect: float, level: float, *, n_layouts: int = 1) -> int | None:
+def usually_needed(basis: Basis, n_orders: int, detect: float, level: float, *, n_layouts: int = 1) -> int | None:
     """About how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if they were
     normal; None if no number does."""
     n = needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, n_layouts), detect, level)
     return None if n is None else math.ceil(MARGIN * n)
 
 
-def usually_found(basis: str, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Shares:
+def usually_found(basis: Basis, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Shares:
     """What `n` questions of `n_orders` orders find, likewise, but without a margin."""
     powers = _usual_powers(basis, n_orders, n, n_layouts)
     return found_by_all(power.detectable(level) for power in powers)
 
 
-def _usual_powers(basis: str, n_orders: int, n: int, n_layouts: int) -> list[OrderPower]:
+def _usual_powers(basis: Basis, n_orders: int, n: int, n_layouts: int) -> list[OrderPower]:
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     drawn = rng.normal(size=(n, n_orders))
-    size = 1.0 if basis == BY_ORDERS else USUAL_DEVIATION
+    size = 1.0 if basis == Basis.ORDERS else USUAL_DEVIATION
     scores = [size * (own - own.mean()) / own.std() for own in drawn]
-    spread = usual_spread(n_layouts) if basis == BY_CONTROL else 0.0
+    spread = usual_spread(n_layouts) if basis == Basis.CONTROL else 0.0
     return [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, n_layouts=n_layouts) for kind in kinds]
 
 
@@ -351,7 +349,7 @@ def at_its_level(verdict: DataVerdict) -> DataVerdict:
     the questions may have been seen."""
     if verdict.at_most:
         verdict = replace(verdict, at_most=_seen_at_most(verdict, SEEN_ERROR / STAGES * verdict.spent))
-    if not verdict.power or verdict.basis != BY_CONTROL:
+    if not verdict.power or verdict.basis != Basis.CONTROL:
         return verdict
     critical = [power.critical(verdict.level_of_each) for power in verdict.power]
     return replace(verdict, threshold=max(critical) / verdict.n)
@@ -368,7 +366,7 @@ def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: 
     turned = order_sum(
         [-one.scores[0] for one in scored],
         rng,
-        tolerance=TOLERANCES[BY_REFERENCE],
+        tolerance=TOLERANCES[Basis.REFERENCE],
         families=numbers,
         priors=[one.prior for one in scored],
     )
@@ -399,7 +397,7 @@ class _Scored:
     published: tuple[float, ...]
 
 
-def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
+def _scored(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
     """The questions of which each comparison can be made. One whose published order alone was possible tells nothing.
 
     Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
@@ -411,9 +409,9 @@ def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = Fa
         places = [*(range(len(one.loglikelihoods)) if equally else _compared(basis, one))]
         own = np.array(one.loglikelihoods)[places]
         others: list[Floats | None] = [None]
-        if basis == BY_REFERENCE:
+        if basis == Basis.REFERENCE:
             others = [np.array(one.reference)[places]]
-        elif basis == BY_CONTROL:
+        elif basis == Basis.CONTROL:
             others = [np.array(form) for form in one.controls]
         scores = [standard_scores(own, other) for other in others]
         prior = np.full(len(places), 1 / len(places))
@@ -428,11 +426,11 @@ def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = Fa
     return found
 
 
-def _compared(basis: str, one: OrderAnswers) -> Sequence[int]:
+def _compared(basis: Basis, one: OrderAnswers) -> Sequence[int]:
     """The places of the orders that are compared. Where it is not known how the right option stands in them, only
     those that have it in its published place were marked."""
     every = range(len(one.loglikelihoods))
-    is_marked = basis == BY_CONTROL or (basis == BY_REFERENCE and not one.right)
+    is_marked = basis == Basis.CONTROL or (basis == Basis.REFERENCE and not one.right)
     return one.compared or every if is_marked else every
 
 

@@ -218,7 +218,7 @@ COLOURS = {  # white texts have a contrast of at least 4.5 on each
     "evidence": "#b33c00",
     "inconclusive": "#7a5c00",
     "none found": "#00795a",
-    "cannot be told": "#565e69",
+    "no verdict": "#565e69",
 }
 PIXELS = 6.5  # of a letter
 SVG = """\

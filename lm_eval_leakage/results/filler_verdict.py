@@ -22,8 +22,8 @@ from dataclasses import replace
 
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.records import FillerAnswers
-from lm_eval_leakage.results.published_orders import SEALED_ORDERS
-from lm_eval_leakage.results.verdict_words import BY_FILLERS, FEWEST_JUDGED, DataVerdict
+from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, Preference, block_scores, crossed_blocks, preference
 from lm_eval_leakage.stats.filler_power import SEEN_EFFECTS, FillerPower
 from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_ERROR, needed_by_all, seen_at_most
@@ -56,8 +56,8 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
     by_reference = any(one.reference for one in answers)
     is_drawn = bool(answers) and all(answer.is_drawn for answer in answers)
     verdict = DataVerdict(
-        BY_FILLERS,
-        SEALED_ORDERS if is_drawn else "",
+        Basis.FILLERS,
+        OrderStatus.SEALED if is_drawn else "",
         n=n,
         n_asked=n_asked,
         layouts=layouts if len(layouts) > 1 else (),

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results import formatting
 from lm_eval_leakage.results.charts import HEIGHT, WIDTH, tick_text
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL, STRONG_LEVEL
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
 COMMAND = re.compile(r"`(?P<code>[^`]+)`|(?<=: )(?P<bare>lm-eval-leakage check .+)$")

@@ -45,8 +45,8 @@ from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
-from lm_eval_leakage.results.verdict_words import WORDS
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
@@ -164,7 +164,9 @@ def _audited_models(
             if row.verdict.word:
                 words.setdefault(model, {})[task] = row.verdict.word
     return [
-        AuditedModel(model, own, {task: settings[task, model] for task, word in own.items() if word != WORDS[0]})
+        AuditedModel(
+            model, own, {task: settings[task, model] for task, word in own.items() if word != VerdictWord.NO_VERDICT}
+        )
         for model, own in words.items()
     ]
 
@@ -378,7 +380,7 @@ def _shown(board: Board) -> dict[str, Any]:
     """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
     rows = [standing.row for standing in board]
     judged = []
-    for word in reversed(WORDS):
+    for word in reversed(VerdictWord):
         names = [row.model for row in rows if row.verdict.word == word]
         if names:
             judged.append((word, badge_of(word), shortened(names)))

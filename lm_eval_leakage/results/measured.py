@@ -169,54 +169,54 @@ class Measured:
 
     @computed("flagged", WITH_ERROR, harness="flagged_rate")
     def flagged_rate(self) -> Estimate:
-        """share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)"""
+        """Share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)."""
         return share([bool(one.flagged) for one in self.tested])
 
     @computed("by chance", NUMBER, harness="null_rate")
     def null_rate(self) -> float:
-        """that share under the detector's null hypothesis, which natural orders violate"""
+        """The share flagged under the detector's null hypothesis, which natural orders violate."""
         return mean_and_stderr([one.null_rate for one in self.tested if one.null_rate is not None])[0]
 
     @computed("", PVALUE)
     def pvalue(self) -> float:
-        """probability of at least as many flags among all tested questions if the detector's null hypothesis held for
-        each (exact); on written orders it does not"""
+        """Probability of at least as many flags among all tested questions if the detector's null hypothesis held for
+        each (exact); on written orders it does not."""
         return flags_of(self.joined).pvalue
 
     @computed("flagged, no guard", WITH_ERROR, in_text=False)
     def flagged_rate_unguarded(self) -> Estimate:
-        """share flagged among the questions whose options have no recognised natural order"""
+        """Share flagged among the questions whose options have no recognised natural order."""
         return share([bool(one.flagged) for one in self.tested if not one.guards])
 
     @computed("", PVALUE)
     def pvalue_unguarded(self) -> float:
-        """the same of the questions whose options have no recognised natural order"""
+        """The same of the questions whose options have no recognised natural order."""
         return flags_of(self.joined, unguarded=True).pvalue
 
     @computed("", COUNT)
     def n_pvalue(self) -> int:
-        """questions that `pvalue` covers"""
+        """Questions that `pvalue` covers."""
         return flags_of(self.joined).n
 
     @computed("", COUNT)
     def n_pvalue_unguarded(self) -> int:
-        """how many questions `pvalue_unguarded` covers"""
+        """How many questions `pvalue_unguarded` covers."""
         return flags_of(self.joined, unguarded=True).n
 
     @computed("outlier", WITH_ERROR, harness="outlier_rate", in_text=False)
     def outlier_rate(self) -> Estimate:
-        """share of the questions that the outlier test flags"""
+        """Share of the questions that the outlier test flags."""
         return share(self.known("outlier"))
 
     @computed("outlier by chance", NUMBER, in_text=False)
     def outlier_null_rate(self) -> float:
-        """that share under the test's null hypothesis"""
+        """That share under the test's null hypothesis."""
         return mean_and_stderr(self.known("outlier_null_rate"))[0]
 
     @computed("choice confusion", WITH_ERROR, harness="confusion_delta")
     def confusion_delta(self) -> Estimate:
-        """accuracy with wrong options replaced by other questions' right ones, minus the original accuracy; a model
-        that has not seen the benchmark gains (Yao et al. 2024)"""
+        """Accuracy with wrong options replaced by other questions' right ones, minus the original accuracy; a model
+        that has not seen the benchmark gains (Yao et al. 2024)."""
         if not self.arm("original"):
             return UNKNOWN
         delta = difference(self.arm("original"), self.arm("generalized"))
@@ -224,9 +224,9 @@ class Measured:
 
     @computed("inflation", INTERVAL, harness="inflation", record="inflation")
     def inflation(self) -> Estimate:
-        """what leakage adds to the accuracy in the benchmark's own prompt, 95 % interval: by unseen questions where
+        """What leakage adds to the accuracy in the benchmark's own prompt, 95 % interval: by unseen questions where
         some were asked (`check --unseen`), else by shuffled options, which show memory of letters; undefined where the
-        options' texts are scored and no unseen questions were asked"""
+        options' texts are scored and no unseen questions were asked."""
         unseen = self.comparable
         if unseen is not None and unseen.by_letters == bool(self._answered_twice):
             return by_unseen(self.arm("original"), unseen.answered)
@@ -248,31 +248,32 @@ class Measured:
 
     @computed("accuracy, unflagged", INTERVAL, harness="{metric}_unflagged")
     def accuracy_unflagged(self) -> Estimate:
-        """in the run, on unflagged questions, with Wilson's 95 % interval"""
+        """The accuracy of the run on unflagged questions, with Wilson's 95 % interval."""
         return share([score for flag, score, _ in self.answered if not flag])
 
     @computed("accuracy, flagged", INTERVAL, harness="{metric}_flagged", in_text=False)
     def accuracy_flagged(self) -> Estimate:
-        """in the run, on flagged questions, with Wilson's 95 % interval"""
+        """The accuracy of the run on flagged questions, with Wilson's 95 % interval."""
         return share([score for flag, score, _ in self.answered if flag])
 
     @computed("gap", INTERVAL, harness="{metric}_gap", in_text=False)
     def gap(self) -> Estimate:
-        """accuracy on flagged minus accuracy on unflagged questions"""
+        """Accuracy on flagged minus accuracy on unflagged questions."""
         flagged, unflagged = self.accuracy_flagged, self.accuracy_unflagged
         return difference_of_shares(flagged, unflagged) if flagged and unflagged else UNKNOWN
 
     @computed("gap within strata", INTERVAL, harness="{metric}_gap_adjusted", in_text=False)
     def gap_adjusted(self) -> Estimate:
-        """the gap within strata of similar difficulty, 95 % interval"""
+        """The gap within strata of similar difficulty, 95 % interval."""
         return normal(self.within_strata.value, self.within_strata.stderr) if self.within_strata else UNKNOWN
 
     @computed("p of gap", PVALUE, in_text=False)
     def gap_pvalue(self) -> float:
-        """of the gap within strata, one-sided and exact if flagged questions are no easier within their stratum"""
+        """The p-value of the gap within strata, one-sided and exact if flagged questions are no easier within their
+        stratum."""
         return self.within_strata.pvalue if self.within_strata else NAN
 
     @computed("flagged and right", WITH_ERROR, in_text=False)
     def strong_rate(self) -> Estimate:
-        """share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)"""
+        """Share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)."""
         return share([flag and score == 1 for flag, score, _ in self.answered] if self.within_strata else [])

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from lm_eval_leakage.results.audit_settings import AuditSettings, difference
 from lm_eval_leakage.results.formatting import COUNT, EMPTY, PERCENT, TEXT, Column, count
-from lm_eval_leakage.results.verdict_words import EVIDENCE, STRONG_EVIDENCE, WORDS
+from lm_eval_leakage.results.verdict import VerdictWord
 
-WITH_EVIDENCE = (EVIDENCE, STRONG_EVIDENCE)
+WITH_EVIDENCE = (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
 NUMBER_MEANING = (
     "The number of a model is the share of its benchmarks with evidence of leakage, among those with a verdict. "
     "The best model comes first, and equal numbers share a place. It is undefined for a model without a verdict."
@@ -41,7 +41,7 @@ class RankedModel:
     @property
     def n_judged(self) -> int:
         """Return the number of benchmarks with a verdict."""
-        return sum(n for word, n in self.n_words.items() if word != WORDS[0])
+        return sum(n for word, n in self.n_words.items() if word != VerdictWord.NO_VERDICT)
 
     @property
     def evidence_share(self) -> float:
@@ -52,7 +52,7 @@ class RankedModel:
     @property
     def words(self) -> str:
         """Return how many benchmarks have each word, the most suspicious first."""
-        shown = [(word, self.n_words.get(word, 0)) for word in reversed(WORDS)]
+        shown = [(word, self.n_words.get(word, 0)) for word in reversed(VerdictWord)]
         return ", ".join(f"{count(n)} {word}" for word, n in shown if n)
 
 

@@ -20,14 +20,13 @@ from lm_eval_leakage.results.formatting import (
     Table,
     count,
     counted,
-    number,
     tabulate,
     whole_percent,
 )
 from lm_eval_leakage.results.result_types import DetectorValue, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.told_verdicts import NOT_WRITTEN_DOWN, has_enough_flagged, n_flagged
-from lm_eval_leakage.results.verdict_words import pvalue_parts
+from lm_eval_leakage.results.verdict_words import pvalue_parts, ratio_parts
 from lm_eval_leakage.stats.pooling import Estimate
 
 OF_FLAGGED_ANSWERS = (columns.ACCURACY_FLAGGED, columns.GAP, columns.GAP_ADJUSTED, columns.GAP_PVALUE, columns.STRONG)
@@ -41,13 +40,13 @@ def benchmark_table(rows: Sequence[Row], further: Sequence[Column[Row]]) -> Tabl
 
 def deciding_cell(row: Row) -> Cell:
     """The p-value, sorted by the adjusted one; where none holds, the order ratio, which sorts after all p-values."""
-    verdict = row.verdict
+    verdict, ratio = row.verdict, row.verdict.ratio
     if not math.isnan(verdict.deciding_pvalue):
         return Cell(*pvalue_parts(verdict), order=verdict.deciding_pvalue)
-    ratio = verdict.ratio
     if math.isnan(ratio.value):
         return EMPTY
-    return Cell(f"ratio {number(ratio.value, 1)}", f"at least {number(ratio.low, 1)}", 1 + 1 / (1 + ratio.low))
+    value, bound = ratio_parts(ratio)
+    return Cell(f"ratio {value}", bound, 1 + 1 / (1 + ratio.low))
 
 
 def _flagged(row: Row) -> Cell:

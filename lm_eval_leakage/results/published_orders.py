@@ -33,7 +33,7 @@ from scipy.special import ndtri
 from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.guards import gives_up, guards_of, speaks_of_others
 from lm_eval_leakage.questions.natural_orders import mentions, quantities
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.records import Question, StrEnum
 from lm_eval_leakage.results.formatting import counted, defined, markdown_of, number, pvalue, pvalue_equation
 from lm_eval_leakage.stats.order_sum import (
     Places,
@@ -47,12 +47,6 @@ from lm_eval_leakage.stats.order_sum import (
 )
 from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail
 
-DRAWN_ORDERS, SEALED_ORDERS, WRITTEN_ORDERS = "drawn", "sealed", "written"
-PASSED_ORDERS, UNDECIDED_ORDERS = "consistent with random", "too few to say"
-PATTERNED_ORDERS = "patterned"
-EXACT = (DRAWN_ORDERS, SEALED_ORDERS)  # the null hypothesis holds whatever the model knows
-WEAKEST_FIRST = (PATTERNED_ORDERS, WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, DRAWN_ORDERS, SEALED_ORDERS)
-DOCUMENTED = {"random": DRAWN_ORDERS, "written": WRITTEN_ORDERS, "sealed": SEALED_ORDERS}  # by what the builder says
 LEVEL = 0.01  # one random benchmark in 100 is called written and loses an exact test, the cheaper of the two mistakes
 POWER = 0.8
 N_TESTS = 8  # among which Holm adjusts if all can act
@@ -60,6 +54,25 @@ ENOUGH_QUESTIONS = 400  # a mean effect of 0.21 is found with probability .8; ev
 GENERAL = ("likeness of neighbours", "length trend")  # the tests that act on almost any question of three options
 PATTERN = 0.9  # mean effect of one of these on a question, in standard deviations; of the written benchmarks that we
 # know, C3 has the largest, 0.72, and a benchmark from long to short has 1.7
+
+
+class OrderStatus(StrEnum):
+    """What is known of a benchmark's published orders, from the weakest to the strongest."""
+
+    PATTERNED = "patterned"
+    WRITTEN = "written"
+    UNDECIDED = "too few to say"
+    CONSISTENT = "consistent with random"
+    DRAWN = "drawn"
+    SEALED = "sealed"
+
+
+DOCUMENTED = {"random": OrderStatus.DRAWN, "written": OrderStatus.WRITTEN, "sealed": OrderStatus.SEALED}
+
+
+def is_exact(status: str | None) -> bool:
+    """Return whether the null hypothesis holds whatever the model knows."""
+    return status in (OrderStatus.DRAWN, OrderStatus.SEALED)
 
 
 @dataclass(frozen=True)
@@ -78,12 +91,13 @@ class Documented:
 
 @dataclass(frozen=True)
 class NullStatus:
-    """status: one of WEAKEST_FIRST
+    """The status of published orders.
+
     reason: the status and what it rests on, in a sentence or two
     contradicted: whether the tests contradict what the builder documents
     """
 
-    status: str
+    status: OrderStatus
     reason: str
     contradicted: bool = False
 
@@ -101,8 +115,8 @@ def null_status(found: OrderTests, documented: Documented | None = None) -> Null
         return NullStatus(status, f"`{status}`, as documented ({documented.source}). {seen}")
     if found.tests and all(test.n_questions >= ENOUGH_QUESTIONS for test in _general(found)):
         passed = "which no test can prove; `drawn` is what the builder documents"
-        return NullStatus(PASSED_ORDERS, f"`{PASSED_ORDERS}`, {passed}. {seen}")
-    return NullStatus(UNDECIDED_ORDERS, f"`{UNDECIDED_ORDERS}`: {_too_few(found)}. {seen}")
+        return NullStatus(OrderStatus.CONSISTENT, f"`{OrderStatus.CONSISTENT}`, {passed}. {seen}")
+    return NullStatus(OrderStatus.UNDECIDED, f"`{OrderStatus.UNDECIDED}`: {_too_few(found)}. {seen}")
 
 
 def _general(found: OrderTests) -> list[OrderTest]:
@@ -110,20 +124,20 @@ def _general(found: OrderTests) -> list[OrderTest]:
 
 
 def _written(found: OrderTests, against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
-    status = PATTERNED_ORDERS if found.pattern >= PATTERN else WRITTEN_ORDERS
+    status = OrderStatus.PATTERNED if found.pattern >= PATTERN else OrderStatus.WRITTEN
     shown = "; ".join(f"{test.name}, {_numbers(test)}" for test in against)
     reason = (
         f"`{status}`: the orders are not random ({shown}), so a model may prefer the published ones without having "
         "seen them."
     )
-    if status == PATTERNED_ORDERS:
+    if status == OrderStatus.PATTERNED:
         reason += (
             f" They follow a pattern of length or likeness: {number(found.pattern, 2)} standard deviations per "
             f"question without a guard, {PATTERN} or more."
         )
     if documented is None:
         return NullStatus(status, reason)
-    if documented.says == WRITTEN_ORDERS:
+    if documented.says == OrderStatus.WRITTEN:
         return NullStatus(status, f"{reason} That they are written is also documented ({documented.source}).")
     says = f"This contradicts what is documented: `{documented.says}` ({documented.source})."
     return NullStatus(status, f"{reason} {says}", contradicted=True)

@@ -23,7 +23,7 @@ from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import CONTENT, LOCAL, Problem, Run, digest_of, leaves
 from lm_eval_leakage.records import FillerAnswers, OrderAnswers, Question
-from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
+from lm_eval_leakage.results.verdict import NOT_AUDITED, DataVerdict
 from lm_eval_leakage.stats.pooling import (
     FLAGGED_RATE,
     FLAGGED_RATE_GUARDED,
@@ -328,7 +328,7 @@ class Row:
     others: Sequence[DetectorValue] = ()
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
-    verdict: DataVerdict = NO_VERDICT
+    verdict: DataVerdict = NOT_AUDITED
     provenance: Provenance = NOT_TOLD
     n_copies: int = 0
     n_left_out: int = 0

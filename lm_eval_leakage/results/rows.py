@@ -20,7 +20,7 @@ from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.reported_metrics import group_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values, grouped
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
-from lm_eval_leakage.results.verdict_words import EVIDENCE_LEVEL
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 

@@ -31,15 +31,8 @@ from lm_eval_leakage.results.sealed_logs import (
     not_run,
     sealed_logs,
 )
-from lm_eval_leakage.results.verdict_words import (
-    CANNOT_TELL,
-    EVIDENCE,
-    NONE_FOUND,
-    STRONG_EVIDENCE,
-    at_most_in_words,
-    seen_in_words,
-    word_without_evidence,
-)
+from lm_eval_leakage.results.verdict import VerdictWord, word_without_evidence
+from lm_eval_leakage.results.verdict_words import at_most_in_words, seen_in_words
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger
 from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated, as_ranges, check_alpha
@@ -80,10 +73,10 @@ class SealedVerdict:
     def word(self) -> str:
         """By the level of the look, so that all looks together have the error of the ledger."""
         if self.look is None:
-            return CANNOT_TELL
+            return VerdictWord.NO_VERDICT
         if self.look.pvalue <= self.level():
-            return STRONG_EVIDENCE if self.look.pvalue <= self.level(STRONGER) else EVIDENCE
-        return word_without_evidence(self.at_most) if self.at_most else CANNOT_TELL
+            return VerdictWord.STRONG_EVIDENCE if self.look.pvalue <= self.level(STRONGER) else VerdictWord.EVIDENCE
+        return word_without_evidence(self.at_most) if self.at_most else VerdictWord.NO_VERDICT
 
     def level(self, stronger: float = 1.0) -> float:
         """The p-value from which this look claims something, by Holm's method among those told together; with
@@ -176,9 +169,9 @@ def _because(verdict: SealedVerdict) -> str:
     )
     if is_found:
         return f"{found}{seen_in_words(verdict.bound)}"
-    if verdict.word == CANNOT_TELL:
+    if verdict.word == VerdictWord.NO_VERDICT:
         return f"{found}; how many questions may have been seen is not known"
-    few = "" if verdict.word == NONE_FOUND else "; too few are tested to exclude "
+    few = "" if verdict.word == VerdictWord.NONE_FOUND else "; too few are tested to exclude "
     wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""
     return f"{found}{at_most_in_words(verdict.at_most)}{few}{wanted}"
 

@@ -24,9 +24,9 @@ from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted
-from lm_eval_leakage.results.published_orders import SEALED_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
-from lm_eval_leakage.results.verdict_words import FEWEST_JUDGED
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal, SealedQuestion
 from lm_eval_leakage.stats.crossed_blocks import block_scores, crossed_blocks, preference
@@ -282,7 +282,7 @@ def _drawn(test: SealedTest, logs: SealedLogs, lines: Lines) -> tuple[SealedTest
 
 def _orders(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
     test, used = _drawn(test, logs, lines)
-    answers = [OrderAnswers(tuple(line.loglikelihoods), SEALED_ORDERS) for line in used.values()]
+    answers = [OrderAnswers(tuple(line.loglikelihoods), OrderStatus.SEALED) for line in used.values()]
     verdict = data_verdict(answers)
     scores = [standard_scores(np.array(one.loglikelihoods)) for one in answers]
     power = OrderPower([np.exp(own) for own in scores if own is not None])

@@ -15,7 +15,8 @@ from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import Annotation, Row, grouped
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns, task_of
-from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
+from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
+from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.texts import as_json, visible
 
 Suspicion = tuple[int, float, float]
@@ -30,7 +31,7 @@ def suspicion(verdict: DataVerdict) -> Suspicion:
     pvalue = verdict.deciding_pvalue
     low = verdict.ratio.low
     return (
-        -WORDS.index(verdict.word),
+        -VerdictWord(verdict.word).place,
         math.inf if math.isnan(pvalue) else pvalue,
         math.inf if math.isnan(low) else -low,
     )
@@ -78,7 +79,7 @@ def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
     if style not in ("table", "markdown"):
         return ""
     is_one, found = len({row.model for row in rows}) == 1, benchmarks(rows)
-    lines = {(row.model, row.task): row.verdict.sentence for row in found if row.verdict.word}
+    lines = {(row.model, row.task): sentence_of(row.verdict) for row in found if row.verdict.word}
     told = [visible(f"{task if is_one else f'{model}, {task}'}: {text}") for (model, task), text in lines.items()]
     return "\n".join(told if style == "table" else [f"- {TAG.sub('&lt;', line)}" for line in told])
 

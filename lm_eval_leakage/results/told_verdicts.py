@@ -22,22 +22,14 @@ from lm_eval_leakage.results.formatting import (
     whole_percent,
 )
 from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_FILLERS,
-    BY_NOTHING,
-    BY_RATIO,
-    BY_REFERENCE,
-    CANNOT_TELL,
-    FEWEST_JUDGED,
-    INCONCLUSIVE,
-    NONE_FOUND,
-    DataVerdict,
     aim_in_words,
     cited,
     in_words,
     positive_in_words,
+    reason_of,
     scores_in_words,
 )
 from lm_eval_leakage.stats.inflation import lowest
@@ -76,14 +68,15 @@ class ToldVerdict:
 
 def told_verdict(row: Row) -> ToldVerdict:
     verdict, reasons = row.verdict, [_texts(row.verdict), _unguarded(row), _gap(row)]
-    remedy = "" if verdict.word not in (CANNOT_TELL, INCONCLUSIVE) else verdict.remedy or _usual_remedy(row)
-    if verdict.word == CANNOT_TELL:
+    is_open = verdict.word in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE)
+    remedy = (verdict.remedy or _usual_remedy(row)) if is_open else ""
+    if verdict.word == VerdictWord.NO_VERDICT:
         sentence = f"{in_words(verdict, short=True)} {remedy}"
     elif verdict.word:
         control = positive_in_words(verdict)
         control = control and f"{control[:1].upper()}{control[1:]}."
         sentence = " ".join(filter(None, (in_words(verdict, short=True), control, remedy)))
-        reason = verdict.reason
+        reason = reason_of(verdict)
         reasons = [f"{reason[:1].upper()}{reason[1:]}.", scores_in_words(verdict), aim_in_words(verdict), *reasons]
     elif row.n_tested or row.n_joined:
         sentence = "Audited without option orders, so there is no verdict."
@@ -109,8 +102,8 @@ def has_enough_flagged(row: Row) -> bool:
 
 
 def changing_options(row: Row, has_more: bool = True, n_available: int | None = None) -> Mapping[str, str] | None:
-    """Return the options of `check` by which a verdict that is inconclusive, or cannot be told, may change; None if no
-    command would change it.
+    """Return the options of `check` that may change a verdict that is inconclusive, or give one where there is
+    none; None if no command would.
 
     has_more: whether the benchmark may have questions that were not asked
     n_available: how many questions it has; None if that is not known
@@ -119,22 +112,22 @@ def changing_options(row: Row, has_more: bool = True, n_available: int | None = 
     if row.window_needed and verdict.n + row.n_too_long >= FEWEST_JUDGED > verdict.n:
         return {"model_args": f"max_length={row.window_needed}"}
     is_few = verdict.n < FEWEST_JUDGED
-    if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
+    if verdict.basis == Basis.NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
         return None
-    if verdict.word == INCONCLUSIVE and verdict.basis == BY_FILLERS:
+    if verdict.word == VerdictWord.INCONCLUSIVE and verdict.basis == Basis.FILLERS:
         return {"questions": "all"} if has_more else None  # all may exclude what too few would find
-    if verdict.word == INCONCLUSIVE:
+    if verdict.word == VerdictWord.INCONCLUSIVE:
         if has_more and verdict.n_needed is not None and (n_available is None or verdict.n_needed <= n_available):
             return {"questions": str(verdict.n_needed)}
-        return OTHER_REFERENCE if verdict.basis == BY_CONTROL else None
-    if verdict.basis == BY_RATIO:
+        return OTHER_REFERENCE if verdict.basis == Basis.CONTROL else None
+    if verdict.basis == Basis.RATIO:
         return {}  # `check` asks the control forms
-    if verdict.basis == BY_REFERENCE and not is_few:
+    if verdict.basis == Basis.REFERENCE and not is_few:
         return OTHER_REFERENCE
     all_guarded = verdict.n_asked >= FEWEST_JUDGED and not verdict.n and not verdict.ratio.n
     if has_more and not all_guarded:
         return {"questions": "all"}
-    return OTHER_REFERENCE if verdict.basis == BY_CONTROL and not is_few else None
+    return OTHER_REFERENCE if verdict.basis == Basis.CONTROL and not is_few else None
 
 
 def remedy_by(command: str | None) -> str:
@@ -158,7 +151,7 @@ def _texts(verdict: DataVerdict) -> str:
     if verdict.texts is not None:
         withheld = verdict.texts.withheld
         return f"Its texts are not compared with those of the unseen questions: {withheld}." if withheld else ""
-    if verdict.basis != BY_CONTROL or verdict.word not in (NONE_FOUND, INCONCLUSIVE):
+    if verdict.basis != Basis.CONTROL or verdict.word not in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE):
         return ""
     return UNSEEN_WOULD_FIND
 
@@ -229,7 +222,7 @@ def worth(row: Row) -> str:
 def _seen_at_most(verdict: DataVerdict) -> float:
     """The share that may have been seen, by a verdict without evidence, at the most exposures that are known."""
     shares = [share for _, share in verdict.at_most if not math.isnan(share)]
-    return shares[-1] if shares and verdict.word in (NONE_FOUND, INCONCLUSIVE) else math.nan
+    return shares[-1] if shares and verdict.word in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) else math.nan
 
 
 def _unguarded(row: Row) -> str:

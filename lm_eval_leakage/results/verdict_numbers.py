@@ -1,9 +1,9 @@
 """The registry of the numbers of a verdict: each is declared here once, with its names in the outputs that have it.
 
 Made from this list: the columns of `annotate` and of the pages, `verdicts.json`, the section `leakage_details` of
-lm_eval's results, the exports, the rows of lm_eval's table, and the tables in
-docs/annotate/columns.md and docs/verdicts.md.
-To add a number, add a function here: its name is the key, its docstring the meaning.
+lm_eval's results, the exports, the rows of lm_eval's table, and the tables in docs/annotate/columns.md and
+docs/verdicts.md.
+To add a number, add a function here, with its names in the outputs; its docstring is the meaning.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lm_eval_leakage.results.formatting import (
     Cell,
     Kind,
     flat_value,
-    number,
 )
-from lm_eval_leakage.results.verdict_words import WORDS, DataVerdict
+from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
+from lm_eval_leakage.results.verdict_words import TIMES, ratio_parts, reason_of, sentence_of
 from lm_eval_leakage.stats.order_power import SEEN_TIMES
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, Verdicts
 
@@ -42,14 +42,14 @@ def badge_of(word: str) -> str:
     return word.replace(" ", "-")
 
 
-WORD = Kind("", lambda word: Cell(word, order=WORDS.index(word), badge=badge_of(word)))  # the most suspicious last
+WORD = Kind("", lambda word: Cell(word, order=VerdictWord(word).place, badge=badge_of(word)))
 
 
 @dataclass(frozen=True)
 class VerdictNumber:
     """One number or text of a verdict, and its name in each output that has it; empty in the others.
 
-    of: computes it; kind: its type and format; meaning: a sentence for docs and pages
+    of: computes it; kind: its type and format; meaning: a sentence for docs and pages, without its full stop
     unit: of a number; undefined: when it has no value, which is null in JSON and empty in CSV
     heading: in tables and on pages
     column: in JSON and CSV of `annotate` and in `--fail-on`
@@ -77,7 +77,7 @@ class VerdictNumber:
         value = self.in_row or self.of
         return DeclaredRow(
             self.row,
-            f"{self.meaning[:1].upper()}{self.meaning[1:]}.",
+            f"{self.meaning}.",
             lambda verdicts: _value_of(value, verdicts),
             higher_is_better=self.higher_is_better,
             questions="orders",
@@ -93,26 +93,23 @@ NUMBERS: list[VerdictNumber] = []  # in the order of their definition, which is 
 
 
 def documented(of: Callable[[Any], Any]) -> tuple[str, str]:
-    """Return the key and the meaning of a number: the function's name and its docstring."""
-    return of.__name__, " ".join((of.__doc__ or "").split())
+    """Return the name of a function and its docstring, as a sentence without its full stop."""
+    return of.__name__, " ".join((of.__doc__ or "").split()).removesuffix(".")
 
 
-def _number(kind: Kind, *, in_annotate: bool = False, **names: Any) -> Callable[[Callable[[DataVerdict], Any]], None]:
-    """Declare a number; `names` as of `VerdictNumber`.
-
-    in_annotate: whether `annotate` has it, by the function's name
-    """
+def _number(kind: Kind, **names: Any) -> Callable[[Callable[[DataVerdict], Any]], None]:
+    """Declare a number whose meaning is the docstring of the decorated function; `names` as of `VerdictNumber`."""
 
     def register(of: Callable[[DataVerdict], Any]) -> None:
-        key, meaning = documented(of)
-        NUMBERS.append(VerdictNumber(of, kind, meaning, column=key if in_annotate else "", **names))
+        _, meaning = documented(of)
+        NUMBERS.append(VerdictNumber(of, kind, meaning, **names))
 
     return register
 
 
 def _place_of_word(verdict: DataVerdict) -> float:
     """Return the place of the word among all words, shown as the word."""
-    return InWords(WORDS.index(verdict.word), verdict.word)
+    return InWords(VerdictWord(verdict.word).place, verdict.word)
 
 
 def _deciding_ratio(verdict: DataVerdict) -> float:
@@ -120,77 +117,79 @@ def _deciding_ratio(verdict: DataVerdict) -> float:
     ratio = verdict.ratio
     if not math.isnan(verdict.pvalue) or math.isnan(ratio.value):
         return math.nan
-    return InWords(ratio.value, f"{number(ratio.value, 2)}, at least {number(ratio.low, 2)}")
+    return InWords(ratio.value, ", ".join(ratio_parts(ratio)))
 
 
 @_number(
     WORD,
-    in_annotate=True,
     heading="verdict",
+    column="verdict",
     record="verdict",
     detail="word",
     row="evidence",
     in_row=_place_of_word,
     higher_is_better=False,
 )
-def verdict(found: DataVerdict) -> str:
-    """on the data set, by option orders: strong evidence, evidence, inconclusive, none found, or cannot be told"""
-    return found.word
+def word(verdict: DataVerdict) -> str:
+    """The verdict on the data set, by option orders: strong evidence, evidence, inconclusive, none found, or no
+    verdict."""
+    return verdict.word
 
 
-@_number(TEXT, in_annotate=True, record="sentence", detail="sentence")
-def verdict_sentence(found: DataVerdict) -> str:
-    """the verdict with its reasons"""
-    return found.sentence
+@_number(TEXT, column="verdict_sentence", record="sentence", detail="sentence")
+def sentence(verdict: DataVerdict) -> str:
+    """The verdict with its reasons."""
+    return sentence_of(verdict)
 
 
 @_number(TEXT, record="reason")
-def reason(found: DataVerdict) -> str:
-    """the reasons without the word"""
-    return found.reason
+def reason(verdict: DataVerdict) -> str:
+    """The reasons without the word."""
+    return reason_of(verdict)
 
 
 @_number(TEXT, record="remedy")
-def remedy(found: DataVerdict) -> str:
-    """what may change a verdict that is inconclusive or cannot be told"""
-    return found.remedy
+def remedy(verdict: DataVerdict) -> str:
+    """What may change a verdict that is inconclusive, or give one where there is none."""
+    return verdict.remedy
 
 
-@_number(TEXT, in_annotate=True, record="basis", detail="basis")
-def verdict_basis(found: DataVerdict) -> str:
-    """what it is computed from: “orders”, “control”, “reference”, or “ratio” without a p-value"""
-    return found.basis
+@_number(TEXT, column="verdict_basis", record="basis", detail="basis")
+def basis(verdict: DataVerdict) -> str:
+    """What the verdict is computed from: “orders”, “control”, “reference” or “fillers”; “ratio” without a p-value, “no
+    audit” without answers."""
+    return verdict.basis
 
 
-@_number(TEXT, in_annotate=True, record="published_orders", detail="published_orders")
-def published_orders(found: DataVerdict) -> str:
-    """“drawn”, “sealed”, “written”, “consistent with random” or “too few to say”: whether the published orders were
-    drawn at random"""
-    return found.orders
+@_number(TEXT, column="published_orders", record="published_orders", detail="published_orders")
+def published_orders(verdict: DataVerdict) -> str:
+    """Whether the published orders were drawn at random: “drawn”, “sealed”, “written”, “patterned”, “consistent with
+    random” or “too few to say”."""
+    return verdict.orders
 
 
-@_number(COUNT, in_annotate=True, detail="n", unit=QUESTIONS)
-def n_verdict(found: DataVerdict) -> int:
-    """questions that its p-value covers"""
-    return found.n
+@_number(COUNT, column="n_verdict", detail="n", unit=QUESTIONS)
+def n(verdict: DataVerdict) -> int:
+    """The number of questions that the p-value covers."""
+    return verdict.n
 
 
 @_number(COUNT, detail="n_families", unit="families")
-def n_families(found: DataVerdict) -> int:
-    """families of questions, or blocks of rows, that are independent of each other"""
-    return found.tested.n_units
+def n_families(verdict: DataVerdict) -> int:
+    """The number of families of questions, or blocks of rows, that are independent of each other."""
+    return verdict.tested.n_units
 
 
 @_number(COUNT, detail="n_asked", unit=QUESTIONS)
-def n_asked(found: DataVerdict) -> int:
-    """questions whose option orders, or rows whose names, were asked"""
-    return found.n_asked
+def n_asked(verdict: DataVerdict) -> int:
+    """The number of questions whose option orders were scored, or of rows whose names were."""
+    return verdict.n_asked
 
 
 @_number(
     PVALUE,
-    in_annotate=True,
     heading="p",
+    column="evidence_pvalue",
     record="pvalue",
     detail="pvalue",
     row="evidence_pvalue",
@@ -198,113 +197,115 @@ def n_asked(found: DataVerdict) -> int:
     unit=PROBABILITY,
     undefined="where no null hypothesis holds, or for fewer than 20 questions",
 )
-def evidence_pvalue(found: DataVerdict) -> float:
-    """probability, without leakage, of such a preference for the published orders; none where no null hypothesis
-    holds"""
-    return found.pvalue
+def pvalue(verdict: DataVerdict) -> float:
+    """The probability, without leakage, of such a preference for the published orders; undefined where no null
+    hypothesis holds."""
+    return verdict.pvalue
 
 
 @_number(
     PVALUE,
-    in_annotate=True,
     heading="p adjusted",
+    column="evidence_pvalue_adjusted",
     record="pvalue_adjusted",
     unit=PROBABILITY,
     undefined="without a p-value",
 )
-def evidence_pvalue_adjusted(found: DataVerdict) -> float:
-    """the same, adjusted for the verdicts shown together (Holm): on the benchmarks of all models, on the tasks of a
-    group, or on the subjects of a task; and, in `check`, for its look; it decides the word"""
-    return found.deciding_pvalue
+def pvalue_adjusted(verdict: DataVerdict) -> float:
+    """The p-value that decides the word: adjusted for the verdicts shown together (Holm), on the benchmarks of all
+    models, on the tasks of a group, or on the subjects of a task; and, in `check`, for its look."""
+    return verdict.deciding_pvalue
 
 
 @_number(COUNT, record="n_adjusted", unit="verdicts")
-def n_adjusted(found: DataVerdict) -> int:
-    """verdicts that are shown together, for which the p-value is adjusted"""
-    return found.n_together
+def n_adjusted(verdict: DataVerdict) -> int:
+    """The number of verdicts that are shown together, for which the p-value is adjusted."""
+    return verdict.n_together
 
 
 @_number(COUNT, record="look", undefined="where no look is counted")
-def look(found: DataVerdict) -> int | None:
-    """its number among the looks at this benchmark by this model in the folder"""
-    return found.look or None
+def look(verdict: DataVerdict) -> int | None:
+    """The number of this look among those at this benchmark by this model in the folder."""
+    return verdict.look or None
 
 
 @_number(NUMBER, record="error_share", unit=SHARE)
-def error_share(found: DataVerdict) -> float:
-    """share of the error of all looks that this one spends"""
-    return found.spent
+def error_share(verdict: DataVerdict) -> float:
+    """The share of the error of all looks that this one spends."""
+    return verdict.spent
 
 
 @_number(NUMBER, record="detect", unit=SHARE)
-def detect(found: DataVerdict) -> float:
-    """share of the questions, seen three times, that has to be excluded where nothing is found"""
-    return found.detect
+def detect(verdict: DataVerdict) -> float:
+    """The share of the questions, seen three times, that has to be excluded where nothing is found."""
+    return verdict.detect
 
 
 @_number(NUMBER, detail="pvalue_stderr", unit=PROBABILITY, undefined=NO_TEST)
-def pvalue_stderr(found: DataVerdict) -> float:
-    """Monte Carlo error of the p-value; 0 if it is exact or a bound"""
-    return found.tested.pvalue_error
+def pvalue_stderr(verdict: DataVerdict) -> float:
+    """The Monte Carlo error of the p-value; 0 if it is exact or a bound."""
+    return verdict.tested.pvalue_error
 
 
 @_number(COUNT, detail="pvalue_is_bound")
-def pvalue_is_bound(found: DataVerdict) -> bool:
-    """whether the p-value is an upper bound"""
-    return found.tested.is_bound
+def pvalue_is_bound(verdict: DataVerdict) -> bool:
+    """Whether the p-value is an upper bound."""
+    return verdict.tested.is_bound
 
 
-@_number(NUMBER, in_annotate=True, detail="log_evalue", unit="nats", undefined=NO_TEST)
-def log_evalue(found: DataVerdict) -> float:
-    """logarithm of the e-value; those of later audits of other questions may be added to it"""
-    return found.tested.log_evalue
+@_number(NUMBER, column="log_evalue", detail="log_evalue", unit="nats", undefined=NO_TEST)
+def log_evalue(verdict: DataVerdict) -> float:
+    """The logarithm of the e-value; those of later audits of other questions may be added to it."""
+    return verdict.tested.log_evalue
 
 
 @_number(WITH_ERROR, detail="mean", unit=DEVIATIONS, undefined=NO_TEST)
-def mean(found: DataVerdict) -> Estimate:
-    """preference for the published orders per question, beyond what it is compared with, ± standard error"""
-    tested = found.tested
+def mean(verdict: DataVerdict) -> Estimate:
+    """The preference for the published orders per question, beyond what it is compared with, ± standard error."""
+    tested = verdict.tested
     return UNKNOWN if math.isnan(tested.mean) else Estimate(tested.mean, tested.mean_error)
 
 
 @_number(
     RATIO,
-    in_annotate=True,
     heading="order ratio",
+    column="order_ratio",
     record="ratio",
     detail="ratio",
     row="order_ratio",
     in_row=_deciding_ratio,
     undefined="for fewer than 20 questions without a guard; in lm_eval's table also beside a p-value",
 )
-def order_ratio(found: DataVerdict) -> Estimate:
-    """how many times as often as by chance the published order is the most likely one, among questions without a
-    guard, with a one-sided 95 % bound"""
-    ratio = found.ratio
+def ratio(verdict: DataVerdict) -> Estimate:
+    """How many times as often as by chance the published order is the most likely one, among questions without a
+    guard, with a one-sided 95 % bound."""
+    ratio = verdict.ratio
     return UNKNOWN if math.isnan(ratio.value) else Estimate(ratio.value, NAN, ratio.low, math.inf)
 
 
 @_number(COUNT, detail="n_ratio", unit=QUESTIONS)
-def n_ratio(found: DataVerdict) -> int:
-    """questions that the order ratio covers"""
-    return found.ratio.n
+def n_ratio(verdict: DataVerdict) -> int:
+    """The number of questions that the order ratio covers."""
+    return verdict.ratio.n
 
 
 @_number(COUNT, detail="seen_at_least", unit=QUESTIONS)
-def seen_at_least(found: DataVerdict) -> int:
-    """questions that were seen at least, with 95 % confidence; 0 where the published orders were not drawn"""
-    return found.seen.n_seen
+def seen_at_least(verdict: DataVerdict) -> int:
+    """The number of questions that were seen at least, with 95 % confidence; 0 where the published orders were not
+    drawn."""
+    return verdict.seen.n_seen
 
 
 def _at_most(times: int) -> VerdictNumber:
+    name = f"at_most_seen_{times}"
     return VerdictNumber(
-        lambda found: dict(found.at_most).get(times, NAN),
+        lambda verdict: dict(verdict.at_most).get(times, NAN),
         NUMBER,
-        f"share of questions, seen {times} time(s), that is not exceeded, with 95 % confidence",
+        f"The largest share of the questions that may have been seen {TIMES[times]}, with 95 % confidence",
         unit=SHARE,
         undefined="where it may be all of them, or nothing was tested",
-        column=f"at_most_seen_{times}",
-        detail=f"at_most_seen_{times}",
+        column=name,
+        detail=name,
     )
 
 
@@ -312,61 +313,66 @@ NUMBERS += map(_at_most, SEEN_TIMES)
 
 
 @_number(COUNT, record="n_needed", unit=QUESTIONS, undefined="unless it is inconclusive and a number would do")
-def n_needed(found: DataVerdict) -> int | None:
-    """about how many questions, if asked, would find what has to be excluded, by this model's own scores"""
-    return found.n_needed
+def n_needed(verdict: DataVerdict) -> int | None:
+    """About how many questions would find what has to be excluded, by this model's own scores."""
+    return verdict.n_needed
 
 
-def _of_test(name: str, what: str) -> VerdictNumber:
+def _pvalue_of(test: str, what: str) -> VerdictNumber:
     return VerdictNumber(
-        lambda found: found.pvalue_of_each.get(name, NAN),
+        lambda verdict: verdict.pvalue_of_each.get(test, NAN),
         PVALUE,
-        f"p-value of {what} alone",
+        f"The p-value of {what} alone",
         unit=PROBABILITY,
         undefined="where it was not tested, or alone unless by texts",
-        record=f"pvalue_{name}",
+        record=f"pvalue_{test}",
     )
 
 
 NUMBERS += [
-    _of_test("orders", "option orders"),
-    _of_test("texts", "whole texts"),
-    _of_test("names", "exchanged names"),
+    _pvalue_of("orders", "option orders"),
+    _pvalue_of("texts", "whole texts"),
+    _pvalue_of("names", "exchanged names"),
 ]
 
 
-@_number(NUMBER, record="positive_effect", unit=DEVIATIONS, undefined=NO_CONTROL)
-def positive_effect(found: DataVerdict) -> float:
-    """preference that the positive control showed"""
-    return NAN if found.positive is None else found.positive.effect
+def _of_control(
+    name: str, kind: Kind, unit: str, field: str, meaning: str, undefined: str = NO_CONTROL
+) -> VerdictNumber:
+    """Return the number that a field of the positive control is."""
+    return VerdictNumber(
+        lambda verdict: NAN if verdict.positive is None else getattr(verdict.positive, field),
+        kind,
+        meaning,
+        unit=unit,
+        undefined=undefined,
+        record=f"positive_{name}",
+    )
 
 
-@_number(NUMBER, record="positive_stderr", unit=DEVIATIONS, undefined=NO_CONTROL)
-def positive_stderr(found: DataVerdict) -> float:
-    """standard error of that preference"""
-    return NAN if found.positive is None else found.positive.error
-
-
-@_number(PVALUE, record="positive_pvalue", unit=PROBABILITY, undefined=NO_CONTROL)
-def positive_pvalue(found: DataVerdict) -> float:
-    """p-value of the positive control"""
-    return NAN if found.positive is None else found.positive.pvalue
-
-
-@_number(NUMBER, record="positive_at_most", unit=SHARE, undefined="unless the positive control shows memory")
-def positive_at_most(found: DataVerdict) -> float:
-    """share of the questions that were seen as often as those of the positive control, not exceeded with 95 %
-    confidence"""
-    return NAN if found.positive is None else found.positive.at_most
+NUMBERS += [
+    _of_control("effect", NUMBER, DEVIATIONS, "effect", "The preference that the positive control showed"),
+    _of_control("stderr", NUMBER, DEVIATIONS, "error", "The standard error of that preference"),
+    _of_control("pvalue", PVALUE, PROBABILITY, "pvalue", "The p-value of the positive control"),
+    _of_control(
+        "at_most",
+        NUMBER,
+        SHARE,
+        "at_most",
+        "The largest share of the questions that were seen as often as those of the positive control, with 95 % "
+        "confidence",
+        "unless the positive control shows memory",
+    ),
+]
 
 
 VERDICT_ROWS = tuple(one.as_row for one in NUMBERS if one.row)
 
 
-def details(found: DataVerdict) -> Mapping[str, Scalar]:
+def details(verdict: DataVerdict) -> Mapping[str, Scalar]:
     """Return everything about a verdict that lm_eval's results file has, by name; None where undefined."""
     values: dict[str, Scalar] = {}
     for one in NUMBERS:
         if one.detail:
-            values |= flat_value(one.detail, one.kind, one.of(found))
+            values |= flat_value(one.detail, one.kind, one.of(verdict))
     return values

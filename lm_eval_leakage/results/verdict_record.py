@@ -36,16 +36,24 @@ def _of_record(name: str, kind: Any, of: Any, meaning: str) -> Column[Row]:
 
 # What only a record has, after the columns of the registry.
 OF_RECORD: Sequence[Column[Row]] = (
-    _of_record("summary", TEXT, lambda row: told_verdict(row).sentence, "why, in short, as screen and page show it"),
-    _of_record("figures", TEXT, lambda row: told_verdict(row).figures, "what was counted, and accuracies, likewise"),
-    _of_record("flagged", COUNT, _n_flagged, "how many of the tested questions are flagged"),
-    _of_record("expected", NUMBER, _n_expected, "how many of them would be by chance"),
-    _of_record("citation", TEXT, sentence_to_copy, "a sentence to copy"),
+    _of_record("summary", TEXT, lambda row: told_verdict(row).sentence, "Why, in short, as screen and page show it"),
+    _of_record("figures", TEXT, lambda row: told_verdict(row).figures, "What was counted, and accuracies, likewise"),
+    _of_record("flagged", COUNT, _n_flagged, "How many of the tested questions are flagged"),
+    _of_record("expected", NUMBER, _n_expected, "How many of them would be by chance"),
+    _of_record("citation", TEXT, sentence_to_copy, "A sentence to copy"),
     _of_record(
-        "revision", TEXT, lambda row: row.provenance.revision, "of the model: its commit, or a digest of files"
+        "revision",
+        TEXT,
+        lambda row: row.provenance.revision,
+        "The revision of the model: its commit, or a digest of files",
     ),
-    _of_record("seed", COUNT, lambda row: row.provenance.seed, "by which the questions were drawn; null if all were"),
-    _of_record("digest", TEXT, lambda row: row.provenance.digest, "of the benchmark's rows and prompt"),
+    _of_record(
+        "seed",
+        COUNT,
+        lambda row: row.provenance.seed,
+        "The seed by which the questions were drawn; null if all were asked",
+    ),
+    _of_record("digest", TEXT, lambda row: row.provenance.digest, "The digest of the benchmark's rows and prompt"),
 )
 COLUMNS = (*in_records(), *OF_RECORD)
 NAMES = tuple(f"{column.record}{ending}" for column in COLUMNS for ending in column.kind.endings)

@@ -1,13 +1,14 @@
-"""A verdict on a data set in words: one word, and one sentence with the figure, what its null hypothesis rests on and
-how many may have been seen. It is computed in `results.data_verdict`.
+"""The wording of a verdict: every sentence and every number of it that terminal, page, files and tables show.
+
+`sentence_of` writes the whole sentence, `in_words` in short also the summary, `scores_in_words` and `aim_in_words` the
+details. A verdict without a p-value is worded by its order ratio.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,226 +21,96 @@ from lm_eval_leakage.results.formatting import (
     percent,
     pvalue,
     pvalue_equation,
-    rounded_up,
     whole_percent,
 )
-from lm_eval_leakage.results.published_orders import (
-    DRAWN_ORDERS,
-    EXACT,
-    PASSED_ORDERS,
-    PATTERNED_ORDERS,
-    SEALED_ORDERS,
-    UNDECIDED_ORDERS,
-    WRITTEN_ORDERS,
+from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
+from lm_eval_leakage.results.verdict import (
+    FEWEST_JUDGED,
+    Basis,
+    DataVerdict,
+    VerdictWord,
 )
-from lm_eval_leakage.stats.looks import share_alone
-from lm_eval_leakage.stats.order_power import (
-    CONTROL_FORMS,
-    DETECT,
-    DETECT_TIMES,
-    SEEN_ERROR,
-    Power,
-    Shares,
-    needed_by_all,
-)
-from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS, DETECT_TIMES, SEEN_ERROR, Shares
+from lm_eval_leakage.stats.order_sum import OrderRatio
 from lm_eval_leakage.stats.pooling import NAN
-from lm_eval_leakage.stats.positive_control import PositiveControl
 from lm_eval_leakage.stats.sealed import SeenBound
-from lm_eval_leakage.stats.unseen_texts import TextTest
 
-STRONG_EVIDENCE, EVIDENCE, INCONCLUSIVE = "strong evidence", "evidence", "inconclusive"
-NONE_FOUND, CANNOT_TELL = "none found", "cannot be told"
-WORDS = (CANNOT_TELL, NONE_FOUND, INCONCLUSIVE, EVIDENCE, STRONG_EVIDENCE)  # what clears a model less comes later
-EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
-FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
-BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
-BY_FILLERS = "fillers"
-BY_RATIO, BY_NOTHING = "ratio", "no audit"
-NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
+ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
+RESTS_ON: Mapping[str, str] = {
+    OrderStatus.DRAWN: "orders drawn at random, as documented",
+    OrderStatus.CONSISTENT: "orders consistent with random ones",
+    OrderStatus.SEALED: "orders drawn with a secret key",
+    OrderStatus.WRITTEN: "orders written by people",
+    OrderStatus.PATTERNED: "orders written by people",
+    OrderStatus.UNDECIDED: "orders that may have been written by people",
+}
+FILLERS_REST_ON: Mapping[str, str] = {
+    "": "{} chosen by their authors",
+    OrderStatus.SEALED: "{} drawn with a secret key",
+}
+FORMS: Mapping[str, tuple[str, ...]] = {
+    Basis.ORDERS: ("the audited form",),
+    Basis.REFERENCE: ("the model", "the reference"),
+    Basis.CONTROL: ("the audited form", *CONTROL_FORMS),
+}
+LESS_REFERENCE = "the audited form less the reference's"
+OF_FILLERS = ("the audited form", "the audited form less the control form")
+CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
+CONFIDENTLY_IN_SHORT = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
+TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
-@dataclass(frozen=True)
-class DataVerdict:
-    """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO or BY_FILLERS; empty if nothing was asked
-    orders: status of the published orders, or of fillers that a key drew; empty otherwise
-    n: number of questions that the p-value covers; n_asked: of all whose orders were asked
-    tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
-    ratio: of the questions without a guard; NaN where they are too few
-    at_most: by number of exposures, the largest share of the questions that may have been seen so often, with 95 %
-        confidence; NaN if it may be all; empty where nothing was tested, or finding nothing means nothing
-    detect: share of the questions, seen `DETECT_TIMES` times, that has to be excluded where nothing is found
-    adjusted: the p-value, adjusted for its look and for the number `n_together` of those that are shown together
-    doubt: why finding nothing means nothing; empty if it does
-    seen: at least how many of the questions were seen, where the null hypothesis is exact
-    remedy: a sentence on what may change a verdict that cannot be told; empty where nobody said
-    n_copies: copies of questions that were left out
-    look: its number among the looks at this benchmark by this model, where somebody counts them; else 0
-    spent: share of all looks' error that this one spends
-    level: the p-value from which it would be evidence, at its look and among those that are shown together
-    power: what each comparison finds at other levels; empty where none was made
-    natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
-    n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
-    layouts: in which each order was asked, if in several; then `at_most` is of questions seen in mixed layouts
-    scores: mean standardised scores of the published orders in the audited form, and in each that it is compared with
-    threshold: about the mean difference from which it would be evidence, by the control forms
-    texts: the same question asked of whole texts, beside those of unseen questions; the p-value is of both together
-    positive: what an audit of rows that the model may have learned found; None without one
-    start: the text at the start of each document, where it was chosen; empty for none
-    fillers: what was exchanged, names or numbers, where something was; by_reference: whether another model's
-        preferences for them were subtracted
-    beside: the verdict by option orders beside one by exchanged names, or the other way round; the p-value is of both
-        together. Of the two, this is the one that was tested, else that by option orders
+class Compared(NamedTuple):
+    """What the published orders are compared with, in the words of five kinds of sentences.
+
+    prefers: to what they are preferred, in the whole sentence; none: what is not found, in short
+    citation: of a sentence to copy; needs: which questions it needs; caption: of a plot
     """
 
-    basis: str = ""
-    orders: str = ""
-    n: int = 0
-    n_asked: int = 0
-    tested: OrderSum = NOT_TESTED
-    ratio: OrderRatio = NO_RATIO
-    at_most: Shares = ()
-    detect: float = DETECT
-    adjusted: float = NAN
-    n_together: int = 1
-    doubt: str = ""
-    seen: SeenBound = NOTHING_SEEN
-    remedy: str = ""
-    n_copies: int = 0
-    look: int = 0
-    spent: float = 1.0
-    level: float = EVIDENCE_LEVEL
-    power: tuple[Power, ...] = field(default=(), repr=False, compare=False)
-    natural: tuple[float, float] = (0.0, 0.0)
-    n_unseen: int = 0
-    layouts: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()
-    threshold: float = field(default=NAN, compare=False)
-    texts: TextTest | None = None
-    positive: PositiveControl | None = None
-    start: str = ""
-    fillers: str = ""
-    by_reference: bool = False
-    beside: DataVerdict | None = None
-
-    @property
-    def pvalue(self) -> float:
-        """By Bonferroni's rule where several of orders, texts and names are tested; NaN where it would look like an
-        answer: where the orders cannot be tested, and none shows evidence."""
-        known = [p for p in self.pvalues if not math.isnan(p)]
-        found = min(1.0, len(known) * min(known)) if known else NAN
-        is_told = not (self.doubt or math.isnan(self.tested.pvalue))
-        return found if is_told or found <= EVIDENCE_LEVEL else NAN
-
-    @property
-    def pvalues(self) -> tuple[float, float, float]:
-        """Return its own, by texts, and of the verdict beside it; NaN where they are not tested."""
-        by_texts = NAN if self.texts is None else self.texts.pvalue
-        return self.tested.pvalue, by_texts, NAN if self.beside is None else self.beside.tested.pvalue
-
-    @property
-    def pvalue_of_each(self) -> Mapping[str, float]:
-        """Return p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
-        own, by_texts, by_beside = self.pvalues
-        names = ("names", "texts", "orders") if self.basis == BY_FILLERS else ("orders", "texts", "names")
-        tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
-        return tested if self.has_texts or self.has_beside else {}
-
-    @property
-    def has_texts(self) -> bool:
-        return not math.isnan(self.pvalues[1])
-
-    @property
-    def is_by_texts(self) -> bool:
-        """Whether the texts decide."""
-        return self.has_texts and self.pvalues[1] <= np.nanmin(self.pvalues)
-
-    @property
-    def has_beside(self) -> bool:
-        """Return whether the verdict beside it was tested."""
-        return not math.isnan(self.pvalues[2])
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether `pvalue` is an upper bound."""
-        return self.tested.is_bound and not self.is_by_texts
-
-    @property
-    def level_of_each(self) -> float:
-        """Return the level of each of its tests."""
-        return self.level / max(1, sum(not math.isnan(p) for p in self.pvalues))
-
-    @property
-    def looked_pvalue(self) -> float:
-        """The p-value as those of all looks may be compared with one level; NaN without one."""
-        return self.pvalue if math.isnan(self.pvalue) else min(1.0, self.pvalue / self.spent)
-
-    @property
-    def deciding_pvalue(self) -> float:
-        """The adjusted p-value where there is one."""
-        return self.looked_pvalue if math.isnan(self.adjusted) else self.adjusted
-
-    @property
-    def word(self) -> str:
-        """One of WORDS; empty if no orders were asked."""
-        return self.word_by(self.deciding_pvalue)
-
-    def word_by(self, pvalue: float) -> str:
-        if not self.basis:
-            return ""
-        if math.isnan(pvalue):
-            return CANNOT_TELL
-        if pvalue <= EVIDENCE_LEVEL:
-            return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
-        if self.doubt:
-            return CANNOT_TELL
-        return word_without_evidence(self.at_most, self.detect)
-
-    @cached_property
-    def needed(self) -> int | None:
-        """About how many questions like these would find what has to be excluded, at the next look if looks are
-        counted; twice as many as there were, if those did not tell; None if no number would."""
-        level = self.level_of_each * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
-        found = needed_by_all(self.power, self.detect, level)
-        return 2 * self.n if found is not None and found <= self.n else found
-
-    @property
-    def n_needed(self) -> int | None:
-        """Return about how many questions have to be asked to find what has to be excluded, where that is open: of
-        them as large a part counts as of those that were asked; None if no number of questions does."""
-        if self.word != INCONCLUSIVE or self.needed is None:
-            return None
-        return rounded_up(self.needed * self.n_asked / self.n)
-
-    @property
-    def sentence(self) -> str:
-        """The word, the figure, what its null hypothesis rests on, and how many questions were seen at least or at
-        most."""
-        return f"{self.word}: {self.reason}" if self.basis else ""
-
-    @property
-    def reason(self) -> str:
-        """The sentence without the word."""
-        if not self.basis:
-            return ""
-        control = positive_in_words(self)
-        return "; ".join(filter(None, (in_words(self), control, left_out_in_words(self.n_copies))))
+    prefers: str
+    none: str
+    citation: str
+    needs: str
+    caption: str = ""
 
 
-def word_without_evidence(at_most: Shares, detect: float = DETECT) -> str:
-    """Where nothing was found, by how many may have been seen."""
-    return NONE_FOUND if dict(at_most).get(DETECT_TIMES, NAN) <= detect else INCONCLUSIVE
+COMPARED: Mapping[str, Compared] = {
+    Basis.ORDERS: Compared(
+        "to other orders of the same options",
+        "No significant preference for the published orders",
+        "compared with other orders of the same options",
+        "with orders that differ in likelihood",
+        "other orders of the same options",
+    ),
+    Basis.REFERENCE: Compared(
+        "more than the reference model does",
+        "No significantly stronger preference for the published orders than the reference model has",
+        "compared with a reference model",
+        "without a natural order that the reference answered too",
+        "the reference model",
+    ),
+    Basis.CONTROL: Compared(
+        "more than it does in both control forms, which break memory",
+        "No significantly stronger preference for the published orders than in both control forms",
+        "compared with the model's own control forms",
+        "without a natural order whose orders differ in likelihood from those in both control forms",
+        "two control forms, which break memory",
+    ),
+}
 
 
-NO_VERDICT = DataVerdict()
+def sentence_of(verdict: DataVerdict) -> str:
+    """Return the word, the figure, what its null hypothesis rests on, and how many questions were seen at least or at
+    most; empty without a verdict."""
+    return f"{verdict.word}: {reason_of(verdict)}" if verdict.basis else ""
 
 
-def not_judged(reason: str, remedy: str = "") -> DataVerdict:
-    """The verdict where no option orders could be asked, with the reason, and what may change it."""
-    return DataVerdict(BY_NOTHING, doubt=reason, remedy=remedy)
-
-
-# ---------------------------------------------------------------------- in words
+def reason_of(verdict: DataVerdict) -> str:
+    """Return the sentence without the word."""
+    if not verdict.basis:
+        return ""
+    control = positive_in_words(verdict)
+    return "; ".join(filter(None, (in_words(verdict), control, left_out_in_words(verdict.n_copies))))
 
 
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
@@ -258,72 +129,42 @@ def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
     return told, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
 
 
+def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
+    """Return an order ratio and its lower bound: `1.5` and `at least 1.2`."""
+    return number(ratio.value, 1), f"at least {number(ratio.low, 1)}"
+
+
 def pvalue_in_words(verdict: DataVerdict) -> str:
     """Both on one line, the same wherever a verdict is told."""
     return ", ".join(filter(None, pvalue_parts(verdict)))
 
 
-# To what the published orders are preferred, in the whole sentence; of none found, in short; what a sentence to copy
-# says of it; and which questions it needs.
-COMPARED = {
-    BY_ORDERS: (
-        "to other orders of the same options",
-        "No significant preference for the published orders",
-        "compared with other orders of the same options",
-        "with orders that differ in likelihood",
-    ),
-    BY_REFERENCE: (
-        "more than the reference model does",
-        "No significantly stronger preference for the published orders than the reference model has",
-        "compared with a reference model",
-        "without a natural order that the reference answered too",
-    ),
-    BY_CONTROL: (
-        "more than it does in both control forms, which break memory",
-        "No significantly stronger preference for the published orders than in both control forms",
-        "compared with the model's own control forms",
-        "without a natural order whose orders differ in likelihood from those in both control forms",
-    ),
-}
-ASKED = {True: "exchanged names", False: "option orders"}  # by whether names are exchanged
-RESTS_ON = {
-    DRAWN_ORDERS: "orders drawn at random, as documented",
-    PASSED_ORDERS: "orders consistent with random ones",
-    SEALED_ORDERS: "orders drawn with a secret key",
-    WRITTEN_ORDERS: "orders written by people",
-    PATTERNED_ORDERS: "orders written by people",
-    UNDECIDED_ORDERS: "orders that may have been written by people",
-}
-FILLERS_REST_ON = {"": "{} chosen by their authors", SEALED_ORDERS: "{} drawn with a secret key"}
-
-
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
-    if verdict.word in ("", CANNOT_TELL):
+    if verdict.word in ("", VerdictWord.NO_VERDICT):
         return _why_not_told(verdict, short) if verdict.word else ""
-    is_found, p = verdict.word in (EVIDENCE, STRONG_EVIDENCE), pvalue_in_words(verdict)
+    is_found, p = verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE), pvalue_in_words(verdict)
     if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
         n_texts = verdict.texts.n if verdict.texts else 0
         told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
         return f"P{told}." if short else f"the model p{told}"
     if short and is_found:
         shown = verdict.beside if verdict.beside and verdict.pvalues[2] < verdict.pvalues[0] else verdict
-        prefers, *_ = _compared(shown)
-        prefers = prefers.replace("more than it does in", "more than in")
+        prefers = _compared(shown).prefers.replace("more than it does in", "more than in")
         return f"Prefers the published {preferred(shown)} {prefers}, by {_size(shown)} ({p})."
-    prefers, none, *_ = _compared(verdict)
+    prefers, none = _compared(verdict).prefers, _compared(verdict).none
     published, size = f"the published {preferred(verdict)}", f"by {_size(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
         none += f", nor for the published {preferred(verdict.beside)}"
     if verdict.has_texts:
         none += f", nor texts that are predicted better than those of {_unseen(verdict)}"
-    if short and verdict.word == INCONCLUSIVE:
+    if short and verdict.word == VerdictWord.INCONCLUSIVE:
         return f"{none} ({p}), but {_too_little(verdict)}. {_what_would_do(verdict)}".rstrip()
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
         return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
-    if verdict.basis == BY_CONTROL or verdict.n_unseen:
+    if verdict.basis == Basis.CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
         size += f", of which {mean} ± {spread} are natural {by}"
@@ -331,7 +172,7 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     is_preferred, by_texts, is_beside = (is_found and own <= at_most for own in verdict.pvalues)
     is_alone = sum(not math.isnan(own) for own in verdict.pvalues) == 1
     own = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
-    rests_on = FILLERS_REST_ON if verdict.basis == BY_FILLERS else RESTS_ON
+    rests_on = FILLERS_REST_ON if verdict.basis == Basis.FILLERS else RESTS_ON
     told = (
         f"on {_covered(verdict)} with {rests_on[verdict.orders].format(preferred(verdict))}, the model "
         f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
@@ -353,8 +194,8 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
     if other is None:
         return ""
     if math.isnan(other.tested.pvalue):
-        return f"; its {ASKED[other.basis == BY_FILLERS]} are not tested: {_why_not_told(other, short=False)}"
-    prefers, *_ = _compared(other)
+        return f"; its {ASKED[other.basis == Basis.FILLERS]} are not tested: {_why_not_told(other, short=False)}"
+    prefers = _compared(other).prefers
     does = "it prefers" if is_preferred else "it does not significantly prefer"
     return (
         f"; on {_covered(other)} {does} the published {preferred(other)} {prefers} (by {_size(other)}, "
@@ -362,33 +203,33 @@ def _beside_in_words(verdict: DataVerdict, is_preferred: bool) -> str:
     )
 
 
-def _compared(verdict: DataVerdict) -> tuple[str, str, str, str]:
-    """Return with what the published orders, names or numbers are compared, in words for four kinds of sentences."""
-    if verdict.basis != BY_FILLERS:
+def _compared(verdict: DataVerdict) -> Compared:
+    """Return what the published orders, names or numbers are compared with."""
+    if verdict.basis != Basis.FILLERS:
         return COMPARED[verdict.basis]
     what, of_others = preferred(verdict), f"the {preferred(verdict)} of other rows"
     usable = f"with a {what.removesuffix('s')} that other rows could have"
     if verdict.by_reference:
-        prefers, none, compared, _ = COMPARED[BY_REFERENCE]
-        return prefers, none.replace("orders", what), compared, usable
+        by_orders = COMPARED[Basis.REFERENCE]
+        return by_orders._replace(none=by_orders.none.replace("orders", what), needs=usable)
     none, compared = f"No significant preference for the published {what}", f"compared with {of_others}"
-    if verdict.orders == SEALED_ORDERS:
-        return f"to {of_others}", none, compared, f"with a {what.removesuffix('s')} that a key drew"
+    if verdict.orders == OrderStatus.SEALED:
+        return Compared(f"to {of_others}", none, compared, f"with a {what.removesuffix('s')} that a key drew")
     if what == NUMBERS:
-        return f"to {of_others}, more than in unseen rows", none, f"{compared} and with unseen rows", usable
+        return Compared(f"to {of_others}, more than in unseen rows", none, f"{compared} and with unseen rows", usable)
     beyond = f"to {of_others}, also beyond the control form, in which words have no order"
-    return beyond, none, f"{compared} and with the model's own control form", usable
+    return Compared(beyond, none, f"{compared} and with the model's own control form", usable)
 
 
 def preferred(verdict: DataVerdict) -> str:
     """Return what was exchanged: names or numbers of rows, or orders of options."""
-    return (verdict.fillers or NAMES) if verdict.basis == BY_FILLERS else "orders"
+    return (verdict.fillers or NAMES) if verdict.basis == Basis.FILLERS else "orders"
 
 
 def positive_in_words(verdict: DataVerdict) -> str:
     """Return what the positive control showed, as a clause; empty without one, or without a verdict."""
     control = verdict.positive
-    if control is None or verdict.word in ("", CANNOT_TELL):
+    if control is None or verdict.word in ("", VerdictWord.NO_VERDICT):
         return ""
     if math.isnan(control.pvalue):
         why = f": {control.reason}" if control.reason else ""
@@ -400,7 +241,7 @@ def positive_in_words(verdict: DataVerdict) -> str:
             "this audit may not find what this model remembers"
         )
     told = f"as a positive control, the model shows memory of {control.name} ({size})"
-    if math.isnan(control.at_most) or verdict.word in (EVIDENCE, STRONG_EVIDENCE):
+    if math.isnan(control.at_most) or verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return told
     share = whole_percent(control.at_most)
     return f"{told}: at most {share} of the questions were seen as often as those, {CONFIDENTLY}"
@@ -419,24 +260,15 @@ def _by_texts(verdict: DataVerdict) -> str:
 
 def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
-    if verdict.word == CANNOT_TELL or math.isnan(verdict.tested.pvalue):
-        return verdict.reason
-    _, _, compared, _ = _compared(verdict)
-    which = "" if verdict.orders in EXACT or verdict.basis == BY_FILLERS else " without a natural order"
+    if verdict.word == VerdictWord.NO_VERDICT or math.isnan(verdict.tested.pvalue):
+        return reason_of(verdict)
+    compared = _compared(verdict).citation
+    which = "" if is_exact(verdict.orders) or verdict.basis == Basis.FILLERS else " without a natural order"
     if verdict.has_texts:
         compared += f", and their texts with those of {_unseen(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
-        compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside)[2]}"
+        compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside).citation}"
     return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
-
-
-FORMS = {
-    BY_ORDERS: ("the audited form",),
-    BY_REFERENCE: ("the model", "the reference"),
-    BY_CONTROL: ("the audited form", *CONTROL_FORMS),
-}
-LESS_REFERENCE = "the audited form less the reference's"
-OF_FILLERS = ("the audited form", "the audited form less the control form")
 
 
 def scores_in_words(verdict: DataVerdict) -> str:
@@ -444,7 +276,7 @@ def scores_in_words(verdict: DataVerdict) -> str:
     sentence; empty where they are not known."""
     if not verdict.scores:
         return ""
-    if verdict.basis == BY_FILLERS:
+    if verdict.basis == Basis.FILLERS:
         in_forms = (LESS_REFERENCE,) if verdict.by_reference else OF_FILLERS
         told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(in_forms, verdict.scores, strict=False))
         begins = repr(verdict.start) if verdict.start else "the row"
@@ -468,7 +300,7 @@ def scores_in_words(verdict: DataVerdict) -> str:
 def aim_in_words(verdict: DataVerdict) -> str:
     """What was to be found and what may be there, where nothing was: a sentence; empty where it is not known."""
     share = dict(verdict.at_most).get(DETECT_TIMES, NAN)
-    if verdict.word not in (NONE_FOUND, INCONCLUSIVE) or math.isnan(share):
+    if verdict.word not in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) or math.isnan(share):
         return ""
     return (
         f"The aim was to find, or to exclude, {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} "
@@ -477,10 +309,10 @@ def aim_in_words(verdict: DataVerdict) -> str:
 
 
 def _found_or_not(verdict: DataVerdict) -> str:
-    if verdict.word in (EVIDENCE, STRONG_EVIDENCE):
+    if verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
     found = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
-    if verdict.word == NONE_FOUND:
+    if verdict.word == VerdictWord.NONE_FOUND:
         return found
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
     few = "" if verdict.n_needed is None else f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
@@ -511,29 +343,30 @@ def _what_would_do(verdict: DataVerdict) -> str:
 
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
-    if verdict.basis == BY_RATIO:
+    if verdict.basis == Basis.RATIO:
         return _by_ratio(verdict, short)
-    if verdict.doubt or verdict.basis == BY_NOTHING:
+    if verdict.doubt or verdict.basis == Basis.NOTHING:
         return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}." if short else verdict.doubt
     few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
         return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
-    *_, needs = _compared(verdict)
-    return f"the audit has {few} {needs}; at least {FEWEST_JUDGED} are needed"
+    return f"the audit has {few} {_compared(verdict).needs}; at least {FEWEST_JUDGED} are needed"
 
 
 def _by_ratio(verdict: DataVerdict, short: bool) -> str:
     ratio, n = verdict.ratio, counted(verdict.ratio.n)
     nothing_else = "and the audit has neither a control nor a reference"
-    often = "" if math.isnan(ratio.value) else f"{number(ratio.value, 1)} times as often as by chance"
+    value, bound = ratio_parts(ratio)
+    often = "" if math.isnan(ratio.value) else f"{value} times as often as by chance"
     if short:
-        wrote = "People wrote" if verdict.orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
+        is_written = verdict.orders in (OrderStatus.WRITTEN, OrderStatus.PATTERNED)
+        wrote = "People wrote" if is_written else "People may have written"
         told = f" The published order is the most likely one {often}; natural preference may explain that."
         return f"{wrote} these orders, {nothing_else}.{told if often else ''}"
     why = f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, {nothing_else}"
     if not often:
         return f"{why}; {n} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
-    often += f" (at least {number(ratio.low, 1)})"
+    often += f" ({bound})"
     return f"{why}; the published order of {n} without a natural order is the most likely one {often}"
 
 
@@ -547,10 +380,10 @@ def seen_in_words(bound: SeenBound) -> str:
 
 def _covered(verdict: DataVerdict) -> str:
     n_units = verdict.tested.n_units
-    if verdict.basis == BY_FILLERS:
+    if verdict.basis == Basis.FILLERS:
         return f"{counted(verdict.n)} in {counted(n_units, 'block')} that exchanged their {preferred(verdict)},"
     units = f" {in_families(n_units)}" if 0 < n_units < verdict.n else ""
-    if verdict.orders in EXACT or verdict.n == verdict.n_asked:
+    if is_exact(verdict.orders) or verdict.n == verdict.n_asked:
         return f"{counted(verdict.n)}{units}"
     return f"{count(verdict.n)} of {counted(verdict.n_asked)}, those without a natural order{units},"
 
@@ -562,14 +395,9 @@ def in_families(n_units: int) -> str:
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
     """In which the questions were seen of which a sentence says how many they may be."""
-    if verdict.basis == BY_FILLERS:
+    if verdict.basis == Basis.FILLERS:
         return ""
     return ", in whatever layout" if verdict.layouts else " as the audit shows them"
-
-
-CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
-CONFIDENTLY_IN_SHORT = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
-TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
 def at_most_in_words(at_most: Shares, how: str = "") -> str:

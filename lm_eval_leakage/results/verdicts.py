@@ -13,7 +13,7 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.registry import without_reference
-from lm_eval_leakage.results.published_orders import PATTERNED_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, values_of_line
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
@@ -146,7 +146,7 @@ def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
 
 def _is_natural(line: AuditLine, orders: OrderAnswers | None) -> bool:
     """Return whether a flag says nothing, since models may prefer the published orders without having seen them."""
-    is_patterned = orders is not None and orders.orders == PATTERNED_ORDERS
+    is_patterned = orders is not None and orders.orders == OrderStatus.PATTERNED
     has_reference = without_reference(line.detector) != line.detector
     return is_patterned and line.flagged is not None and bool(line.loglikelihoods) and not has_reference
 

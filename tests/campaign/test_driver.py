@@ -61,8 +61,8 @@ def test_a_unit_that_fails_leaves_the_rest_finishing_and_a_restart_tries_it_agai
     assert {(row["model"], row["task"]) for row in rows(tmp_path / "out")} == {
         *(("a", "quiz"), ("a", "riddle"), ("b", "quiz"), ("b", "riddle"))
     }
-    (untold,) = [one for one in outcome.verdicts if (one.model, one.task) == ("a", "riddle")]
-    assert untold.reason == "its audit failed: RuntimeError: cannot answer Which of 1-"
+    (failed,) = [one for one in outcome.verdicts if (one.model, one.task) == ("a", "riddle")]
+    assert failed.reason == "its audit failed: RuntimeError: cannot answer Which of 1-"
     n_asked = len(set(lines(tmp_path / "counts", ASKED)))
     assert here(settings, models=models).n_done == 6
     assert len(set(lines(tmp_path / "counts", ASKED))) == n_asked

@@ -11,16 +11,7 @@ import pytest
 from lm_eval_leakage.jobs.design import ORDERS_WITHIN
 from lm_eval_leakage.jobs.plan import as_command, check_plan
 from lm_eval_leakage.results.data_verdict import MARGIN, usually_found, usually_needed
-from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_ORDERS,
-    CANNOT_TELL,
-    EVIDENCE,
-    EVIDENCE_LEVEL,
-    INCONCLUSIVE,
-    NONE_FOUND,
-    STRONG_EVIDENCE,
-)
+from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
@@ -36,7 +27,7 @@ def test_within_a_budget_only_option_orders_are_asked_unless_the_plan_names_more
     assert as_command(alone).split("--tasks ")[1] == "mmlu --budget 256"
 
 
-@pytest.mark.parametrize("basis", [BY_CONTROL, BY_ORDERS])
+@pytest.mark.parametrize("basis", [Basis.CONTROL, Basis.ORDERS])
 @pytest.mark.parametrize("n_orders", ORDERS_WITHIN)
 def test_so_many_questions_as_are_needed_find_what_is_wanted_and_few_find_less(basis: str, n_orders: int) -> None:
     needed = usually_needed(basis, n_orders, 0.5, EVIDENCE_LEVEL)
@@ -58,7 +49,7 @@ def test_what_was_seen_as_a_whole_is_found_by_few_requests_of_which_no_one_is_fo
     fakes.score = staticmethod(OptionOrders(docs, (2.5, 0.6)))
     found = checked(tmp_path, budget=256, seed=seed)
     (verdict,) = found.verdicts
-    assert verdict.verdict in (EVIDENCE, STRONG_EVIDENCE)
+    assert verdict.verdict in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
     assert (verdict.accuracy, statuses(found)) == (None, {"option orders": "to run"})
     assert 247 < len(fakes.asked) <= 256
     n = len(fakes.asked)
@@ -75,7 +66,7 @@ def test_questions_that_do_not_count_are_not_paid_for(fakes: type[NamedFake], tm
     fakes.score = staticmethod(OptionOrders())
     found = checked(tmp_path, budget=270)
     (step,) = found.plan.steps
-    assert (found.verdicts[0].verdict, step.n_questions) == (NONE_FOUND, 30)
+    assert (found.verdicts[0].verdict, step.n_questions) == (VerdictWord.NONE_FOUND, 30)
     assert not [continuation for _, continuation in fakes.asked if "71" in continuation]
 
 
@@ -101,7 +92,7 @@ def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_noth
     written(tmp_path, questions(5), "five.jsonl")
     found = checked(tmp_path, tmp_path / "five.jsonl", budget=2_000)
     assert found.plan.steps[0].note == "5 questions are too few for a verdict, which needs 20"
-    assert found.verdicts[0].verdict == CANNOT_TELL
+    assert found.verdicts[0].verdict == VerdictWord.NO_VERDICT
 
 
 @pytest.mark.model
@@ -113,5 +104,5 @@ def test_two_options_have_two_orders_and_what_would_do_more_leaves_the_budget_ou
     found = checked(tmp_path, budget=256, detect="25%")
     (step,), (verdict,) = found.plan.steps, found.verdicts
     assert step.note.startswith("2 orders each")
-    assert verdict.verdict == INCONCLUSIVE
+    assert verdict.verdict == VerdictWord.INCONCLUSIVE
     assert "--budget" not in verdict.summary

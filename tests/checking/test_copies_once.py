@@ -75,5 +75,5 @@ def test_questions_are_drawn_and_not_copies(tmp_path: Path) -> None:
 def test_too_few_questions_are_not_enough_as_copies(tmp_path: Path) -> None:
     docs = questions(12)
     outcome = checked(tmp_path, written(tmp_path, docs + docs))
-    assert outcome.verdicts[0].verdict == "cannot be told"
+    assert outcome.verdicts[0].verdict == "no verdict"
     assert "12 questions are too few for a verdict, which needs 20" in outcome.plan.as_text

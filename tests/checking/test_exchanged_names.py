@@ -97,7 +97,7 @@ def test_a_file_without_names_says_why(tmp_path: Path) -> None:
 
 def test_too_few_rows_have_no_verdict(fakes: type[NamedFake], folder: Path) -> None:
     (verdict,) = of_task(folder, questions=12).verdicts
-    assert (verdict.verdict, verdict.n) == ("cannot be told", 12)
+    assert (verdict.verdict, verdict.n) == ("no verdict", 12)
     assert "Only 12 of 12 questions can be tested" in verdict.summary
 
 

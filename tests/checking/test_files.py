@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.harness.own_benchmark import name_from_file, names_from_files
 from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.plan import check_plan
-from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 from tests.written_tasks import LETTERED, write_task
 
@@ -41,7 +41,7 @@ def test_two_files_of_one_name_have_a_verdict_each(tmp_path: Path, first: str) -
     }
     tasks = [str(files[name]) for name in sorted(files, key=lambda name: name != first)]
     outcome = checked(tmp_path, tasks=tasks, fail_on="evidence")
-    assert words(outcome) == {"a_test": STRONG_EVIDENCE, "b_test": NONE_FOUND}
+    assert words(outcome) == {"a_test": VerdictWord.STRONG_EVIDENCE, "b_test": VerdictWord.NONE_FOUND}
     assert len(outcome.failed) == 1
     assert words(checked(tmp_path, tasks=tasks)) == words(outcome)
 
@@ -57,7 +57,7 @@ def test_a_table_is_judged_like_the_same_questions_as_json(tmp_path: Path, name:
     (tmp_path / name).write_text(table(SEEN, delimiter))
     outcomes = [checked(tmp_path, tmp_path / name, "of_table"), checked(tmp_path, written(tmp_path, SEEN), "of_json")]
     (of_table,), (of_json,) = (outcome.verdicts for outcome in outcomes)
-    assert words(outcomes[0]) == {"quiz": STRONG_EVIDENCE}
+    assert words(outcomes[0]) == {"quiz": VerdictWord.STRONG_EVIDENCE}
     assert (of_table.sentence, of_table.figures) == (of_json.sentence, of_json.figures)
 
 
@@ -126,7 +126,7 @@ def test_one_file_spelled_in_two_ways_is_one_benchmark(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     written(tmp_path, SEEN)
     assert words(checked(tmp_path, tasks=["quiz.jsonl", "./quiz.jsonl", str(tmp_path / "quiz.jsonl")])) == {
-        "quiz": STRONG_EVIDENCE
+        "quiz": VerdictWord.STRONG_EVIDENCE
     }
 
 
@@ -134,27 +134,27 @@ def test_a_file_is_judged_though_the_include_path_has_a_task_of_its_name(tmp_pat
     own = folder(tmp_path / "tasks")
     write_task(own, "quiz", CLEAN, **LETTERED)
     file = written(tmp_path, SEEN)
-    assert words(checked(tmp_path, file, include_path=own)) == {"own_quiz": STRONG_EVIDENCE}
+    assert words(checked(tmp_path, file, include_path=own)) == {"own_quiz": VerdictWord.STRONG_EVIDENCE}
     both = checked(tmp_path, tasks=[str(file), "quiz"], include_path=own)
-    assert words(both) == {"own_quiz": STRONG_EVIDENCE, "quiz": NONE_FOUND}
+    assert words(both) == {"own_quiz": VerdictWord.STRONG_EVIDENCE, "quiz": VerdictWord.NONE_FOUND}
 
 
 def test_a_task_is_judged_though_an_earlier_check_had_a_file_of_its_name(tmp_path: Path) -> None:
-    assert words(checked(tmp_path, written(tmp_path, SEEN))) == {"quiz": STRONG_EVIDENCE}
+    assert words(checked(tmp_path, written(tmp_path, SEEN))) == {"quiz": VerdictWord.STRONG_EVIDENCE}
     own = folder(tmp_path / "tasks")
     write_task(own, "quiz", CLEAN, **LETTERED)
     other = written(tmp_path, CLEAN, "other.jsonl")
     assert words(checked(tmp_path, tasks=[str(other), "quiz"], include_path=own)) == {
-        "other": NONE_FOUND,
-        "quiz": NONE_FOUND,
+        "other": VerdictWord.NONE_FOUND,
+        "quiz": VerdictWord.NONE_FOUND,
     }
 
 
 def test_a_file_named_like_an_audit_of_another_one_does_not_replace_it(tmp_path: Path) -> None:
     files = [written(tmp_path, SEEN), written(tmp_path, CLEAN, "quiz_leakage_perm.jsonl")]
     assert words(checked(tmp_path, tasks=list(map(str, files)))) == {
-        "quiz": STRONG_EVIDENCE,
-        "quiz_leakage_perm_questions": NONE_FOUND,
+        "quiz": VerdictWord.STRONG_EVIDENCE,
+        "quiz_leakage_perm_questions": VerdictWord.NONE_FOUND,
     }
 
 

@@ -12,7 +12,7 @@ import torch
 from lm_eval.api.model import LM
 
 from lm_eval_leakage.jobs.check import check
-from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -36,7 +36,7 @@ def drawn() -> tuple[float, float, float]:
 def test_it_is_asked_itself_and_told_by_its_own_name(loaded: Any, fakes: type[NamedFake], tmp_path: Path) -> None:
     found = checked(tmp_path, model=loaded, model_args=None)
     (verdict,) = found.verdicts
-    assert (verdict.model, verdict.verdict, found.problems) == ("org/m", STRONG_EVIDENCE, ())
+    assert (verdict.model, verdict.verdict, found.problems) == ("org/m", VerdictWord.STRONG_EVIDENCE, ())
     assert fakes.asked
     assert not fakes.built
     n_asked = len(fakes.asked)
@@ -114,7 +114,7 @@ def test_what_the_model_raises_does_not_end_the_loop(loaded: Any, fakes: type[Na
 
     fakes.score = staticmethod(fails)
     found = checked(tmp_path, model=loaded, model_args=None)
-    assert {one.verdict for one in found.verdicts} <= {"cannot be told"}
+    assert {one.verdict for one in found.verdicts} <= {"no verdict"}
     assert any("no memory is left" in one for one in (*found.problems, *found.unfinished))
 
 

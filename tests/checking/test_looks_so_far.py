@@ -15,8 +15,8 @@ from lm_eval_leakage.harness.named_model import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, TaskFindings, at_their_looks, ends_first_stage, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.result_types import Provenance
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import CheckedTask
-from lm_eval_leakage.results.verdict_words import EVIDENCE, INCONCLUSIVE, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict
@@ -131,7 +131,7 @@ def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
         assert one.level == pytest.approx(0.01 * SPENT[one.look])
         assert one.pvalue == 0.001
         words.append((one.look, one.word))
-    assert words == [(1, EVIDENCE), (2, EVIDENCE), (3, INCONCLUSIVE)]
+    assert words == [(1, VerdictWord.EVIDENCE), (2, VerdictWord.EVIDENCE), (3, VerdictWord.INCONCLUSIVE)]
 
 
 def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path: Path) -> None:
@@ -145,7 +145,11 @@ def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path:
     assert not ends_first_stage(one)
     first_stage = 0.01 * SPENT[1] - one.level
     assert first_stage == pytest.approx(0.1 * 0.01 * SPENT[1])
-    for share, word in ((0.99, EVIDENCE), (1.01, EVIDENCE), (0.01, STRONG_EVIDENCE)):
+    for share, word in (
+        (0.99, VerdictWord.EVIDENCE),
+        (1.01, VerdictWord.EVIDENCE),
+        (0.01, VerdictWord.STRONG_EVIDENCE),
+    ):
         found = staged(share * first_stage)
         assert (found.word, ends_first_stage(found)) == (word, share < 1)
     assert not ends_first_stage(replace(one, tested=replace(one.tested, pvalue=math.nan)))

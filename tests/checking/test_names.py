@@ -13,13 +13,13 @@ import pytest
 
 from lm_eval_leakage.jobs import outcome as outcomes
 from lm_eval_leakage.jobs.check import check
-from lm_eval_leakage.results.verdict_words import EVIDENCE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions
 from tests.written_tasks import write_task
 
 OPTIONS = "".join(f"\\n{label}. {{{{choices[{place}]}}}}" for place, label in enumerate("ABC"))
 LETTERED = {"text": f'"{{{{question}}}}{OPTIONS}\\nAnswer:"', "choices": '["A", "B", "C"]'}
-ALARMING = (EVIDENCE, STRONG_EVIDENCE)
+ALARMING = (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
 N = 30
 DOCS = {name: questions(N, n_options=3, seed=seed) for seed, name in enumerate(("quiz_a", "quiz_b", "quiz_c"))}
 GROUPS: Mapping[str, Sequence[str]] = {"grp": ("quiz_a", "quiz_b"), "outer": ("grp", "quiz_c"), "rest": ("quiz_b",)}
@@ -161,8 +161,8 @@ def test_audits_that_were_given_without_a_run_are_judged_by_name(tmp_path: Path,
     of(tmp_path, tasks, "grp", "accuracy: false", out="given")
     outcome = of(tmp_path, tasks, "quiz_b,quiz_a", "accuracy: false", runs=tmp_path / "given" / "runs")
     assert [(one.task, one.verdict) for one in outcome.verdicts] == [
-        ("quiz_b", NONE_FOUND),
-        ("quiz_a", STRONG_EVIDENCE),
+        ("quiz_b", VerdictWord.NONE_FOUND),
+        ("quiz_a", VerdictWord.STRONG_EVIDENCE),
     ]
 
 

@@ -45,11 +45,11 @@ def test_a_file_has_the_same_names_and_the_command_line_wins(tmp_path: Path) -> 
     file = tmp_path / "mine.yaml"
     file.write_text(
         "model: hf\nmodel_args: {pretrained: m}\ntasks: [piqa]\nquestions: all\nseed: 3\nfail_on: evidence\n"
-        "allow_untold: true\n"
+        "allow_no_verdict: true\n"
     )
     found = check_plan({"questions": "20", "tasks": None}, file)
     assert (found.tasks, found.questions, found.seed) == (("piqa",), 20, 3)
-    assert (found.fail_on, found.allow_untold) == ("evidence", True)
+    assert (found.fail_on, found.allow_no_verdict) == ("evidence", True)
     assert check_plan({"output_path": "here"}, file).output_path == Path("here")
 
 
@@ -69,7 +69,7 @@ def test_the_examples_of_the_docs_are_accepted_and_every_field_is_there(tmp_path
     both = "".join((DOCS / one).read_text() for one in ("check.md", "campaigns.md"))
     rows = "".join(line.split("|")[1] for line in both.splitlines() if line.startswith("| `"))
     assert set(
-        re.findall(r"`-*([\w-]+)", rows.replace("fail-on", "fail_on").replace("allow-untold", "allow_untold"))
+        re.findall(r"`-*([\w-]+)", rows.replace("fail-on", "fail_on").replace("allow-no-verdict", "allow_no_verdict"))
     ) >= {
         *SETTING_NAMES,
         *MODEL_FIELDS,

@@ -1,4 +1,4 @@
-"""What a verdict cannot be told from is known, and said, before anything is asked."""
+"""Whether there can be a verdict is computed, and printed, before anything is scored."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_guards_on_every_question_are_in_the_plan_and_no_order_is_asked(
     assert "`--orders 'random: SOURCE'`" in step.remedy
     assert f"not possible: {step.note}; {step.remedy}" in outcome.plan.as_text
     assert orders_asked(fakes) == 0
-    assert verdict.verdict == "cannot be told"
+    assert verdict.verdict == "no verdict"
     assert step.note[1:] in verdict.summary
     assert "No command" not in verdict.summary
     assert statuses(outcome)["accuracy"] == StepStatus.TO_RUN
     drawn = checked(tmp_path, tmp_path / "quiz.jsonl", "drawn", orders="random: its README")
-    assert (step_of(drawn).status, drawn.verdicts[0].verdict != "cannot be told") == (StepStatus.TO_RUN, True)
+    assert (step_of(drawn).status, drawn.verdicts[0].verdict != "no verdict") == (StepStatus.TO_RUN, True)
 
 
 def test_questions_of_one_family_are_not_asked(fakes: type[NamedFake], tmp_path: Path) -> None:

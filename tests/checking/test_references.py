@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.logs.run import same_weights
-from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 DOCS = questions(30, n_options=3)
@@ -59,7 +59,7 @@ def test_models_whose_folders_would_have_one_name_are_told_apart(
 ) -> None:
     found = checked(tmp_path, model_args=args, reference=reference)
     (one,) = found.verdicts
-    assert (one.verdict == STRONG_EVIDENCE) == ("clean" not in args)
+    assert (one.verdict == VerdictWord.STRONG_EVIDENCE) == ("clean" not in args)
     assert (one.basis, one.n_tested, one.accuracy is not None) == ("reference", 30, True)
     assert {step.status for step in found.plan.steps} <= {"to run", "not possible"}
     assert len(model.built) == 2
@@ -73,7 +73,7 @@ def test_a_model_of_a_plan_may_have_the_name_of_the_reference(tmp_path: Path) ->
     told = {"models": models, "tasks": str(tmp_path / "quiz.jsonl"), "reference": {"pretrained": "clean"}}
     plan.write_text(json.dumps(told | {"engine": "inline", "output_path": str(tmp_path / "out"), "detect": 1.0}))
     found = check(config=plan)
-    assert [(one.model, one.basis, one.verdict == STRONG_EVIDENCE) for one in found.verdicts] == [
+    assert [(one.model, one.basis, one.verdict == VerdictWord.STRONG_EVIDENCE) for one in found.verdicts] == [
         ("clean", "reference", False),
         ("other", "reference", True),
     ]
@@ -83,7 +83,7 @@ def test_a_loaded_model_is_not_asked_in_place_of_its_reference(tmp_path: Path, m
     lm = model(pretrained="m")
     lm.pretrained = "m"
     found = checked(tmp_path, model=lm, model_args=None, reference="pretrained=clean")
-    assert [(one.verdict, one.basis) for one in found.verdicts] == [(STRONG_EVIDENCE, "reference")]
+    assert [(one.verdict, one.basis) for one in found.verdicts] == [(VerdictWord.STRONG_EVIDENCE, "reference")]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_folder_of_the_models_own_runs_is_no_reference_under_whatever_name(tmp
         for name in ("first", "second")
     }
     assert {name: (one.basis, one.verdict) for name, one in found.items()} == {
-        "first": ("control", STRONG_EVIDENCE),
-        "second": ("reference", STRONG_EVIDENCE),
+        "first": ("control", VerdictWord.STRONG_EVIDENCE),
+        "second": ("reference", VerdictWord.STRONG_EVIDENCE),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.cli.check import check as command
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, INCONCLUSIVE, NONE_FOUND, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -50,7 +50,10 @@ class Situation:
     text: str = ""
 
 
-FOUND, NOTHING = (EVIDENCE, STRONG_EVIDENCE), (NONE_FOUND, INCONCLUSIVE)
+FOUND, NOTHING = (
+    (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE),
+    (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE),
+)
 SITUATIONS = {
     "clean model, random orders": Situation(RANDOM, OptionOrders(), NOTHING, "consistent with random ones"),
     "clean model, written orders": Situation(WRITTEN, OptionOrders(tidy=TIDY), NOTHING, "orders written by people"),
@@ -60,13 +63,13 @@ SITUATIONS = {
     "seen once, written orders": Situation(
         WRITTEN, OptionOrders(WRITTEN, ONCE, TIDY), FOUND, "more than it does in both control forms"
     ),
-    "seen four times": Situation(RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [STRONG_EVIDENCE]),
+    "seen four times": Situation(RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [VerdictWord.STRONG_EVIDENCE]),
     "too few questions": Situation(
-        RANDOM[:12], OptionOrders(RANDOM, FOUR_TIMES), [CANNOT_TELL], "at least 20 are needed"
+        RANDOM[:12], OptionOrders(RANDOM, FOUR_TIMES), [VerdictWord.NO_VERDICT], "at least 20 are needed"
     ),
-    "two options, clean": Situation(TWO, OptionOrders(), [*NOTHING, CANNOT_TELL]),
+    "two options, clean": Situation(TWO, OptionOrders(), [*NOTHING, VerdictWord.NO_VERDICT]),
     "two options, seen four times": Situation(
-        TWO, OptionOrders(TWO, FOUR_TIMES), [EVIDENCE, STRONG_EVIDENCE, CANNOT_TELL]
+        TWO, OptionOrders(TWO, FOUR_TIMES), [VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE, VerdictWord.NO_VERDICT]
     ),
     "own benchmark without right options": Situation(
         [{key: doc[key] for key in ("question", "choices")} for doc in RANDOM], OptionOrders(), NOTHING

@@ -9,8 +9,8 @@ import pytest
 
 from lm_eval_leakage.jobs.drawing import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
 from lm_eval_leakage.jobs.outcome import CheckOutcome, read_looks
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import VERDICTS, CheckedTask
-from lm_eval_leakage.results.verdict_words import NONE_FOUND, STRONG_EVIDENCE
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks", "fakes")]
@@ -41,7 +41,7 @@ def questions_asked(outcome: CheckOutcome) -> int:
     return next(step.n_questions for step in outcome.plan.steps if step.what == "option orders")
 
 
-@pytest.mark.parametrize(("is_seen", "word"), [(True, STRONG_EVIDENCE), (False, NONE_FOUND)])
+@pytest.mark.parametrize(("is_seen", "word"), [(True, VerdictWord.STRONG_EVIDENCE), (False, VerdictWord.NONE_FOUND)])
 def test_what_is_found_or_excluded_at_once_is_asked_no_further_and_the_rest_of_the_check_is_about_it(
     clean: list[dict[str, object]], fakes: type[NamedFake], tmp_path: Path, is_seen: bool, word: str
 ) -> None:
@@ -97,4 +97,4 @@ def test_a_number_of_questions_or_one_that_needs_no_more_has_one_stage(
         found = checked(tmp_path, say=told.append, output_path=tmp_path / f"out{place}", **given)
         assert questions_asked(found) == given.get("questions", FEWEST_DRAWN)
         assert not any("first stage" in line for line in told)
-        assert (verdict(found).verdict == NONE_FOUND) >= ("detect" in given)
+        assert (verdict(found).verdict == VerdictWord.NONE_FOUND) >= ("detect" in given)

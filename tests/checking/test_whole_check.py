@@ -192,7 +192,7 @@ def test_clean_finds_the_task_that_a_check_made_from_a_file(
     assert (tmp_path / "cleaned" / "quiz_clean.yaml").exists()
 
 
-def test_what_cannot_be_told_ends_with_the_command_that_may_change_it(tmp_path: Path) -> None:
+def test_a_benchmark_without_a_verdict_ends_with_the_command_that_may_change_that(tmp_path: Path) -> None:
     file = written(tmp_path, questions(40))
     (few,) = checked(tmp_path, file, questions=12, seed=3, detect=0.25).verdicts
     command = f"lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions all --seed 3"

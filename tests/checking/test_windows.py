@@ -82,7 +82,7 @@ def test_where_too_few_fit_the_remedy_is_a_larger_window(
     fakes.max_length = window
     outcome = checked(tmp_path, questions="all")
     (verdict,) = outcome.verdicts
-    assert verdict.verdict == "cannot be told"
+    assert verdict.verdict == "no verdict"
     assert "No command would change that" not in verdict.summary
     assert "--model_args pretrained=m,max_length=3" in verdict.summary
     assert verdict.n_too_long == n_long

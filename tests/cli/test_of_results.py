@@ -15,8 +15,8 @@ from tests.results.harness_files import answered, row, write_run
         ("pvalue<0.01", 1, "m, bench: pvalue is"),
         ("pvalue", 2, "verdict>=evidence"),
         ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
-        ("verdict>=evidence", 2, "not judged, since its verdict is that it cannot be told: these are orders"),
-        ("verdict>=evidence --allow-untold", 0, "m, bench: not judged, since its verdict is that it cannot be told"),
+        ("verdict>=evidence", 2, "not judged, since it has no verdict: these are orders"),
+        ("verdict>=evidence --allow-no-verdict", 0, "m, bench: not judged, since it has no verdict"),
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:

@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.cli import commands, ending
 from lm_eval_leakage.cli.ending import SHELLS, shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
-from lm_eval_leakage.results.verdict_words import WORDS
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.cli.reference import PAGE, reference
 
 pytestmark = pytest.mark.usefixtures("hub_cache")
@@ -148,7 +148,7 @@ def test_only_verdicts_are_coloured_not_the_same_words_in_sentences() -> None:
     shown = with_coloured_verdicts(table, Terminal())
     assert shown.count("\x1b[0m") == 2
     assert "no evidence of" in shown
-    for word in WORDS:
+    for word in VerdictWord:
         assert with_coloured_verdicts(f"task  {word}  2", Terminal()).count(f"m{word}\x1b[0m") == 1
         as_in_a_check = f"m on quiz: {word.upper()}\n  Only 3 of 4"
         assert with_coloured_verdicts(as_in_a_check, Terminal()).count(f"m{word.upper()}\x1b[0m") == 1

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from scipy.stats import binomtest
 
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, EVIDENCE, STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.docs.pages import PAGES, ROOT
 
 Row = dict[str, str]
@@ -27,7 +27,7 @@ def cases() -> dict[tuple[str, str, str], list[Row]]:
 
 
 def told() -> list[list[Row]]:
-    return [rows for rows in cases().values() if any(row["verdict"] != CANNOT_TELL for row in rows)]
+    return [rows for rows in cases().values() if any(row["verdict"] != VerdictWord.NO_VERDICT for row in rows)]
 
 
 def test_every_page_that_counts_clean_cases_has_the_files_number() -> None:
@@ -39,7 +39,7 @@ def test_every_page_that_counts_clean_cases_has_the_files_number() -> None:
 
 def test_no_case_is_a_false_alarm_at_any_number_of_questions_and_none_counts_twice() -> None:
     rows = [row for own in cases().values() for row in own]
-    assert not [row for row in rows if row["verdict"] in (EVIDENCE, STRONG_EVIDENCE)]
+    assert not [row for row in rows if row["verdict"] in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)]
     for own in cases().values():
         sizes = [int(row["questions"]) for row in own]
         assert sizes == sorted(set(sizes))
@@ -48,8 +48,8 @@ def test_no_case_is_a_false_alarm_at_any_number_of_questions_and_none_counts_twi
 def test_the_sentence_of_the_page_follows_from_the_file() -> None:
     high = binomtest(0, len(told())).proportion_ci(method="exact").high
     assert f"95 % interval of the rate 0 to {high:.2f}".replace("0.", ".") in FALSE_ALARMS
-    assert f"{len(cases()) - len(told())} further cases cannot be told" in FALSE_ALARMS
-    rows = [row for own in told() for row in own if row["verdict"] != CANNOT_TELL]
+    assert f"{len(cases()) - len(told())} further cases have no verdict" in FALSE_ALARMS
+    rows = [row for own in told() for row in own if row["verdict"] != VerdictWord.NO_VERDICT]
     n_small = sum(float(row["p"]) <= 0.05 for row in rows)
     smallest = min(float(row["p"]) for row in rows)
     assert f"{n_small} of {len(rows)} p-values are at most .05, the smallest is {smallest:g}".replace(" 0.", " .") in (

@@ -15,7 +15,8 @@ from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.faults.tally import Tally, attack
 
 N_QUESTIONS, N_ORDERS = 40, 6
@@ -60,7 +61,7 @@ def near_copies_of_questions(tally: Tally, _: Path, tries: int, rng: random.Rand
     """Forty questions, each one to four times in other dress and answered alike: word, number of units and error of
     the verdict must be those of each question as often with one text."""
     for _ in range(tries):
-        words, status = rng.choice(SCRIPTS), rng.choice([DRAWN_ORDERS, WRITTEN_ORDERS])
+        words, status = rng.choice(SCRIPTS), rng.choice([OrderStatus.DRAWN, OrderStatus.WRITTEN])
         memory, plain, copied = rng.choice([0.0, 0.5, 2.0]), list[OrderAnswers](), list[OrderAnswers]()
         for number in range(N_QUESTIONS):
             options = tuple(_text(rng, words, 3) for _ in range(4))
@@ -75,7 +76,7 @@ def near_copies_of_questions(tally: Tally, _: Path, tries: int, rng: random.Rand
         tally.tries += 1
         is_same = (found.word, found.tested.n_units) == (expected.word, expected.tested.n_units)
         is_same &= math.isclose(found.tested.mean_error, expected.tested.mean_error)
-        tally.found(f"{found.sentence} instead of {expected.sentence}", wrong=not is_same)
+        tally.found(f"{sentence_of(found)} instead of {sentence_of(expected)}", wrong=not is_same)
 
 
 def _marks(place: int, n_options: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any
 from lm_eval.api.registry import model_registry
 
 from lm_eval_leakage import check
-from lm_eval_leakage.results.verdict_words import STRONG_EVIDENCE
+from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.faults.tally import Tally, attack
 from tests.written_tasks import LETTERED, write_task
@@ -127,7 +127,7 @@ def files_of_one_name(tally: Tally, folder: Path, tries: int, rng: random.Random
             if isinstance(found, str):
                 tally.found(f"{note}: {found}", wrong="whose tasks would have one name" not in found)
                 break
-            words = [one.verdict == STRONG_EVIDENCE for one in found.verdicts]
+            words = [one.verdict == VerdictWord.STRONG_EVIDENCE for one in found.verdicts]
             tally.found(f"{note}, again {again}: {words} instead of {is_seen}", wrong=words != is_seen)
             tally.found(f"{note}: {found.failed}", wrong=len(found.failed) != sum(is_seen))
 
@@ -160,4 +160,4 @@ def references_like_the_model(tally: Tally, folder: Path, tries: int, rng: rando
         (one,) = found.verdicts
         is_seen = "clean" not in first and "clean" in second
         tally.found(f"{note}: {one.basis}", wrong=is_itself or one.basis != "reference" or one.accuracy is None)
-        tally.found(f"{note}: {one.verdict}", wrong=(one.verdict == STRONG_EVIDENCE) != is_seen)
+        tally.found(f"{note}: {one.verdict}", wrong=(one.verdict == VerdictWord.STRONG_EVIDENCE) != is_seen)

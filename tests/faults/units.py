@@ -16,7 +16,7 @@ from tests.faults.weighed import OF_ACCURACY, OF_ORDERS, Place, killed
 from tests.logs.test_broken_files import damage
 
 UNITS = ("a/quiz/run", "a/quiz/leakage_perm")
-NO_VERDICT, NOTE = "CANNOT BE TOLD", "note: "
+NO_VERDICT, NOTE = "NO VERDICT", "note: "
 
 
 def _whole(place: Place) -> str:

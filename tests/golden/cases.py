@@ -41,7 +41,7 @@ CASES = {
     "check-gate": checked(
         "seen --tasks quiz.jsonl --fail-on evidence --quiet",
         "seen --tasks few.jsonl --fail-on evidence --quiet",
-        "seen --tasks few.jsonl --fail-on evidence --allow-untold --quiet",
+        "seen --tasks few.jsonl --fail-on evidence --allow-no-verdict --quiet",
         after="check",
     ),
     "check-export": checked(
@@ -53,7 +53,7 @@ CASES = {
     "check-reference": checked("half --tasks written.jsonl --reference pretrained=clean", after="check-written"),
     "check-few": checked("seen --tasks few.jsonl"),
     "check-two-options": checked("seen --tasks two.jsonl"),
-    "check-untold": checked("half --tasks untold.jsonl"),
+    "check-no-key": checked("half --tasks no_key.jsonl"),
     "check-dry-run": Case((f"{CHECK}=clean --tasks quiz.jsonl,few.jsonl --dry_run", f"{OURS} check settings.yaml")),
     "check-refused": Case(
         (

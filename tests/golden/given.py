@@ -46,7 +46,7 @@ FILES = {
     "short.jsonl": QUIZ[:N],
     "few.jsonl": QUIZ[:12],
     "trees.jsonl": rows(64),
-    "untold.jsonl": [{key: doc[key] for key in ("question", "choices")} for doc in QUIZ[:40]],
+    "no_key.jsonl": [{key: doc[key] for key in ("question", "choices")} for doc in QUIZ[:40]],
 }
 PLAN = """\
 models:

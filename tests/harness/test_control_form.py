@@ -203,7 +203,7 @@ def test_a_preference_in_both_forms_is_no_evidence_and_one_in_the_published_form
 def test_without_a_null_hypothesis_there_is_a_ratio_and_no_pvalue(questions_file) -> None:
     results = evaluate(FakeLM(with_memory), questions_file(DOCS) | {"control_form": False})
     row, found = results["results"][TASK], verdict(results)
-    assert row["evidence,max_order"] == "cannot be told"
+    assert row["evidence,max_order"] == "no verdict"
     assert "evidence_pvalue,max_order" not in row
     assert row["order_ratio,max_order"].startswith("24.00, at least 22.")  # all where one in 24 is expected
     assert (found["pvalue"], found["ratio"]) == (None, 24)
@@ -232,7 +232,7 @@ def group(tmp_path: Path):
 def test_a_groups_verdict_is_computed_from_all_questions_of_its_members(group, questions_file) -> None:
     results = group(FakeLM(with_memory))
     found = {name: own["verdict"] for name, own in results["leakage_details"].items()}
-    assert found["few_leakage_perm"]["word"] == found["more_leakage_perm"]["word"] == "cannot be told"
+    assert found["few_leakage_perm"]["word"] == found["more_leakage_perm"]["word"] == "no verdict"
     assert [found[f"{name}_leakage_perm"]["n_asked"] for name in ("few", "more", "trees")] == [19, 19, 38]
     assert found["trees_leakage_perm"] == verdict(evaluate(FakeLM(with_memory), questions_file(DOCS)))
     assert results["groups"]["trees_leakage_perm"]["evidence,max_order"] == "strong evidence"

@@ -98,7 +98,7 @@ def test_a_new_measurement_prints_the_rows_that_it_declares_without_another_edit
     results = evaluated(questions_file, [GOOD, FIVE, ONE], "lengths")
     row = results["results"]["inline"]
     assert {name: value for name, value in row.items() if "," in name} == {
-        "evidence,lengths": "cannot be told",
+        "evidence,lengths": "no verdict",
         "mean_orders,lengths": (24 + 120) / 2,
         "mean_orders_stderr,lengths": pytest.approx(48),
         "skipped,lengths": 1,

@@ -19,7 +19,7 @@ def test_each_question_is_in_one_half_and_each_half_can_be_judged(n: int) -> Non
 
 def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) -> None:
     models = {demo.ORIGINAL_MODEL: tmp_path / "smollm2", demo.TRAINED_COPY: tmp_path / "copy" / "epoch_3"}
-    words = {"smollm2": ("none found", "cannot be told"), "copy/epoch_3": ("strong evidence", "none found")}
+    words = {"smollm2": ("none found", "no verdict"), "copy/epoch_3": ("strong evidence", "none found")}
     verdicts = [
         {"model": model, "task": half, "verdict": word}
         for model, of_halves in words.items()
@@ -31,7 +31,7 @@ def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) ->
     )
     assert demo.conclusion(demo.verdicts_in(tmp_path, models)).splitlines()[2:] == [
         "| original | trained | 0 | none found |",
-        "| original | held_out | 0 | cannot be told |",
+        "| original | held_out | 0 | no verdict |",
         "| copy | trained | 3 | strong evidence |",
         "| copy | held_out | 0 | none found |",
     ]

@@ -134,10 +134,10 @@ def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path,
     assert "enabled" in run("lm-eval-leakage", "plugin", "enable")
     audit = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=float32", "--limit", "1"]
     options = [*audit, "--tasks", "fresh_leakage_perm", "--log_samples", "--output_path", "runs"]
-    assert "cannot be told" in run("python", "-m", "lm_eval", *options)
-    assert "cannot be told" in run("lm-eval-leakage", "annotate", "runs")
+    assert "no verdict" in run("python", "-m", "lm_eval", *options)
+    assert "no verdict" in run("lm-eval-leakage", "annotate", "runs")
     questions = (ROOT / "task_configs" / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[:1]
     (elsewhere / "mine.jsonl").write_text("\n".join(questions), encoding="utf-8")
-    assert "CANNOT BE TOLD" in run("lm-eval-leakage", "check", *audit[:4], "--tasks", "mine.jsonl")
+    assert "NO VERDICT" in run("lm-eval-leakage", "check", *audit[:4], "--tasks", "mine.jsonl")
     assert (elsewhere / "leakage" / "leakage.html").is_file()
     assert "disabled" in run("lm-eval-leakage", "plugin", "disable")

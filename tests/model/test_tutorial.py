@@ -16,7 +16,7 @@ from lm_eval_leakage.scoring.scorers import slows_down
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
 FEWER = {"[:80]": "[:52]", "sample(rows, 40)": "sample(rows, 26)"}  # enough questions, in two thirds of the time
-VERDICT = re.compile(r"(?:strong )?evidence:|none found:|cannot be told:")
+VERDICT = re.compile(r"(?:strong )?evidence:|none found:|no verdict:")
 
 
 def printed(notebook: NotebookNode) -> Iterator[str]:

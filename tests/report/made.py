@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from lm_eval_leakage.results.published_orders import WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
-from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_RATIO,
-    CANNOT_TELL,
-    EVIDENCE,
-    INCONCLUSIVE,
-    NONE_FOUND,
-    STRONG_EVIDENCE,
-    DataVerdict,
-)
+from lm_eval_leakage.results.verdict import Basis, DataVerdict, VerdictWord
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import Estimate
 
@@ -51,17 +42,17 @@ ENOUGH, LITTLE = ((1, 0.5), (3, 0.2)), ((1, 0.9), (3, 0.5))  # may have been see
 def verdict(pvalue: float, **changes: Any) -> DataVerdict:
     """On 100 questions with written orders, by the model's own control."""
     tested = OrderSum(100, pvalue, mean=0.5, mean_error=0.1)
-    usual = DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested, at_most=ENOUGH, natural=(0.0, 0.05))
+    usual = DataVerdict(Basis.CONTROL, OrderStatus.WRITTEN, 100, 100, tested, at_most=ENOUGH, natural=(0.0, 0.05))
     return replace(usual, **changes)
 
 
-UNDECIDED = DataVerdict(BY_RATIO, WRITTEN_ORDERS, n_asked=100, ratio=OrderRatio(60, 1.5, 1.2))
+UNDECIDED = DataVerdict(Basis.RATIO, OrderStatus.WRITTEN, n_asked=100, ratio=OrderRatio(60, 1.5, 1.2))
 OF_WORD = {
-    CANNOT_TELL: UNDECIDED,
-    NONE_FOUND: verdict(0.2),
-    INCONCLUSIVE: verdict(0.2, at_most=LITTLE),
-    EVIDENCE: verdict(0.003),
-    STRONG_EVIDENCE: verdict(2e-5),
+    VerdictWord.NO_VERDICT: UNDECIDED,
+    VerdictWord.NONE_FOUND: verdict(0.2),
+    VerdictWord.INCONCLUSIVE: verdict(0.2, at_most=LITTLE),
+    VerdictWord.EVIDENCE: verdict(0.003),
+    VerdictWord.STRONG_EVIDENCE: verdict(2e-5),
 }
 
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lm_eval_leakage.results.comparison import MOST_ROWS, Plot, common_basis, comparison, comparison_plot
-from lm_eval_leakage.results.verdict_words import BY_ORDERS, BY_REFERENCE
+from lm_eval_leakage.results.verdict import Basis
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from tests.report.made import OF_WORD, UNDECIDED, annotation, row, verdict
@@ -24,13 +24,13 @@ def test_preferences_are_drawn_where_all_verdicts_rest_on_the_same() -> None:
     assert first.x - second.x == pytest.approx((first.x2 - first.x1) * 0.4 / 0.392, rel=0.01)
     assert found.title == "Preference for the published orders"
     assert found.caption == "Compared with two control forms, which break memory. Dashed: what clean models reach."
-    by_orders = comparison([judged("A", basis=BY_ORDERS)])
+    by_orders = comparison([judged("A", basis=Basis.ORDERS)])
     assert by_orders.caption == "Compared with other orders of the same options. Dashed: no preference."
 
 
 def test_flags_are_drawn_where_verdicts_rest_on_different_things_or_have_no_test() -> None:
     assert comparison([row(verdict=UNDECIDED), row()]).title == "Share of questions flagged"
-    rows = [judged("A"), judged("B", basis=BY_REFERENCE)]
+    rows = [judged("A"), judged("B", basis=Basis.REFERENCE)]
     assert common_basis(rows) == ""
     found = comparison(rows)
     assert found.title == "Share of questions flagged"

@@ -12,7 +12,7 @@ from lm_eval_leakage.results.flagged_questions import LONGEST_QUESTION, listed, 
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.told_verdicts import told_verdict
-from lm_eval_leakage.results.verdict_words import WORDS
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
@@ -125,7 +125,7 @@ def test_there_is_a_page_whatever_is_missing(annotations) -> None:
     assert Parsed(render(annotations)).text
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", VerdictWord)
 def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> None:
     page = render([annotation(rows=(row(verdict=OF_WORD[word]),))])
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
@@ -133,7 +133,7 @@ def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> Non
     sentence = " ".join(told_verdict(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
     assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
     assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
-    assert f'<td class="text" data-order="{WORDS.index(word)}">' in page
+    assert f'<td class="text" data-order="{word.place}">' in page
 
 
 def test_what_decides_is_a_pvalue_or_a_ratio_and_a_bound_is_shown_as_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results.data_verdict import PATTERN_ALONE
-from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import (
     OTHER_REFERENCE,
@@ -18,17 +18,8 @@ from lm_eval_leakage.results.told_verdicts import (
     sentence_to_copy,
     told_verdict,
 )
-from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_RATIO,
-    BY_REFERENCE,
-    NO_VERDICT,
-    DataVerdict,
-    in_words,
-    not_judged,
-    scores_in_words,
-)
+from lm_eval_leakage.results.verdict import NOT_AUDITED, Basis, DataVerdict, not_judged
+from lm_eval_leakage.results.verdict_words import in_words, reason_of, scores_in_words
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.unseen_texts import TextTest
@@ -54,7 +45,7 @@ def figures(told: ToldVerdict) -> str:
 
 
 def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
-    assert short_sentence(verdict(0.2, basis=BY_ORDERS)).startswith(
+    assert short_sentence(verdict(0.2, basis=Basis.ORDERS)).startswith(
         "No significant preference for the published orders ("
     )
 
@@ -92,17 +83,19 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
             "`check`, which asks control forms, may change that.",
         ),
         (
-            DataVerdict(BY_RATIO, UNDECIDED_ORDERS, n_asked=5, ratio=OrderRatio(5)),
+            DataVerdict(Basis.RATIO, OrderStatus.UNDECIDED, n_asked=5, ratio=OrderRatio(5)),
             "People may have written these orders, and the audit has neither a control nor a reference.",
             "`check`, which asks control forms, may change that.",
         ),
         (
-            DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, 0.4, mean=0.1, mean_error=0.1), doubt="so few"),
+            DataVerdict(
+                Basis.ORDERS, OrderStatus.DRAWN, 30, 30, OrderSum(30, 0.4, mean=0.1, mean_error=0.1), doubt="so few"
+            ),
             "So few.",
             "`check` with `--questions all` may change that.",
         ),
         (
-            DataVerdict(BY_REFERENCE, WRITTEN_ORDERS, 30, 30, doubt="the reference is this model"),
+            DataVerdict(Basis.REFERENCE, OrderStatus.WRITTEN, 30, 30, doubt="the reference is this model"),
             "The reference is this model.",
             "Another model as reference (`--reference`) may change that.",
         ),
@@ -110,9 +103,9 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
     ],
     ids=["written", "undecided", "doubt", "reference", "no audit"],
 )
-def test_what_cannot_be_told_says_why_once_and_what_may_change_it(found, told, option) -> None:
+def test_no_verdict_says_why_once_and_what_may_change_that(found, told, option) -> None:
     shown = told_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
-    assert shown.word == "cannot be told"
+    assert shown.word == "no verdict"
     remedy = "No command would change that for this model and task." if option is None else option
     assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
 
@@ -122,13 +115,13 @@ def options(found: DataVerdict, has_more: bool = True, n_available: int | None =
 
 
 def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
-    few, weak = DataVerdict(BY_CONTROL, n=12, n_asked=40), DataVerdict(BY_CONTROL, n=30, n_asked=40, doubt="few")
+    few, weak = DataVerdict(Basis.CONTROL, n=12, n_asked=40), DataVerdict(Basis.CONTROL, n=30, n_asked=40, doubt="few")
     assert options(few) == options(weak) == {"questions": "all"}
     assert options(few, has_more=False) is None
-    guarded = DataVerdict(BY_CONTROL, n_asked=40, ratio=OrderRatio(0))
+    guarded = DataVerdict(Basis.CONTROL, n_asked=40, ratio=OrderRatio(0))
     assert options(guarded) is options(replace(few, doubt=PATTERN_ALONE)) is None
     assert options(weak, has_more=False) == OTHER_REFERENCE
-    assert options(replace(weak, basis=BY_ORDERS), has_more=False) is None
+    assert options(replace(weak, basis=Basis.ORDERS), has_more=False) is None
 
 
 def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
@@ -139,7 +132,7 @@ def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
 
 
 def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() -> None:
-    few, none = DataVerdict(BY_CONTROL, n=12, n_asked=12), not_judged("all were skipped")
+    few, none = DataVerdict(Basis.CONTROL, n=12, n_asked=12), not_judged("all were skipped")
     larger = {"model_args": "max_length=300"}
     assert options(few, n_too_long=8, window_needed=300) == options(none, n_too_long=20, window_needed=300) == larger
     assert options(few, has_more=False, n_too_long=7, window_needed=300) is None
@@ -214,7 +207,7 @@ def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> Non
     assert (told.word, told.badge, told.figures) == ("", "", "Accuracy 0.50 ± 0.05.")
     assert told.sentence == "No audit of this model covers it, so there is no verdict."
     assert told_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
-    assert short_sentence(NO_VERDICT) == told.citation == ""
+    assert short_sentence(NOT_AUDITED) == told.citation == ""
 
 
 def test_the_gap_among_similar_questions_has_its_direction() -> None:
@@ -241,7 +234,7 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, at_most=((1, 0.65), (3, 0
             "compared with the model's own control forms; at most 65% of the questions were seen once or 24% three "
             "times as the audit shows them, with 95% confidence).",
         ),
-        (not_judged("it has no options"), "“cannot be told” (it has no options)."),
+        (not_judged("it has no options"), "“no verdict” (it has no options)."),
     ],
 )
 def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and_date(judged, ending) -> None:
@@ -270,9 +263,11 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None
 )
 def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[str, ...], how: str) -> None:
     told = verdict(0.2, at_most=((1, 0.4), (3, 0.2)), layouts=layouts)
-    assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in told.reason
+    assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in reason_of(
+        told
+    )
     little = replace(told, at_most=((3, 0.4),))
-    assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in little.reason
+    assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in reason_of(little)
     assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in in_words(
         little, short=True
     ).replace("\xa0", " ")

@@ -16,6 +16,7 @@ from lm_eval_leakage.results.answered import TaskRun
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
 from lm_eval_leakage.results.tables import as_text, verdicts_in_words
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
+from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.stats.pooling import share
 from lm_eval_leakage.stats.unseen_texts import TextTest
 from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
@@ -191,7 +192,7 @@ ORDERS = [[[str(value), "False"]] for value in (-1.0, *[-3.0] * 23)]
 def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), True, resps=ORDERS) for i in range(60)]})
     (found,) = annotate([tmp_path])[0].rows
-    assert found.verdict.sentence.startswith("cannot be told: these are orders that may have been written by people")
+    assert sentence_of(found.verdict).startswith("no verdict: these are orders that may have been written by people")
     assert columns.FLAGGED.of(found).value == 1
 
 

@@ -14,8 +14,9 @@ from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
+from lm_eval_leakage.results.verdict import NOT_AUDITED
 from lm_eval_leakage.results.verdict_numbers import NUMBERS
-from lm_eval_leakage.results.verdict_words import NO_VERDICT
+from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from lm_eval_leakage.stats.pooling import Estimate
 from tests import column_tables
@@ -92,8 +93,8 @@ def test_every_number_of_a_verdict_has_a_meaning_and_one_name_in_each_output() -
 def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:
     other = replace(full, task="arc", verdict=verdict(2e-5))
     parts = [replace(full, task="bench/s", level="subject"), replace(full, task="part", group="bench")]
-    rows = [full, replace(full, metric="acc_norm,none"), *parts, other, replace(full, task="x", verdict=NO_VERDICT)]
-    expected = [f"arc: {other.verdict.sentence}", f"bench: {full.verdict.sentence}"]
+    rows = [full, replace(full, metric="acc_norm,none"), *parts, other, replace(full, task="x", verdict=NOT_AUDITED)]
+    expected = [f"arc: {sentence_of(other.verdict)}", f"bench: {sentence_of(full.verdict)}"]
     assert verdicts_in_words(rows, "table").splitlines() == expected
     assert verdicts_in_words(rows, "csv") == verdicts_in_words(rows[-1:], "table") == ""
     several = verdicts_in_words([full, replace(full, model="<b>\n")], "markdown").splitlines()

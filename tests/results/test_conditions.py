@@ -6,13 +6,14 @@ import pytest
 
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.verdict_words import NO_VERDICT, WORDS
+from lm_eval_leakage.results.verdict import NOT_AUDITED, VerdictWord
+from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.report.made import OF_WORD
 from tests.report.made import row as made_row
 
 
 def row(task: str, pvalue: float, **place: str) -> Row:
-    return made_row(task, model="m", pvalue=pvalue, verdict=NO_VERDICT, **place)
+    return made_row(task, model="m", pvalue=pvalue, verdict=NOT_AUDITED, **place)
 
 
 def of_word(word: str, task: str = "t") -> Row:
@@ -61,10 +62,10 @@ def test_a_column_that_no_row_has_is_refused_for_it_could_never_fail() -> None:
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize("bound", range(1, 5))
 def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -> None:
-    rows = [of_word(WORDS[place]), of_word("none found", "other")]
-    met = Condition.of(f"verdict>={WORDS[bound].replace(' ', '_')}").met_by(rows)
+    rows = [of_word([*VerdictWord][place]), of_word("none found", "other")]
+    met = Condition.of(f"verdict>={[*VerdictWord][bound].replace(' ', '_')}").met_by(rows)
     assert len(met) == (place >= bound) + (bound <= 1)
-    assert len(Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)) == 2 - len(met)
+    assert len(Condition.of(f'verdict < "{[*VerdictWord][bound]}"').met_by(rows)) == 2 - len(met)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +85,14 @@ def test_two_words_may_be_quoted_or_joined_and_stand_alone(text: str) -> None:
 
 
 def test_a_benchmark_that_cannot_be_judged_is_named_with_the_reason_and_one_without_any_audit_is_not() -> None:
-    undecided = of_word("cannot be told", "u")
+    undecided = of_word("no verdict", "u")
     rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
-    (told,) = Condition.of("verdict>=evidence").untold_of(rows)
-    assert told == f"m, u: not judged, since its verdict is that it {undecided.verdict.sentence}"
+    (told,) = Condition.of("verdict>=evidence").unjudged_of(rows)
+    assert told == f"m, u: not judged, since it has {sentence_of(undecided.verdict)}"
     assert Condition.of("verdict>=evidence").met_by(rows) == []
-    assert Condition.of("verdict<=cannot_be_told").untold_of(rows) == []
-    assert len(Condition.of("verdict<=cannot_be_told").met_by([undecided])) == 1
-    rows = [of_word("evidence"), of_word("none found", "u"), made_row("v", model="m", verdict=NO_VERDICT)]
+    assert Condition.of("verdict<=no_verdict").unjudged_of(rows) == []
+    assert len(Condition.of("verdict<=no_verdict").met_by([undecided])) == 1
+    rows = [of_word("evidence"), of_word("none found", "u"), made_row("v", model="m", verdict=NOT_AUDITED)]
     told = [f"m, {task}: not judged, since it has no confusion_delta" for task in "tu"]
-    assert Condition.of("confusion_delta<-0.1").untold_of(rows) == told
-    assert Condition.of("accuracy<0.1").untold_of(rows) == []
+    assert Condition.of("confusion_delta<-0.1").unjudged_of(rows) == told
+    assert Condition.of("accuracy<0.1").unjudged_of(rows) == []

@@ -13,6 +13,7 @@ from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.result_types import asked_once
 from lm_eval_leakage.results.unseen_questions import unseen_questions
+from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
 
 N = 40
@@ -61,7 +62,7 @@ def test_every_number_of_a_row_is_that_without_copies(once: Path, twice: Path) -
     (alone,), (copied,) = annotate([once]), annotate([twice])
     assert [(one.n, one.n_copies) for one in (alone.rows[0], copied.rows[0])] == [(N, 0), (2 * N, N)]
     assert str(of_audits(alone.rows[0])) == str(of_audits(copied.rows[0]))
-    assert copied.rows[0].verdict.sentence.endswith("; 40 copies of questions were left out")
+    assert sentence_of(copied.rows[0].verdict).endswith("; 40 copies of questions were left out")
 
 
 def test_a_copy_has_the_flag_of_its_question_audited_or_not_and_both_are_removed(twice: Path, tmp_path: Path) -> None:

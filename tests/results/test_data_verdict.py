@@ -17,45 +17,29 @@ from scipy.stats import binomtest, zscore
 from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict, natural_part, usually_needed
-from lm_eval_leakage.results.published_orders import (
-    DRAWN_ORDERS,
-    PASSED_ORDERS,
-    PATTERNED_ORDERS,
-    SEALED_ORDERS,
-    UNDECIDED_ORDERS,
-    WEAKEST_FIRST,
-    WRITTEN_ORDERS,
-)
-from lm_eval_leakage.results.verdict_numbers import details
-from lm_eval_leakage.results.verdict_words import (
-    BY_CONTROL,
-    BY_ORDERS,
-    BY_RATIO,
-    BY_REFERENCE,
-    CANNOT_TELL,
-    EVIDENCE,
+from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.results.verdict import (
     EVIDENCE_LEVEL,
     FEWEST_JUDGED,
-    INCONCLUSIVE,
-    NO_VERDICT,
-    NONE_FOUND,
-    STRONG_EVIDENCE,
+    NOT_AUDITED,
     STRONG_LEVEL,
-    WORDS,
+    Basis,
     DataVerdict,
-    in_words,
+    VerdictWord,
 )
+from lm_eval_leakage.results.verdict_numbers import details
+from lm_eval_leakage.results.verdict_words import in_words, reason_of, sentence_of
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum, order_sum, standard_scores
 from lm_eval_leakage.stats.unseen_texts import TextTest
 
-EXACT_ONES = [DRAWN_ORDERS, SEALED_ORDERS]
-INEXACT = [WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, "of a later version"]
+EXACT_ONES = [OrderStatus.DRAWN, OrderStatus.SEALED]
+INEXACT = [OrderStatus.WRITTEN, OrderStatus.UNDECIDED, OrderStatus.CONSISTENT, "of a later version"]
 pvalues = st.floats(0, 1)
 each_test = pytest.mark.parametrize(
     ("status", "shape"),
-    [(DRAWN_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
+    [(OrderStatus.DRAWN, {}), (OrderStatus.WRITTEN, {"control": True}), (OrderStatus.WRITTEN, {"reference": True})],
 )
 
 
@@ -104,36 +88,36 @@ def numbers(verdict: DataVerdict) -> list[float]:
 @given(pvalues)
 def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
     assert (STRONG_LEVEL, EVIDENCE_LEVEL) == (1e-4, 0.01)
-    word = DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, pvalue)).word
-    assert (word == STRONG_EVIDENCE) == (pvalue <= STRONG_LEVEL)
-    assert (word in (EVIDENCE, STRONG_EVIDENCE)) == (pvalue <= EVIDENCE_LEVEL)
-    assert word in WORDS
-    assert word != CANNOT_TELL
+    word = DataVerdict(Basis.ORDERS, OrderStatus.DRAWN, 30, 30, OrderSum(30, pvalue)).word
+    assert (word == VerdictWord.STRONG_EVIDENCE) == (pvalue <= STRONG_LEVEL)
+    assert (word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)) == (pvalue <= EVIDENCE_LEVEL)
+    assert word in VerdictWord
+    assert word != VerdictWord.NO_VERDICT
 
 
-@given(st.integers(0, 50), st.sampled_from(WEAKEST_FIRST), st.booleans(), st.booleans())
+@given(st.integers(0, 50), st.sampled_from(OrderStatus), st.booleans(), st.booleans())
 @settings(max_examples=30)
 def test_every_verdict_begins_its_sentence_with_its_word_and_is_strict_json(n, status, control, reference) -> None:
     found = data_verdict(answers(n, status, control=control, reference=reference))
-    assert (found == NO_VERDICT) == (n == 0)
-    assert found.sentence.startswith(f"{found.word}: " if n else "")
-    assert "nan" not in found.sentence
+    assert (found == NOT_AUDITED) == (n == 0)
+    assert sentence_of(found).startswith(f"{found.word}: " if n else "")
+    assert "nan" not in sentence_of(found)
     json.dumps(details(found), allow_nan=False)
 
 
 # ---------------------------------------------------------------------- the weakest status
 
 
-@given(st.lists(st.sampled_from(WEAKEST_FIRST), min_size=1, max_size=6))
+@given(st.lists(st.sampled_from(OrderStatus), min_size=1, max_size=6))
 def test_the_weakest_status_of_the_questions_is_that_of_all(statuses: list[str]) -> None:
     found = data_verdict([OrderAnswers((-1.0, -2.0 - place), own) for place, own in enumerate(statuses)])
-    assert found.orders == min(statuses, key=WEAKEST_FIRST.index)
+    assert found.orders == min(statuses, key=[*OrderStatus].index)
     assert found.n_asked == len(statuses)
 
 
 def test_one_question_with_written_orders_makes_the_exact_test_of_the_others_impossible() -> None:
-    mixed = data_verdict([*answers(60, DRAWN_ORDERS, memory=2), *answers(1, WRITTEN_ORDERS)])
-    assert (mixed.basis, mixed.word) == (BY_RATIO, CANNOT_TELL)
+    mixed = data_verdict([*answers(60, OrderStatus.DRAWN, memory=2), *answers(1, OrderStatus.WRITTEN)])
+    assert (mixed.basis, mixed.word) == (Basis.RATIO, VerdictWord.NO_VERDICT)
 
 
 # ---------------------------------------------------------------------- what it is computed from
@@ -143,37 +127,41 @@ def test_one_question_with_written_orders_makes_the_exact_test_of_the_others_imp
 def test_exact_orders_need_no_control_and_count_questions_with_a_guard(status: str) -> None:
     plain = [*answers(15, status, memory=1), *answers(25, status, memory=1, guarded=True, seed=1)]
     found = data_verdict(plain)
-    assert (found.basis, found.n, found.n_asked) == (BY_ORDERS, 40, 40)
+    assert (found.basis, found.n, found.n_asked) == (Basis.ORDERS, 40, 40)
     with_more = [replace(one, control=one.loglikelihoods) for one in plain]
-    if status == SEALED_ORDERS:  # drawn with a key, so that no reference is needed either
+    if status == OrderStatus.SEALED:  # drawn with a key, so that no reference is needed either
         with_more = [replace(one, reference=one.loglikelihoods) for one in with_more]
     assert repr(data_verdict(with_more)) == repr(found)  # a NaN differs from itself
 
 
 def test_a_reference_is_used_where_a_draw_rests_on_what_the_builder_documents() -> None:
     """If the document is wrong, both models prefer the published orders, and that is no evidence."""
-    natural = answers(60, DRAWN_ORDERS, natural=1.5, reference=True)
+    natural = answers(60, OrderStatus.DRAWN, natural=1.5, reference=True)
     alone, compared = data_verdict(replace(one, reference=()) for one in natural), data_verdict(natural)
-    assert (alone.word, alone.seen.n_seen > 0) == (STRONG_EVIDENCE, True)
-    assert (compared.basis, compared.word, compared.seen.n_seen) == (BY_REFERENCE, INCONCLUSIVE, 0)
+    assert (alone.word, alone.seen.n_seen > 0) == (VerdictWord.STRONG_EVIDENCE, True)
+    assert (compared.basis, compared.word, compared.seen.n_seen) == (Basis.REFERENCE, VerdictWord.INCONCLUSIVE, 0)
 
 
 def test_a_documented_draw_with_a_reference_is_as_exact_and_counts_questions_with_a_guard() -> None:
     seen = [
-        *answers(30, DRAWN_ORDERS, natural=1, memory=1.5, reference=True),
-        *answers(30, DRAWN_ORDERS, natural=1, memory=1.5, reference=True, guarded=True, seed=1),
-        *answers(5, DRAWN_ORDERS, seed=2),
+        *answers(30, OrderStatus.DRAWN, natural=1, memory=1.5, reference=True),
+        *answers(30, OrderStatus.DRAWN, natural=1, memory=1.5, reference=True, guarded=True, seed=1),
+        *answers(5, OrderStatus.DRAWN, seed=2),
     ]
     found = data_verdict(seen)
-    assert (found.basis, found.n, found.n_asked, found.word) == (BY_REFERENCE, 60, 65, STRONG_EVIDENCE)
+    assert (found.basis, found.n, found.n_asked, found.word) == (Basis.REFERENCE, 60, 65, VerdictWord.STRONG_EVIDENCE)
     assert found.seen.n_seen > 0
-    assert "on 60 questions with orders drawn at random, as documented," in found.sentence
-    unseen = (data_verdict(answers(20, DRAWN_ORDERS, natural=1, reference=True, seed=seed)) for seed in range(100))
+    assert "on 60 questions with orders drawn at random, as documented," in sentence_of(found)
+    unseen = (
+        data_verdict(answers(20, OrderStatus.DRAWN, natural=1, reference=True, seed=seed)) for seed in range(100)
+    )
     assert sum(one.tested.pvalue <= 0.05 for one in unseen) <= 11  # .99 quantile of 100 at .05
 
 
 @pytest.mark.parametrize("status", INEXACT)
-@pytest.mark.parametrize(("shape", "basis"), [({"reference": True}, BY_REFERENCE), ({"control": True}, BY_CONTROL)])
+@pytest.mark.parametrize(
+    ("shape", "basis"), [({"reference": True}, Basis.REFERENCE), ({"control": True}, Basis.CONTROL)]
+)
 def test_other_orders_are_tested_on_questions_without_a_guard_that_have_what_they_are_compared_with(
     status: str, shape, basis: str
 ) -> None:
@@ -184,33 +172,38 @@ def test_other_orders_are_tested_on_questions_without_a_guard_that_have_what_the
     guarded = answers(25, status, natural=3, guarded=True, seed=1, **shape)
     more = data_verdict([*plain, *guarded, *unasked])
     assert (more.n, more.n_asked, more.tested) == (30, 64, found.tested)
-    if basis == BY_REFERENCE:  # it is asked for, so it goes first
+    if basis == Basis.REFERENCE:  # it is asked for, so it goes first
         assert data_verdict([replace(one, control=one.loglikelihoods) for one in plain]).tested == found.tested
 
 
 @pytest.mark.parametrize("status", INEXACT)
 def test_other_orders_alone_have_a_ratio_and_no_pvalue(status: str) -> None:
     found = data_verdict(answers(60, status, natural=3))
-    assert (found.basis, found.word, found.n) == (BY_RATIO, CANNOT_TELL, 0)
+    assert (found.basis, found.word, found.n) == (Basis.RATIO, VerdictWord.NO_VERDICT, 0)
     assert math.isnan(found.pvalue)
     assert repr(found.tested) == repr(OrderSum(0))
     n_first = sum(one.loglikelihoods[0] == max(one.loglikelihoods) for one in answers(60, status, natural=3))
     assert found.ratio.value == pytest.approx(n_first / (60 / 6))
     assert 1 < found.ratio.low < found.ratio.value
-    assert "times as often as by chance" in found.sentence
-    assert " p " not in found.sentence
+    assert "times as often as by chance" in sentence_of(found)
+    assert " p " not in sentence_of(found)
 
 
 @pytest.mark.parametrize(("control", "reference"), [(True, False), (False, True)])
 def test_a_preference_that_the_control_or_the_reference_shares_is_none_and_memory_is(control, reference) -> None:
     shape = {"natural": 0.7, "control": control, "reference": reference}
-    assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word in (NONE_FOUND, INCONCLUSIVE)
-    assert data_verdict(answers(100, WRITTEN_ORDERS, memory=1.5, **shape)).word == STRONG_EVIDENCE
-    drawn = [replace(one, orders=DRAWN_ORDERS, reference=()) for one in answers(100, WRITTEN_ORDERS, **shape)]
-    assert data_verdict(drawn).word in (EVIDENCE, STRONG_EVIDENCE)
+    assert data_verdict(answers(100, OrderStatus.WRITTEN, **shape)).word in (
+        VerdictWord.NONE_FOUND,
+        VerdictWord.INCONCLUSIVE,
+    )
+    assert data_verdict(answers(100, OrderStatus.WRITTEN, memory=1.5, **shape)).word == VerdictWord.STRONG_EVIDENCE
+    drawn = [
+        replace(one, orders=OrderStatus.DRAWN, reference=()) for one in answers(100, OrderStatus.WRITTEN, **shape)
+    ]
+    assert data_verdict(drawn).word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
 
 
-@given(st.randoms(use_true_random=False), st.sampled_from([DRAWN_ORDERS, WRITTEN_ORDERS]))
+@given(st.randoms(use_true_random=False), st.sampled_from([OrderStatus.DRAWN, OrderStatus.WRITTEN]))
 @settings(max_examples=10)
 def test_the_order_of_the_questions_changes_nothing(rng: random.Random, status: str) -> None:
     questions = answers(40, status, memory=0.3, control=True)
@@ -228,36 +221,40 @@ def test_the_order_of_the_questions_changes_nothing(rng: random.Random, status: 
 @pytest.mark.parametrize(
     ("status", "shape", "basis"),
     [
-        (DRAWN_ORDERS, {}, BY_ORDERS),
-        (SEALED_ORDERS, {}, BY_ORDERS),
-        (WRITTEN_ORDERS, {"control": True}, BY_CONTROL),
-        (WRITTEN_ORDERS, {"reference": True}, BY_REFERENCE),
-        (WRITTEN_ORDERS, {}, BY_RATIO),
-        (PASSED_ORDERS, {}, BY_RATIO),
+        (OrderStatus.DRAWN, {}, Basis.ORDERS),
+        (OrderStatus.SEALED, {}, Basis.ORDERS),
+        (OrderStatus.WRITTEN, {"control": True}, Basis.CONTROL),
+        (OrderStatus.WRITTEN, {"reference": True}, Basis.REFERENCE),
+        (OrderStatus.WRITTEN, {}, Basis.RATIO),
+        (OrderStatus.CONSISTENT, {}, Basis.RATIO),
     ],
 )
 def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, status: str, shape, basis) -> None:
     found = data_verdict(answers(n, status, memory=5, **shape))
-    assert (found.basis, found.word, found.n_asked) == (basis, CANNOT_TELL, n)
+    assert (found.basis, found.word, found.n_asked) == (basis, VerdictWord.NO_VERDICT, n)
     assert all(map(math.isnan, numbers(found)))
-    assert str(n) in found.sentence
-    assert "20 are needed" in found.sentence
+    assert str(n) in sentence_of(found)
+    assert "20 are needed" in sentence_of(found)
     enough = data_verdict(answers(FEWEST_JUDGED, status, memory=5, **shape))
-    assert math.isnan(enough.pvalue) == (basis == BY_RATIO)
+    assert math.isnan(enough.pvalue) == (basis == Basis.RATIO)
     assert not math.isnan(enough.ratio.value)
 
 
 def test_mixed_numbers_of_options_count_together() -> None:
     def word(n_five: int, memory: float) -> str:
-        four = answers(10, DRAWN_ORDERS, memory=memory, n_orders=24)
-        return data_verdict([*four, *answers(n_five, DRAWN_ORDERS, memory=memory, n_orders=120, seed=1)]).word
+        four = answers(10, OrderStatus.DRAWN, memory=memory, n_orders=24)
+        return data_verdict([*four, *answers(n_five, OrderStatus.DRAWN, memory=memory, n_orders=120, seed=1)]).word
 
-    assert [word(9, 5), word(10, 0), word(10, 3)] == [CANNOT_TELL, INCONCLUSIVE, STRONG_EVIDENCE]
+    assert [word(9, 5), word(10, 0), word(10, 3)] == [
+        VerdictWord.NO_VERDICT,
+        VerdictWord.INCONCLUSIVE,
+        VerdictWord.STRONG_EVIDENCE,
+    ]
 
 
 @pytest.mark.parametrize("shape", [{}, {"control": True}])
 def test_questions_whose_orders_are_all_as_likely_are_not_counted(shape) -> None:
-    status = WRITTEN_ORDERS if shape else DRAWN_ORDERS
+    status = OrderStatus.WRITTEN if shape else OrderStatus.DRAWN
     same = [replace(one, loglikelihoods=(-1.0,) * 6) for one in answers(30, status, **shape)]
     found = data_verdict([*same, *answers(FEWEST_JUDGED, status, seed=1, **shape)])
     assert (found.n, found.n_asked) == (FEWEST_JUDGED, FEWEST_JUDGED + 30)
@@ -274,18 +271,18 @@ def noisy(own: list[OrderAnswers]) -> list[tuple[float, ...]]:
         (lambda own: [one.loglikelihoods for one in own], "take a model of another origin"),
         (noisy, "take a model of another origin"),
         (
-            lambda own: [one.loglikelihoods for one in answers(len(own), WRITTEN_ORDERS, memory=2)],
+            lambda own: [one.loglikelihoods for one in answers(len(own), OrderStatus.WRITTEN, memory=2)],
             "it may have seen the benchmark itself",
         ),
     ],
     ids=["the model itself", "a version of it", "one that has seen the benchmark"],
 )
 def test_a_reference_that_subtracts_more_than_natural_preferences_has_no_number_and_bounds_nothing(theirs, why):
-    own = answers(60, WRITTEN_ORDERS, natural=0.5, seed=1)
+    own = answers(60, OrderStatus.WRITTEN, natural=0.5, seed=1)
     found = data_verdict(replace(one, reference=other) for one, other in zip(own, theirs(own), strict=True))
-    assert (found.basis, found.word, found.at_most) == (BY_REFERENCE, CANNOT_TELL, ())
+    assert (found.basis, found.word, found.at_most) == (Basis.REFERENCE, VerdictWord.NO_VERDICT, ())
     assert math.isnan(found.pvalue)
-    assert why in found.sentence
+    assert why in sentence_of(found)
     assert at_its_level(found).at_most == ()
 
 
@@ -298,12 +295,12 @@ def test_where_nothing_is_found_it_is_told_how_many_may_have_been_seen(status: s
     for n in (20, 300):
         found = data_verdict(answers(n, status, **shape))
         told = {count: share for count, share in found.at_most if not math.isnan(share)}
-        assert found.word == (NONE_FOUND if told.get(3, 1) <= DETECT else INCONCLUSIVE)
-        assert replace(found, detect=1.0).word == (NONE_FOUND if 3 in told else INCONCLUSIVE)
+        assert found.word == (VerdictWord.NONE_FOUND if told.get(3, 1) <= DETECT else VerdictWord.INCONCLUSIVE)
+        assert replace(found, detect=1.0).word == (VerdictWord.NONE_FOUND if 3 in told else VerdictWord.INCONCLUSIVE)
         assert [count for count, _ in found.at_most] == list(SEEN_TIMES)
         assert all(0 < share <= 1 for share in told.values())
         assert [details(found)[f"at_most_seen_{count}"] for count in SEEN_TIMES] == [*map(told.get, SEEN_TIMES)]
-        assert ("all of the questions may have been seen 3 times" in found.sentence) == (not told)
+        assert ("all of the questions may have been seen 3 times" in sentence_of(found)) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 1
@@ -325,7 +322,7 @@ def test_so_many_questions_as_are_needed_nearly_always_exclude_what_has_to_be_fo
     few = data_verdict(answers(30, status, **shape))
     assert few.needed is not None
     enough = [data_verdict(answers(few.needed, status, seed=seed, **shape)) for seed in range(8)]
-    assert sum(one.word == NONE_FOUND for one in enough) >= 6
+    assert sum(one.word == VerdictWord.NONE_FOUND for one in enough) >= 6
     many = 2 * few.needed
     assert data_verdict(answers(many, status, **shape)).needed == 2 * many
     assert (replace(few, look=1).needed, few.needed) > (few.needed, replace(few, detect=0.5).needed)
@@ -337,7 +334,7 @@ def test_the_published_orders_scores_are_told_and_evidence_begins_at_the_thresho
     own, *others = found.scores
     compared = own - max(others, default=0.0)
     assert compared == pytest.approx(found.tested.mean, abs=1e-9)
-    by_control = found.basis == BY_CONTROL
+    by_control = found.basis == Basis.CONTROL
     assert math.isnan(found.threshold) != by_control
     if by_control:
         assert (found.tested.mean >= found.threshold) == (found.tested.pvalue <= EVIDENCE_LEVEL)
@@ -346,18 +343,18 @@ def test_the_published_orders_scores_are_told_and_evidence_begins_at_the_thresho
 
 
 def test_no_number_of_questions_finds_less_than_what_may_be_natural() -> None:
-    found = replace(data_verdict(answers(60, WRITTEN_ORDERS, control=True)), detect=0.01)
-    assert (found.word, found.needed) == (INCONCLUSIVE, None)
+    found = replace(data_verdict(answers(60, OrderStatus.WRITTEN, control=True)), detect=0.01)
+    assert (found.word, found.needed) == (VerdictWord.INCONCLUSIVE, None)
     assert in_words(found, short=True).replace("\u00a0", " ").endswith("and the aim was to exclude 1 %.")
-    assert usually_needed(BY_CONTROL, 12, 0.01, EVIDENCE_LEVEL) is None
+    assert usually_needed(Basis.CONTROL, 12, 0.01, EVIDENCE_LEVEL) is None
 
 
 @pytest.mark.parametrize(
     ("basis", "n_orders", "shape"),
-    [(BY_ORDERS, 24, {}), (BY_REFERENCE, 12, {"reference": True}), (BY_CONTROL, 12, {"control": True})],
+    [(Basis.ORDERS, 24, {}), (Basis.REFERENCE, 12, {"reference": True}), (Basis.CONTROL, 12, {"control": True})],
 )
 def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basis, n_orders, shape) -> None:
-    status = DRAWN_ORDERS if basis == BY_ORDERS else WRITTEN_ORDERS
+    status = OrderStatus.DRAWN if basis == Basis.ORDERS else OrderStatus.WRITTEN
     afterwards = data_verdict(answers(30, status, n_orders=n_orders, **shape)).needed
     before = usually_needed(basis, n_orders, DETECT, EVIDENCE_LEVEL)
     assert before is not None
@@ -368,7 +365,7 @@ def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basi
 def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> None:
     def sentence(pvalue: float, look: int, spent: float) -> str:
         tested = OrderSum(30, pvalue, mean=0.1, mean_error=0.1)
-        return DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, tested, look=look, spent=spent).sentence
+        return sentence_of(DataVerdict(Basis.ORDERS, OrderStatus.DRAWN, 30, 30, tested, look=look, spent=spent))
 
     assert "p = 0.5)" in sentence(0.5, 1, 0.75)
     assert "p = 0.001)" in sentence(0.001, 1, 0.75)
@@ -379,23 +376,26 @@ def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> No
 
 def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_evidence():
     """As numbers in rising order are, on questions that the model never saw."""
-    numeric = answers(75, WRITTEN_ORDERS, natural=1, memory=2, control=True, guarded=True)
-    other = answers(40, WRITTEN_ORDERS, control=True, seed=1)
+    numeric = answers(75, OrderStatus.WRITTEN, natural=1, memory=2, control=True, guarded=True)
+    other = answers(40, OrderStatus.WRITTEN, control=True, seed=1)
     found = data_verdict([*numeric, *other])
-    assert (found.word, found.pvalue) == (INCONCLUSIVE, data_verdict(other).pvalue)
-    assert "on 40 of 115 questions, those without a natural order, with orders written by people" in found.sentence
+    assert (found.word, found.pvalue) == (VerdictWord.INCONCLUSIVE, data_verdict(other).pvalue)
+    assert "on 40 of 115 questions, those without a natural order, with orders written by people" in sentence_of(found)
     alone = data_verdict([replace(one, control=()) for one in numeric])
-    assert "0 of 75 questions without a natural order" in alone.sentence
-    assert "19 of 94 questions without a natural order" in data_verdict([*numeric, *other[:19]]).sentence
-    assert data_verdict([replace(one, guarded=False) for one in numeric]).word in (EVIDENCE, STRONG_EVIDENCE)
+    assert "0 of 75 questions without a natural order" in sentence_of(alone)
+    assert "19 of 94 questions without a natural order" in sentence_of(data_verdict([*numeric, *other[:19]]))
+    assert data_verdict([replace(one, guarded=False) for one in numeric]).word in (
+        VerdictWord.EVIDENCE,
+        VerdictWord.STRONG_EVIDENCE,
+    )
 
 
 def test_where_the_null_is_exact_the_number_of_seen_questions_is_bounded_and_a_family_counts_once() -> None:
-    seen = [replace(one, loglikelihoods=(0.0, *one.loglikelihoods[1:])) for one in answers(80, DRAWN_ORDERS)]
-    drawn = [*seen, *answers(120, DRAWN_ORDERS, seed=1)]
+    seen = [replace(one, loglikelihoods=(0.0, *one.loglikelihoods[1:])) for one in answers(80, OrderStatus.DRAWN)]
+    drawn = [*seen, *answers(120, OrderStatus.DRAWN, seed=1)]
     bound = data_verdict(drawn).seen
     assert (bound.n, 40 < bound.n_seen <= 80) == (200, True)
-    for status, n_seen in ((SEALED_ORDERS, bound.n_seen), (WRITTEN_ORDERS, 0)):
+    for status, n_seen in ((OrderStatus.SEALED, bound.n_seen), (OrderStatus.WRITTEN, 0)):
         assert data_verdict(replace(one, orders=status) for one in drawn).seen.n_seen == n_seen
     once = data_verdict(in_families(seen[:60], 3)).seen
     assert (once.n, once.n_seen) == (20, data_verdict(seen[:60:3]).seen.n_seen)
@@ -408,26 +408,26 @@ def in_families(found: list[OrderAnswers], size: int) -> list[OrderAnswers]:
     return [replace(one, shared=(f"passage {place // size}", f"stem {place}")) for place, one in enumerate(found)]
 
 
-@pytest.mark.parametrize("status", [DRAWN_ORDERS, WRITTEN_ORDERS])
+@pytest.mark.parametrize("status", [OrderStatus.DRAWN, OrderStatus.WRITTEN])
 def test_questions_that_share_a_text_are_one_unit_unless_a_key_draws_for_each(status: str) -> None:
     found = answers(120, status, memory=0.25, control=True)
     alone, shared = data_verdict(found), data_verdict(in_families(found, 4))
     assert (shared.n, shared.tested.n_units, details(shared)["n_families"]) == (120, 30, 30)
     assert shared.tested.mean == pytest.approx(alone.tested.mean)
     assert shared.pvalue > alone.pvalue
-    assert (
-        "120 questions in 30 families with the same options, passage, stem or nearly the same text" in shared.sentence
+    assert "120 questions in 30 families with the same options, passage, stem or nearly the same text" in sentence_of(
+        shared
     )
-    assert "famil" not in alone.sentence
-    by_key = [replace(one, orders=SEALED_ORDERS) for one in found]
+    assert "famil" not in sentence_of(alone)
+    by_key = [replace(one, orders=OrderStatus.SEALED) for one in found]
     assert data_verdict(in_families(by_key, 4)).pvalue == data_verdict(by_key).pvalue
 
 
 @pytest.mark.parametrize("n_families", [1, FEWEST_JUDGED - 1])
 def test_few_families_are_too_few_however_many_their_questions(n_families: int) -> None:
-    found = data_verdict(in_families(answers(n_families * 50, DRAWN_ORDERS, memory=2.0), 50))
-    assert found.word == CANNOT_TELL
-    assert f"at least {FEWEST_JUDGED} families are needed" in found.sentence
+    found = data_verdict(in_families(answers(n_families * 50, OrderStatus.DRAWN, memory=2.0), 50))
+    assert found.word == VerdictWord.NO_VERDICT
+    assert f"at least {FEWEST_JUDGED} families are needed" in sentence_of(found)
     assert math.isnan(found.pvalue)
 
 
@@ -439,11 +439,12 @@ def in_forms(n: int, own: float, *forms: float, seed: int = 0) -> list[OrderAnsw
     drawn = np.random.default_rng(seed).normal(-20, 2, size=(n, 1 + len(forms), 6))
     drawn[:, :, 0] += 2 * np.array([own, *forms])
     answered = [(tuple(own.tolist()), tuple(np.ravel(rest).tolist())) for own, *rest in drawn]
-    return [OrderAnswers(own, WRITTEN_ORDERS, control=control) for own, control in answered]
+    return [OrderAnswers(own, OrderStatus.WRITTEN, control=control) for own, control in answered]
 
 
 @pytest.mark.parametrize(
-    ("forms", "word"), [((0, 0), STRONG_EVIDENCE), ((0, 2), INCONCLUSIVE), ((2, 0), INCONCLUSIVE)]
+    ("forms", "word"),
+    [((0, 0), VerdictWord.STRONG_EVIDENCE), ((0, 2), VerdictWord.INCONCLUSIVE), ((2, 0), VerdictWord.INCONCLUSIVE)],
 )
 def test_a_preference_that_one_of_two_control_forms_shares_is_no_evidence(forms, word) -> None:
     assert data_verdict(in_forms(100, 2, *forms)).word == word
@@ -488,7 +489,7 @@ def with_right(
         published += likes * np.array([place == 0 for place in own])
         published[0] += memory
         control = tuple(np.ravel(rest[:2]).tolist())
-        one = OrderAnswers(tuple(published.tolist()), WRITTEN_ORDERS, control=control, right=own)
+        one = OrderAnswers(tuple(published.tolist()), OrderStatus.WRITTEN, control=control, right=own)
         found.append(one)
     return found
 
@@ -502,22 +503,22 @@ def test_a_liking_for_one_place_of_the_right_option_is_no_evidence_wherever_it_s
             found = [replace(one, reference=one.controls[0], control=()) for one in found]
         return data_verdict(found)
 
-    assert judged(0).word in (NONE_FOUND, INCONCLUSIVE, CANNOT_TELL)
-    assert judged(3).word == STRONG_EVIDENCE
+    assert judged(0).word in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE, VerdictWord.NO_VERDICT)
+    assert judged(3).word == VerdictWord.STRONG_EVIDENCE
     if places == [0]:  # if that place were not known
-        assert judged(0, right=()).word == STRONG_EVIDENCE
+        assert judged(0, right=()).word == VerdictWord.STRONG_EVIDENCE
 
 
 def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() -> None:
     found = data_verdict(with_right(100, [0, 1], memory=3, n_options=2))
-    assert (found.word, found.n) == (STRONG_EVIDENCE, 100)
+    assert (found.word, found.n) == (VerdictWord.STRONG_EVIDENCE, 100)
     fixed = with_right(60, [1], memory=3, n_options=2)
     for asked in (fixed, [replace(one, reference=one.controls[0], control=()) for one in fixed]):
         verdict = data_verdict(asked)
-        assert (verdict.word, verdict.n_asked) == (CANNOT_TELL, 60)
-        assert "the right option stands in one place in all questions" in verdict.sentence
+        assert (verdict.word, verdict.n_asked) == (VerdictWord.NO_VERDICT, 60)
+        assert "the right option stands in one place in all questions" in sentence_of(verdict)
         assert math.isnan(verdict.pvalue)
-    assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in fixed]).word != CANNOT_TELL
+    assert data_verdict([replace(one, orders=OrderStatus.DRAWN) for one in fixed]).word != VerdictWord.NO_VERDICT
 
 
 # ---------------------------------------------------------------------- how much may be natural
@@ -526,13 +527,13 @@ def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() 
 def test_a_natural_part_that_unseen_questions_show_is_no_evidence_and_what_is_beyond_is() -> None:
     unseen = natural_part(in_forms(200, 1, 0, 0, seed=1))
     asked, seen = in_forms(200, 1, 0, 0, seed=2), in_forms(200, 3, 0, 0, seed=3)
-    assert data_verdict(asked).word == STRONG_EVIDENCE
+    assert data_verdict(asked).word == VerdictWord.STRONG_EVIDENCE
     found, beyond = data_verdict(asked, unseen), data_verdict(seen, unseen)
     assert found.pvalue > EVIDENCE_LEVEL or math.isnan(found.pvalue)
-    assert (beyond.word, beyond.n_unseen) == (STRONG_EVIDENCE, 200)
+    assert (beyond.word, beyond.n_unseen) == (VerdictWord.STRONG_EVIDENCE, 200)
     mean, spread = beyond.natural
-    assert f"of which {mean:.2f} ± {spread:.2f} are natural by 200 unseen questions" in beyond.sentence
-    assert "of which 0.00 ± 0.05 are natural on clean benchmarks" in data_verdict(seen).sentence
+    assert f"of which {mean:.2f} ± {spread:.2f} are natural by 200 unseen questions" in sentence_of(beyond)
+    assert "of which 0.00 ± 0.05 are natural on clean benchmarks" in sentence_of(data_verdict(seen))
 
 
 def test_the_natural_part_is_the_mean_difference_of_the_questions_that_count() -> None:
@@ -549,7 +550,7 @@ def test_the_natural_part_is_the_mean_difference_of_the_questions_that_count() -
 
 
 def test_unseen_questions_of_an_exact_benchmark_change_nothing() -> None:
-    asked = answers(100, DRAWN_ORDERS, memory=0.3)
+    asked = answers(100, OrderStatus.DRAWN, memory=0.3)
     assert data_verdict(asked, NaturalPart(60, (0.5, 0.5), (0.05, 0.05))) == data_verdict(asked)
 
 
@@ -557,14 +558,14 @@ def patterned(seed: int) -> tuple[list[OrderAnswers], NaturalPart | None]:
     """Questions that follow a pattern, and what unseen ones of the same pattern show."""
     unseen = natural_part(in_forms(30, 1, 0.6, 0.6, seed=2 * seed))
     asked = in_forms(30, 1, 0.6, 0.6, seed=2 * seed + 1)
-    return [replace(one, orders=PATTERNED_ORDERS) for one in asked], unseen
+    return [replace(one, orders=OrderStatus.PATTERNED) for one in asked], unseen
 
 
 @pytest.mark.parametrize(
     "drawn",
     [
-        lambda seed: (answers(20, DRAWN_ORDERS, seed=seed), None),
-        lambda seed: (answers(20, WRITTEN_ORDERS, reference=True, seed=seed), None),
+        lambda seed: (answers(20, OrderStatus.DRAWN, seed=seed), None),
+        lambda seed: (answers(20, OrderStatus.WRITTEN, reference=True, seed=seed), None),
         lambda seed: (in_forms(30, 1.5, *((1.5, 0.0), (0.0, 1.5))[seed % 2], seed=seed), None),
         lambda seed: (with_right(32, [0, 0, 0, 2], likes=2, seed=seed), None),
         patterned,
@@ -583,15 +584,15 @@ def test_there_are_no_more_false_alarms_than_claimed(drawn) -> None:
 
 
 def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:
-    asked = [replace(one, orders=PATTERNED_ORDERS) for one in in_forms(100, 2, 0, 0)]
+    asked = [replace(one, orders=OrderStatus.PATTERNED) for one in in_forms(100, 2, 0, 0)]
     with_reference = [replace(one, reference=one.loglikelihoods) for one in asked]
     for found in (data_verdict(asked), data_verdict(with_reference)):
-        assert (found.word, found.n_asked) == (CANNOT_TELL, 100)
+        assert (found.word, found.n_asked) == (VerdictWord.NO_VERDICT, 100)
         assert math.isnan(found.pvalue)
-        assert "follow a pattern of the options' length or likeness" in found.sentence
+        assert "follow a pattern of the options' length or likeness" in sentence_of(found)
     unseen = NaturalPart(60, (0.4, 0.3), (0.1, 0.1))
-    assert data_verdict(asked, unseen).word == STRONG_EVIDENCE
-    assert data_verdict(asked, replace(unseen, means=(2.0, 2.0))).word == INCONCLUSIVE
+    assert data_verdict(asked, unseen).word == VerdictWord.STRONG_EVIDENCE
+    assert data_verdict(asked, replace(unseen, means=(2.0, 2.0))).word == VerdictWord.INCONCLUSIVE
     mixed = [*asked[:50], *in_forms(50, 0, 0, 0, seed=1)]
     assert data_verdict(mixed).n == 50
 
@@ -599,13 +600,13 @@ def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:
 @pytest.mark.parametrize(
     ("mean", "error", "status", "natural"),
     [
-        (0.0, USUAL_SPREAD, WRITTEN_ORDERS, (0.0, USUAL_SPREAD / 2**0.5)),
-        (0.1, USUAL_SPREAD, WRITTEN_ORDERS, (0.05, USUAL_SPREAD / 2**0.5)),
-        (0.1, 2 * USUAL_SPREAD, WRITTEN_ORDERS, (0.02, USUAL_SPREAD * 0.8**0.5)),
-        (-0.1, USUAL_SPREAD, WRITTEN_ORDERS, (0.0, USUAL_SPREAD / 2**0.5)),
-        (0.5, 0.1, WRITTEN_ORDERS, (0.5, 0.1)),
-        (0.1, 0.1, PATTERNED_ORDERS, (0.1, 0.1)),
-        (-0.1, 0.1, PATTERNED_ORDERS, (0.0, 0.1)),
+        (0.0, USUAL_SPREAD, OrderStatus.WRITTEN, (0.0, USUAL_SPREAD / 2**0.5)),
+        (0.1, USUAL_SPREAD, OrderStatus.WRITTEN, (0.05, USUAL_SPREAD / 2**0.5)),
+        (0.1, 2 * USUAL_SPREAD, OrderStatus.WRITTEN, (0.02, USUAL_SPREAD * 0.8**0.5)),
+        (-0.1, USUAL_SPREAD, OrderStatus.WRITTEN, (0.0, USUAL_SPREAD / 2**0.5)),
+        (0.5, 0.1, OrderStatus.WRITTEN, (0.5, 0.1)),
+        (0.1, 0.1, OrderStatus.PATTERNED, (0.1, 0.1)),
+        (-0.1, 0.1, OrderStatus.PATTERNED, (0.0, 0.1)),
     ],
 )
 def test_what_is_usual_and_what_unseen_questions_show_are_weighed_by_their_errors(
@@ -630,13 +631,13 @@ def with_texts(verdict: DataVerdict, pvalue: float) -> DataVerdict:
     return replace(verdict, texts=TextTest(verdict.n_asked, 60, pvalue, 0.6, 0.14))
 
 
-clean_orders = data_verdict(answers(60, WRITTEN_ORDERS, control=True))
-seen_orders = data_verdict(answers(60, WRITTEN_ORDERS, memory=1.5, control=True))
+clean_orders = data_verdict(answers(60, OrderStatus.WRITTEN, control=True))
+seen_orders = data_verdict(answers(60, OrderStatus.WRITTEN, memory=1.5, control=True))
 
 
 @given(pvalues, pvalues)
 def test_two_tests_are_told_as_twice_the_smaller_pvalue(by_orders: float, by_texts: float) -> None:
-    verdict = with_texts(DataVerdict(BY_CONTROL, tested=OrderSum(60, by_orders)), by_texts)
+    verdict = with_texts(DataVerdict(Basis.CONTROL, tested=OrderSum(60, by_orders)), by_texts)
     assert verdict.pvalue == min(1.0, 2 * min(by_orders, by_texts))
     assert replace(verdict, texts=None).pvalue == by_orders
     assert with_texts(verdict, math.nan).pvalue == by_orders
@@ -644,39 +645,43 @@ def test_two_tests_are_told_as_twice_the_smaller_pvalue(by_orders: float, by_tex
 
 def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are_not_preferred() -> None:
     found = with_texts(clean_orders, 1e-6)
-    assert (clean_orders.word, found.word) == (INCONCLUSIVE, STRONG_EVIDENCE)
+    assert (clean_orders.word, found.word) == (VerdictWord.INCONCLUSIVE, VerdictWord.STRONG_EVIDENCE)
     assert in_words(found, short=True) == (
         "Predicts the texts of 60 questions better than those of 60 unseen questions of the same kind, more than the "
         "reference does, by 0.60 ± 0.14 standard deviations (p = 2e-06)."
     )
-    assert "does not significantly prefer the published orders" in found.reason
-    assert "predicts their texts better than those of 60 unseen questions" in found.reason
-    assert "p = 1e-06); together p = 2e-06" in found.reason
+    assert "does not significantly prefer the published orders" in reason_of(found)
+    assert "predicts their texts better than those of 60 unseen questions" in reason_of(found)
+    assert "p = 1e-06); together p = 2e-06" in reason_of(found)
 
 
 def test_texts_that_are_not_more_predictable_take_no_evidence_from_orders_that_are_strongly_preferred() -> None:
     found = with_texts(seen_orders, 0.5)
-    assert (seen_orders.word, found.word) == (STRONG_EVIDENCE, STRONG_EVIDENCE)
+    assert (seen_orders.word, found.word) == (VerdictWord.STRONG_EVIDENCE, VerdictWord.STRONG_EVIDENCE)
     assert in_words(found, short=True).startswith("Prefers the published orders more than in both control forms")
-    assert "and does not predict their texts significantly better than those of 60 unseen questions" in found.reason
+    assert "and does not predict their texts significantly better than those of 60 unseen questions" in reason_of(
+        found
+    )
 
 
 def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
     found = with_texts(replace(clean_orders, tested=replace(clean_orders.tested, pvalue=0.008)), 0.5)
-    assert (replace(found, texts=None).word, found.word) == (EVIDENCE, INCONCLUSIVE)
+    assert (replace(found, texts=None).word, found.word) == (VerdictWord.EVIDENCE, VerdictWord.INCONCLUSIVE)
     assert at_its_level(with_texts(clean_orders, 0.5)).threshold > at_its_level(clean_orders).threshold
     assert "nor texts that are predicted better than those of 60 unseen questions" in in_words(found, short=True)
 
 
 @pytest.mark.parametrize("doubt", ["", "the orders follow a pattern"])
 def test_where_orders_cannot_be_tested_texts_may_show_evidence_and_clear_nothing(doubt: str) -> None:
-    untold = replace(data_verdict(answers(60, WRITTEN_ORDERS)), doubt=doubt)
-    assert (untold.basis, untold.word) == (BY_RATIO, CANNOT_TELL)
-    found, not_found = with_texts(untold, 0.001), with_texts(untold, 0.5)
-    assert (found.word, not_found.word) == (EVIDENCE, CANNOT_TELL)
+    unjudged = replace(data_verdict(answers(60, OrderStatus.WRITTEN)), doubt=doubt)
+    assert (unjudged.basis, unjudged.word) == (Basis.RATIO, VerdictWord.NO_VERDICT)
+    found, not_found = with_texts(unjudged, 0.001), with_texts(unjudged, 0.5)
+    assert (found.word, not_found.word) == (VerdictWord.EVIDENCE, VerdictWord.NO_VERDICT)
     assert math.isnan(not_found.pvalue)
-    assert in_words(not_found) == in_words(untold)
-    assert found.sentence.startswith("evidence: the model predicts the texts of 60 questions better than those of 60")
+    assert in_words(not_found) == in_words(unjudged)
+    assert sentence_of(found).startswith(
+        "evidence: the model predicts the texts of 60 questions better than those of 60"
+    )
     assert found.pvalue == 0.001
 
 
@@ -716,10 +721,10 @@ def test_near_copies_change_neither_word_nor_error(status: str, shape: dict, mem
 
 def test_with_one_drawn_order_for_near_copies_no_more_than_one_percent_is_evidence() -> None:
     """Of 100 benchmarks of which the model has seen nothing; 10 of them with each copy counted by itself."""
-    numbers = families([one.shared for one in with_near_copies(answers(40, DRAWN_ORDERS), 4)])
+    numbers = families([one.shared for one in with_near_copies(answers(40, OrderStatus.DRAWN), 4)])
 
     def is_evidence(seed: int) -> bool:
-        scores = [standard_scores(np.array(one.loglikelihoods)) for one in answers(40, DRAWN_ORDERS, seed=seed)]
+        scores = [standard_scores(np.array(one.loglikelihoods)) for one in answers(40, OrderStatus.DRAWN, seed=seed)]
         often = [own for own in scores for _ in range(4)]
         return order_sum(often, np.random.default_rng(0), families=numbers).pvalue <= EVIDENCE_LEVEL
 

@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 from lm_eval_leakage.results.exports import COLOURS, EXPORTS, SCHEMA_VERSION, exported
 from lm_eval_leakage.results.result_types import Provenance, Row
 from lm_eval_leakage.results.told_verdicts import sentence_to_copy
-from lm_eval_leakage.results.verdict_words import CANNOT_TELL, NO_VERDICT, NONE_FOUND, WORDS
+from lm_eval_leakage.results.verdict import NOT_AUDITED, VerdictWord
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, row
 
@@ -37,7 +37,7 @@ NOT_PORTABLE = re.compile(r'[<>:"\\|?*\x00-\x1f]')
 HOSTILE = "\"><script>alert('&')</script>\x1b]0;\ud800]]>"
 
 
-def told(word: str = NONE_FOUND, **changes: Any) -> Row:
+def told(word: str = VerdictWord.NONE_FOUND, **changes: Any) -> Row:
     return row("arc_easy", verdict=OF_WORD[word], **{"provenance": MADE, **changes})
 
 
@@ -66,7 +66,7 @@ def test_the_schema_that_records_are_validated_by_is_the_version_that_they_name(
     assert [error.validator for error in Draft7Validator(SCHEMA).iter_errors(broken)] == ["required"]
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", VerdictWord)
 def test_a_record_with_any_verdict_is_valid_and_has_verdict_and_sentence(word: str) -> None:
     one = told(word)
     record = record_of(one)
@@ -74,7 +74,7 @@ def test_a_record_with_any_verdict_is_valid_and_has_verdict_and_sentence(word: s
     details = result["score_details"]["details"]
     assert details["leakage_word"] == word
     assert details["leakage_citation"] == sentence_to_copy(one)
-    assert ("leakage_pvalue_adjusted" in details) == (word != CANNOT_TELL)
+    assert ("leakage_pvalue_adjusted" in details) == (word != VerdictWord.NO_VERDICT)
 
 
 def test_a_record_names_model_data_set_and_versions_and_what_nobody_knows_is_unknown() -> None:
@@ -116,7 +116,7 @@ def test_a_record_is_where_the_data_store_wants_it_whatever_model_and_benchmark_
 
 def test_the_record_of_a_model_and_benchmark_is_replaced_and_others_are_other_files() -> None:
     one = told()
-    later = replace(one, accuracy=UNKNOWN, verdict=OF_WORD[CANNOT_TELL])
+    later = replace(one, accuracy=UNKNOWN, verdict=OF_WORD[VerdictWord.NO_VERDICT])
     place = EXPORTS["every-eval-ever"].path
     others = [
         replace(one, n_shot="5"),
@@ -131,7 +131,7 @@ def test_the_record_of_a_model_and_benchmark_is_replaced_and_others_are_other_fi
 # ---------------------------------------------------------------------- the Hugging Face Hub
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", VerdictWord)
 def test_an_entry_for_the_hub_with_any_verdict_is_read_by_its_library(word: str) -> None:
     hub = pytest.importorskip("huggingface_hub")
     if not hasattr(hub, "parse_eval_result_entries"):
@@ -161,7 +161,7 @@ def test_a_data_set_without_a_configuration_is_known_to_the_hub_by_the_tasks_nam
         ({"accuracy": UNKNOWN}, "hf-eval-results", "it has no accuracy, and the format is one of scores"),
         ({"accuracy": UNKNOWN}, "every-eval-ever", "it has no accuracy, and the format is one of scores"),
         ({"metric": "brier_score,none"}, "every-eval-ever", "brier_score,none is not an accuracy, so that"),
-        ({"verdict": NO_VERDICT}, "badge", "it has no verdict"),
+        ({"verdict": NOT_AUDITED}, "badge", "it has no verdict"),
     ],
 )
 def test_what_a_format_cannot_say_is_left_out_with_the_reason(changes, name: str, reason: str) -> None:
@@ -181,7 +181,7 @@ def test_no_file_is_written_over_by_that_of_another_benchmark() -> None:
 # ---------------------------------------------------------------------- badges
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", VerdictWord)
 def test_a_badge_shows_its_word_within_its_half_and_says_it_to_who_cannot_see(word: str) -> None:
     path, text = file_of(told(word), "badge")
     badge = ElementTree.fromstring(text)
@@ -206,7 +206,7 @@ def luminance(colour: str) -> float:
 
 
 def test_white_texts_can_be_read_on_every_colour() -> None:
-    assert set(COLOURS) == set(WORDS)
+    assert set(COLOURS) == set(VerdictWord)
     assert all(1.05 / (luminance(colour) + 0.05) >= 4.5 for colour in (*COLOURS.values(), "#3a414a"))
 
 

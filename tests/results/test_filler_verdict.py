@@ -16,8 +16,15 @@ from lm_eval_leakage.results.filler_verdict import (
     filler_verdict,
     rows_usually_needed,
 )
-from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, WRITTEN_ORDERS
-from lm_eval_leakage.results.verdict_words import cited, in_words, positive_in_words, scores_in_words
+from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.results.verdict_words import (
+    cited,
+    in_words,
+    positive_in_words,
+    reason_of,
+    scores_in_words,
+    sentence_of,
+)
 from lm_eval_leakage.stats.order_power import seen_at_most
 from lm_eval_leakage.stats.positive_control import PositiveControl
 
@@ -46,7 +53,7 @@ def answers(n_blocks: int = 20, k: int = 6, *, memory: float = 0.0, fit: float =
 def test_memory_is_evidence_in_words() -> None:
     verdict = filler_verdict(answers(memory=1.0))
     assert (verdict.basis, verdict.n, verdict.word) == ("fillers", 120, "strong evidence")
-    assert verdict.sentence.startswith(
+    assert sentence_of(verdict).startswith(
         "strong evidence: on 120 questions in 20 blocks that exchanged their names, with names chosen by their "
         "authors, the model prefers the published names to the names of other rows, also beyond the control form"
     )
@@ -62,14 +69,16 @@ def test_without_memory_it_says_how_many_may_have_been_seen() -> None:
     assert verdict.word == "none found"
     assert 0 < dict(verdict.at_most)[3] <= 0.25
     assert "No significant preference for the published names" in in_words(verdict, short=True)
-    assert "of the questions were seen once or" in verdict.sentence or "were seen three times" in verdict.sentence
+    assert "of the questions were seen once or" in sentence_of(verdict) or "were seen three times" in sentence_of(
+        verdict
+    )
 
 
 def test_few_rows_are_inconclusive_or_have_no_verdict() -> None:
     assert filler_verdict(answers(5, seed=1)).word == "inconclusive"
     few = filler_verdict(answers(3))
-    assert (few.word, few.n) == ("cannot be told", 18)
-    assert "18 of 18 questions with a name that other rows could have; at least 20 are needed" in few.reason
+    assert (few.word, few.n) == ("no verdict", 18)
+    assert "18 of 18 questions with a name that other rows could have; at least 20 are needed" in reason_of(few)
 
 
 def test_what_fits_is_no_evidence_and_without_the_control_form_it_would_be() -> None:
@@ -134,7 +143,7 @@ def test_fewer_rows_are_needed_for_a_larger_share() -> None:
 # ---------------------------------------------------------------------- beside option orders
 
 
-def orders(memory: float = 0.0, *, status: str = DRAWN_ORDERS, seed: int = 0) -> list[OrderAnswers]:
+def orders(memory: float = 0.0, *, status: str = OrderStatus.DRAWN, seed: int = 0) -> list[OrderAnswers]:
     """Answers to questions of three options; `memory` standard deviations are added to the published order."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(100, 6)) + memory * np.eye(6)[0]
@@ -150,9 +159,9 @@ def test_orders_and_names_are_one_verdict_by_bonferronis_rule() -> None:
     assert both.pvalue_of_each == {"orders": by_orders.pvalue, "names": by_names.pvalue}
     assert by_orders.pvalue_of_each == {}
     assert both.level_of_each == by_orders.level_of_each / 2
-    assert "does not significantly prefer the published orders" in both.sentence
-    assert "it does not significantly prefer the published names to the names of other rows" in both.sentence
-    assert f"; together p = {both.pvalue:.2g}" in both.sentence
+    assert "does not significantly prefer the published orders" in sentence_of(both)
+    assert "it does not significantly prefer the published names to the names of other rows" in sentence_of(both)
+    assert f"; together p = {both.pvalue:.2g}" in sentence_of(both)
     assert ", nor for the published names (p = " in in_words(both, short=True)
     assert "compared with the names of other rows" in cited(both)
 
@@ -168,25 +177,25 @@ def test_evidence_by_one_of_them_is_told_of_that_one() -> None:
     by_names = data_verdict(orders(), fillers=answers(memory=1.0))
     assert by_names.word == "strong evidence"
     assert in_words(by_names, short=True).startswith("Prefers the published names to the names of other rows")
-    assert "does not significantly prefer the published orders" in by_names.sentence
-    assert "it prefers the published names" in by_names.sentence
+    assert "does not significantly prefer the published orders" in sentence_of(by_names)
+    assert "it prefers the published names" in sentence_of(by_names)
     by_orders = data_verdict(orders(1.0), fillers=answers(60, seed=3))
     assert by_orders.word == "strong evidence"
     assert in_words(by_orders, short=True).startswith("Prefers the published orders to other orders")
-    assert "it does not significantly prefer the published names" in by_orders.sentence
+    assert "it does not significantly prefer the published names" in sentence_of(by_orders)
 
 
 def test_orders_that_cannot_be_tested_leave_a_verdict_by_names_that_says_so() -> None:
-    both = data_verdict(orders(status=WRITTEN_ORDERS), fillers=answers(60, seed=3))
+    both = data_verdict(orders(status=OrderStatus.WRITTEN), fillers=answers(60, seed=3))
     alone = filler_verdict(answers(60, seed=3))
     assert (both.basis, both.word, both.pvalue) == ("fillers", alone.word, alone.pvalue)
-    assert "; its option orders are not tested: these are orders written by people" in both.sentence
+    assert "; its option orders are not tested: these are orders written by people" in sentence_of(both)
 
 
 def test_names_that_cannot_be_tested_leave_a_verdict_by_orders_that_says_so() -> None:
     both = data_verdict(orders(), fillers=answers(2))
     assert (both.basis, both.pvalue) == ("orders", data_verdict(orders()).pvalue)
-    assert "; its exchanged names are not tested: the audit has 12 of 12 questions with a name" in both.sentence
+    assert "; its exchanged names are not tested: the audit has 12 of 12 questions with a name" in sentence_of(both)
 
 
 def test_a_preference_that_unseen_rows_show_too_is_natural() -> None:
@@ -210,14 +219,13 @@ def test_a_preference_below_0_in_unseen_rows_makes_no_evidence() -> None:
 def test_numbers_are_tested_beside_another_model_or_unseen_rows_only() -> None:
     alone = [replace(one, fillers="numbers", control=()) for one in answers(memory=1.0)]
     verdict = filler_verdict(alone)
-    assert (verdict.word, verdict.doubt) == ("cannot be told", NUMBERS_ALONE)
+    assert (verdict.word, verdict.doubt) == ("no verdict", NUMBERS_ALONE)
     others = [replace(one, fillers="numbers", control=()) for one in answers(seed=1)]
     assert filler_verdict(alone, others).word == "strong evidence"
     referred = [replace(one, fillers="numbers") for one in answers(memory=1.0, reference=True)]
     assert filler_verdict(referred).word == "strong evidence"
-    assert (
-        "the model prefers the published numbers more than the reference model does"
-        in filler_verdict(referred).sentence
+    assert "the model prefers the published numbers more than the reference model does" in sentence_of(
+        filler_verdict(referred)
     )
 
 

@@ -14,7 +14,7 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, shortened, why_apart
 from lm_eval_leakage.results.result_types import Provenance, Row, grouped
-from lm_eval_leakage.results.verdict_words import WORDS
+from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, annotation
 from tests.report.made import row as made_row
@@ -132,7 +132,7 @@ def test_a_models_number_is_the_share_of_its_benchmarks_with_evidence_and_the_be
 
 
 def test_a_model_without_a_verdict_has_no_number_and_no_place() -> None:
-    (first, second) = models(judged("one", "a", "none found"), judged("none", "a", WORDS[0]))
+    (first, second) = models(judged("one", "a", "none found"), judged("none", "a", VerdictWord.NO_VERDICT))
     assert first == ("", [("one", 1, 0.0)])
     assert second[0] == "Not ranked, since no benchmark has a verdict."
     ((model, place, share),) = second[1]

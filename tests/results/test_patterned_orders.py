@@ -9,7 +9,7 @@ import pytest
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.columns import ACCURACY_UNFLAGGED, FLAGGED, FLAGGED_UNGUARDED
-from lm_eval_leakage.results.published_orders import PATTERNED_ORDERS, UNDECIDED_ORDERS
+from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.told_verdicts import told_verdict
 from lm_eval_leakage.results.verdicts import PATTERN
 from tests.results.harness_files import answered, audited, row, write_run
@@ -18,14 +18,14 @@ N = 30
 DOCS = [row(number) for number in range(N)]
 
 
-@pytest.mark.parametrize("status", [PATTERNED_ORDERS, UNDECIDED_ORDERS])
+@pytest.mark.parametrize("status", [OrderStatus.PATTERNED, OrderStatus.UNDECIDED])
 def test_flags_of_patterned_orders_are_withheld_with_all_that_rests_on_them(tmp_path: Path, status: str) -> None:
     lines = [answered(number, doc, number % 2 == 0) for number, doc in enumerate(DOCS)]
     audits = [audited(doc, number < 10, published_orders=status) for number, doc in enumerate(DOCS)]
     write_run(tmp_path, "m", {"bench": lines, "bench_leakage_perm": audits})
     (annotation,) = annotate([tmp_path])
     (found, *_) = annotation.rows
-    is_patterned = status == PATTERNED_ORDERS
+    is_patterned = status == OrderStatus.PATTERNED
     for column in (FLAGGED, FLAGGED_UNGUARDED, ACCURACY_UNFLAGGED):
         assert bool(column.of(found)) != is_patterned
     assert ("flagged" in told_verdict(found).figures) != is_patterned

@@ -111,7 +111,7 @@ def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_p
     (found,) = seal_audit([tmp_path / "runs"], tmp_path / "sealed" / made.private.name).verdicts
     assert found.look is not None
     assert found.look.pvalue > found.level()
-    assert found.word == "cannot be told"
+    assert found.word == "no verdict"
     assert "; how many questions may have been seen is not known" in found.sentence
 
 
@@ -119,7 +119,7 @@ def test_too_few_questions_have_no_pvalue_and_cost_no_look(made, tmp_path) -> No
     run_sealed(made.sealed, "leakage_perm", by_hash, tmp_path / "few", limit=3)
     shutil.copytree(made.private, tmp_path / "private")
     (found,) = seal_audit([tmp_path / "few"], tmp_path / "private").verdicts
-    assert (found.word, found.look) == ("cannot be told", None)
+    assert (found.word, found.look) == ("no verdict", None)
     assert "option orders: 3 questions; at least 20 are needed" in found.sentence
     assert looks_in(tmp_path / "private") == ()
 

@@ -7,7 +7,8 @@ import pytest
 
 from lm_eval_leakage.results.rows import adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks, by_suspicion, suspicion
-from lm_eval_leakage.results.verdict_words import NO_VERDICT, DataVerdict
+from lm_eval_leakage.results.verdict import NOT_AUDITED, DataVerdict
+from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from tests.report.made import UNDECIDED, row, verdict
 
@@ -22,7 +23,7 @@ def test_verdicts_sort_by_word_then_pvalue_then_ratio_and_none_comes_last() -> N
         replace(UNDECIDED, ratio=OrderRatio(60, 3.0, 2.5)),
         UNDECIDED,
         replace(UNDECIDED, ratio=OrderRatio(3)),
-        NO_VERDICT,
+        NOT_AUDITED,
     )
     for given_order in permutations(ordered, 3):
         places = [ordered.index(one) for one in sorted(given_order, key=suspicion)]
@@ -68,7 +69,7 @@ def test_adjusted_pvalues_decide_the_word_across_models() -> None:
     assert [one.word for one in judged(1e-6, 0.02)] == ["strong evidence", "none found"]
     together = judged(*[0.004] * 5)
     assert {one.word for one in together} == {"none found"}
-    assert "p = 0.004, 0.02 after adjustment for 5 verdicts" in together[0].sentence
+    assert "p = 0.004, 0.02 after adjustment for 5 verdicts" in sentence_of(together[0])
     looked = adjusted_rows(
         [row("a", verdict=verdict(0.004, look=1, spent=0.75)), row("b", verdict=verdict(0.0001, look=2, spent=0.1))]
     )

@@ -8,10 +8,10 @@ from typing import Any
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.published_orders import (
     DOCUMENTED,
-    EXACT,
-    WRITTEN_ORDERS,
     Documented,
     NullStatus,
+    OrderStatus,
+    is_exact,
     null_status,
     order_tests,
 )
@@ -38,15 +38,15 @@ def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: 
     """
     known = documented(metadata)
     if known is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
-        known = Documented(WRITTEN_ORDERS, OUR_TESTS)
-    if known is not None and known.says == WRITTEN_ORDERS:
-        return NullStatus(WRITTEN_ORDERS, f"`{WRITTEN_ORDERS}`, as documented ({known.source})")
+        known = Documented(OrderStatus.WRITTEN, OUR_TESTS)
+    if known is not None and known.says == OrderStatus.WRITTEN:
+        return NullStatus(OrderStatus.WRITTEN, f"`{OrderStatus.WRITTEN}`, as documented ({known.source})")
     return null_status(order_tests(questions), known)
 
 
 def refuse_undrawn(orders: NullStatus) -> None:
     """Raises UntestableQuestion, with the reason, unless the published orders are known to be drawn at random."""
-    if orders.status not in EXACT:
+    if not is_exact(orders.status):
         raise UntestableQuestion(
             f"the published orders are `{orders.status}`, so that some can be guessed without memory; give `seal`, or "
             f"`{STATUS_KEY}` if the builder says that they were drawn at random"

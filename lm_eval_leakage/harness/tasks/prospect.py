@@ -22,8 +22,8 @@ from lm_eval_leakage.questions.guards import PASSAGE
 from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 from lm_eval_leakage.results.data_verdict import PATTERN_ALONE, natural_part, untestable
 from lm_eval_leakage.results.formatting import count, counted
-from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, EXACT, PATTERNED_ORDERS, WRITTEN_ORDERS
-from lm_eval_leakage.results.verdict_words import BY_CONTROL, BY_RATIO, FEWEST_JUDGED, DataVerdict
+from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
@@ -83,7 +83,7 @@ class Prospect:
 
     def _is_wanted(self, verdict: DataVerdict) -> bool:
         """Return whether the user chose to have only a ratio, which is no verdict, by asking no control forms."""
-        return verdict.basis == BY_RATIO and not self._asks_control
+        return verdict.basis == Basis.RATIO and not self._asks_control
 
     @cached_property
     def _questions(self) -> list[Row]:
@@ -118,7 +118,7 @@ class Prospect:
                 continue
             guarded = bool(self._guards(row) - without)
             orders = status or task.orders.status
-            if guarded and orders not in EXACT:  # it counts in no verdict
+            if guarded and not is_exact(orders):  # it counts in no verdict
                 yield OrderAnswers((0.0,), orders, guarded=True)
                 continue
             probe = task.probe_for(False)
@@ -141,7 +141,7 @@ class Prospect:
             usual = Counter(name for own in guards for name in own).most_common(GUARDS_NAMED)
             named = ", ".join(f"{name} {count(own)}" for name, own in usual)
             parts.append(f"{count(n_guarded)} of {counted(n)} have a natural order ({named})")
-        if not verdict.doubt and verdict.basis in (BY_RATIO, BY_CONTROL) and self._asks_control:
+        if not verdict.doubt and verdict.basis in (Basis.RATIO, Basis.CONTROL) and self._asks_control:
             answers = self.answers(self._questions)
             n_plain = sum(not (one.guarded or one.control) for one in answers)
             alike = "are the same in capitals, so that they have no control forms"
@@ -153,11 +153,11 @@ class Prospect:
     def has_enough_families(self) -> bool:
         """Whether there are enough for a verdict if no guard counts."""
         rows = _some(self._questions, TRIED_FOR_A_REMEDY)
-        return self._would_do(self.answers(rows, status=DRAWN_ORDERS))
+        return self._would_do(self.answers(rows, status=OrderStatus.DRAWN))
 
     @property
     def _is_exact(self) -> bool:
-        return all(task.orders.status in EXACT for task in self._tasks)
+        return all(is_exact(task.orders.status) for task in self._tasks)
 
     @property
     def _asks_control(self) -> bool:
@@ -174,7 +174,7 @@ class Prospect:
         if verdict.doubt == PATTERN_ALONE and self._would_do(self.answers(rows), NATURAL):
             yield "questions of the same kind that the model cannot have seen (`--unseen FILE`)"
         statuses = {task.orders.status for task in self._tasks}
-        may_be_drawn = statuses.isdisjoint((PATTERNED_ORDERS, WRITTEN_ORDERS, *EXACT))  # no test contradicts it
+        may_be_drawn = statuses <= {OrderStatus.UNDECIDED, OrderStatus.CONSISTENT}  # no test contradicts it
         if may_be_drawn and self.has_enough_families:
             yield "the author's word that the orders were drawn at random (`--orders 'random: SOURCE'`)"
         if self._would_do(self.answers(rows, without=frozenset((PASSAGE,)))):

@@ -13,8 +13,8 @@ from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.questions.slots import Exchange
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 from lm_eval_leakage.results.published_orders import (
-    SEALED_ORDERS,
     NullStatus,
+    OrderStatus,
 )
 from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
@@ -50,8 +50,8 @@ def sealed_status(seal: Seal) -> NullStatus:
 
     It holds whatever a test of randomness says by chance.
     """
-    says = f"`{SEALED_ORDERS}`: drawn with the key of {seal.name!r}, commitment {seal.commitment}"
-    return NullStatus(SEALED_ORDERS, says)
+    says = f"`{OrderStatus.SEALED}`: drawn with the key of {seal.name!r}, commitment {seal.commitment}"
+    return NullStatus(OrderStatus.SEALED, says)
 
 
 def refuse_foreign(seal: Seal | None, task: str, questions: Iterable[Question]) -> None:

@@ -41,7 +41,7 @@ from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.registry import detector_id
-from lm_eval_leakage.results.published_orders import EXACT, NullStatus
+from lm_eval_leakage.results.published_orders import NullStatus, is_exact
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
 
 ChatTemplate = Callable[..., str]  # for a chat model behind an API, it returns the turns as JSON in a tuple
@@ -197,7 +197,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         rows = [(task, place) for task in pooled for place in range(len(task.eval_docs))]
         if (obstacle := Prospect(rows, has_reference=self.reference is not None).obstacle) is not None:
             logger.warning(
-                "%s%s: the verdict will be “cannot be told”: %s; no number of questions is enough. `lm-eval-leakage "
+                "%s%s: there will be no verdict: %s; no number of questions is enough. `lm-eval-leakage "
                 "check --dry_run` says what may help",
                 *(self.config.task, " and its group" if len(pooled) > 1 else "", obstacle.reason),
             )
@@ -355,7 +355,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def probe_for(self, guarded: bool) -> Probe:
         """With which a question is asked: briefly if it has a guard, since it then counts in no verdict, unless the
         orders were drawn."""
-        counts = not (guarded and self.probe.asks_orders) or self.orders.status in EXACT
+        counts = not (guarded and self.probe.asks_orders) or is_exact(self.orders.status)
         return self.pooled_probe if counts else self.pooled_probe.in_brief()
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
@@ -385,7 +385,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """Whether the compared orders of questions without a guard are also asked in the control forms: where the
         orders alone are no exact test, and no reference takes natural preferences off."""
         wanted = self.control_form and self.probe.asks_orders and self.reference is None
-        return wanted and self.orders.status not in EXACT
+        return wanted and not is_exact(self.orders.status)
 
     @cached_property
     def pooled_probe(self) -> Probe:
