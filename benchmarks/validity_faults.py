@@ -63,7 +63,7 @@ def ranks(n_draws: int) -> Lines:
         rates = np.round(rng.uniform(0.04, 0.3, 10), 2)
         flags = [rng.random(200) < rate for rate in rates]
         (board,) = leaderboard([_annotation(str(i), own) for i, own in enumerate(flags)]).boards
-        places = {int(one.row.model): (one.first, one.last) for one in board.standings}
+        places = {int(one.row.model): (one.first, one.last) for one in board}
         significant = _significant(flags)
         for pair in combinations(range(10), 2):
             higher, lower = sorted(pair, key=places.__getitem__)
