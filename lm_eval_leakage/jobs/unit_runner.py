@@ -24,12 +24,12 @@ from lm_eval_leakage.harness.named_model import KeptModel, one_loaded_model
 from lm_eval_leakage.harness.saved_run import Heard, run_saved
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.claims import Claim
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, now, read_json
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, facts_of, is_same_model, refuse_another
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step
-from lm_eval_leakage.jobs.task_plan import ORDERS_RUN
 from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.results.formatting import count, duration
 from lm_eval_leakage.texts import in_one_sentence
@@ -92,15 +92,15 @@ class OnScreen:
         place = [one.unit for one in left].index(ready.unit)
         step = ready.step
         self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.model.who.name}")
-        later = sum(one.step.n_tokens for one in left[place + 1 :])
-        time_left = TimeLeft(ready.work.n_characters, partial(self._tell, step, later))
+        is_of_orders = ready.unit.kind == FIRST_AUDIT  # other runs have too few requests to estimate from
+        n_later = sum(later.step.n_tokens for later in left[place + 1 :]) if is_of_orders else 0
+        time_left = TimeLeft(ready.work.n_characters, partial(self._tell, step, n_later))
         return lambda method, request: time_left.done(n_characters(request))
 
     def _tell(self, step: Step, n_later: int, pace: Pace) -> None:
-        """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have
-        too few requests to tell."""
+        """n_later: tokens of the later runs, whose time is estimated from this one; 0 if it is not"""
         whole = ""
-        if step.what == ORDERS_RUN and n_later and step.n_tokens:
+        if n_later and step.n_tokens:
             later = n_later * pace.seconds / (pace.share * step.n_tokens)
             whole = f", {duration(pace.left + later)} for the whole check"
         done = count(round(pace.share * step.n_requests))
