@@ -35,9 +35,12 @@ def comparison(rows: Sequence[Row]) -> DotChart | None:
     shown = rows[:MOST_ROWS]
     if basis:
         what, x_label, series = "Preference for the published orders", "standard deviations", "preference"
-        estimates, chances = [_preference(row) for row in shown], [_reached(row) for row in shown]
-        without = "no preference" if basis == Basis.ORDERS else "what clean models reach"
-        caption = f"Compared with {COMPARED[basis].caption}. Dashed: {without}."
+        estimates, chances = [_preference(row) for row in shown], [row.verdict.threshold for row in shown]
+        line = "where evidence begins"
+        if all(map(math.isnan, chances)):  # only `check` records the level of each look
+            chances = [_reached(row) for row in shown]
+            line = "no preference" if basis == Basis.ORDERS else "what clean models reach"
+        caption = f"Compared with {COMPARED[basis].caption}. Dashed: {line}."
     else:
         what, x_label, series = "Share of questions flagged", "share", "flagged"
         estimates, chances = [FLAGGED.of(row) for row in shown], [NULL_RATE.of(row) for row in shown]
@@ -51,7 +54,7 @@ def comparison(rows: Sequence[Row]) -> DotChart | None:
         Dots(label, {series: estimate} if estimate else {}, chance, ending, row.verdict.word)
         for row, (label, ending), estimate, chance in zip(shown, labels, estimates, chances, strict=True)
     ]
-    return DotChart(what, f"{x_label}, 95 % interval", dots, ticks_of(estimates), caption)
+    return DotChart(what, f"{x_label}, 95 % interval", dots, ticks_of([*estimates, *map(Estimate, chances)]), caption)
 
 
 def common_basis(rows: Sequence[Row]) -> str:
