@@ -124,7 +124,7 @@ class CampaignFolder:
     def make_ready(self, ready: Iterable[ReadyUnit]) -> None:
         """Write the files of these units, and remove those of all others. Earlier attempts no longer count."""
         for file in self._attempt_files():
-            earlier = self.path / ATTEMPTS / EARLIER / f"{uuid4().hex}-{file.name}"
+            earlier = self.path / ATTEMPTS / EARLIER / f"{file.stem}-{uuid4().hex}.jsonl"
             earlier.parent.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # another driver that begins has moved it
                 file.rename(earlier)

@@ -24,7 +24,7 @@ DIFFERS = {
     r"speed: [\d.,]+ units per hour, [\d.,]+ tokens": "speed: SOME units per hour, SOME tokens",
     r"(?m)(\| \d+ \| )\d+\.\d\d( \|)$": r"\1SECONDS\2",  # per question, after tokens per question
     r"(?<=[ ])\d+\.\d(?= seconds)": "SOME",
-    r"(here-\w+)-[\w.-]+-[0-9a-f]{32}(?=\.jsonl)": r"\1-WORKER",
+    r"\b(\w+)-[0-9a-f]{8}-\d+(?:-[\w.-]+(?=\.jsonl))?": r"\1-WORKER",
     r"\b20\d\d-\d\d-\d\d\b": "DATE",
 }
 KEYS_THAT_DIFFER = frozenset(  # in JSON
