@@ -67,7 +67,7 @@ print(evaluate(lm=lm, task_dict=loaded({"data_files": file}))["results"][TASK]["
 def test_ctrl_c_leaves_no_traceback_and_keeps_what_was_answered(tmp_path: Path) -> None:
     script = """
 import sys
-from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
+from lm_eval_leakage.harness.seams.refusals import Refusal, hide_tracebacks
 hide_tracebacks()
 hide_tracebacks()
 raise {"c": KeyboardInterrupt(), "r": Refusal("one sentence"), "e": ValueError("another")}[sys.argv[1]]
