@@ -1,16 +1,16 @@
 """How much of the code is scaffolding, and how many files a plan passes: tables of docs/architecture.md.
 
-    python -m benchmarks.shape [--folder FOLDER] [--without_run]
+    python -m benchmarks.shape [--folder FOLDER] [--without_run] [--pretrained MODEL]
 
-FOLDER: a checkout (default: this one). Prints three tables:
+FOLDER: a checkout (default: this one). MODEL: a folder whose tokenizer counts tokens. Prints three tables:
 
 - Lines of code (without comments, docstrings and blank lines) by what they are: imports, fields of classes, constants
   of modules, signatures; the rest does something. And how many of our own names a module imports.
 - The path of a plan: `check` with lm_eval's `dummy` model on the bundled questions runs in a process of its own. Files
   entered are those of which a function ran before the plan was printed. Of functions that get the plan, or what is
   made of it (a unit, a step), the files are counted, and how often the path comes back to one that it had left.
-- CPU seconds of a process (user and system): of the plan of `check` for a task and for a file of questions, each for
-  the second time.
+- CPU seconds of a process (user and system): of the plan of `check` for a task and for a file of questions, the median
+  of three after the first time, by lm_eval's `dummy` model and, with MODEL, by its tokenizer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -147,31 +148,42 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
 
 
-def planning_seconds(folder: Path) -> Iterator[str]:
-    yield from ("| CPU seconds of a plan, the second time | |", "|---|---|")
+def planning_seconds(folder: Path, pretrained: str) -> Iterator[str]:
+    models = {"": ["dummy"]}
+    if pretrained:
+        models[", with a tokenizer"] = ["hf-prefix-tree", "--model_args", f"pretrained={pretrained}"]
+    yield from ("| CPU seconds of a plan, after the first time | |", "|---|---|")
     with TemporaryDirectory() as place:
         quiz = Path(place) / "quiz.jsonl"
         quiz.write_text("".join(json.dumps(row) + "\n" for row in QUIZ), encoding="utf-8")
-        for name, task in {"`check --tasks fresh --dry_run`": "fresh", "of a file of questions": str(quiz)}.items():
-            program = "import sys; from lm_eval_leakage.cli import main; sys.exit(main())"
-            words = ["check", "--model", "dummy", "--tasks", task, "--dry_run", "--output_path", f"{place}/out"]
-            for _ in range(2):
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                command = [sys.executable, "-c", program, *words]
-                subprocess.run(command, env=environment(folder), capture_output=True, check=True)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            yield f"| {name} | {seconds:.1f} |"
+        tasks = {"`check --tasks fresh --dry_run`": "fresh", "of a file of questions": str(quiz)}
+        for (name, task), (how, model) in product(tasks.items(), models.items()):
+            options = ["--model", *model, "--tasks", task, "--dry_run", "--output_path", f"{place}/out"]
+            _, *seconds = (_seconds_of_check(folder, options) for _ in range(4))
+            yield f"| {name}{how} | {statistics.median(seconds):.1f} |"
+
+
+def _seconds_of_check(folder: Path, options: list[str]) -> float:
+    program = "import sys; from lm_eval_leakage.cli import main; sys.exit(main())"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", program, "check", *options]
+    subprocess.run(command, env=environment(folder), capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=HERE)
     parser.add_argument("--without_run", action="store_true", help="only count lines")
+    parser.add_argument("--pretrained", default="", help="a folder of a model with a tokenizer")
     args = parser.parse_args()
-    tables = (table_of_lines,) if args.without_run else (table_of_lines, path_of_a_plan, planning_seconds)
+    folder = args.folder.resolve()
+    tables = [table_of_lines(folder)]
+    if not args.without_run:
+        tables += [path_of_a_plan(folder), planning_seconds(folder, args.pretrained)]
     for table in tables:
-        print(*table(args.folder.resolve()), sep="\n", end="\n\n", flush=True)
+        print(*table, sep="\n", end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -240,7 +240,7 @@ def test_a_groups_verdict_is_computed_from_all_questions_of_its_members(group, q
 
 def sentences(caplog) -> dict[str, str]:
     """What was logged about data sets, by the task's name."""
-    told = [record.getMessage() for record in caplog.records if record.name.endswith("harness.table")]
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("harness.tasks.finished_results")]
     assert len(told) == len(set(told))
     return dict(sentence.split(": ", 1) for sentence in told)
 
