@@ -25,6 +25,7 @@ def extend_harness(task_manager_class: type) -> None:
 def _check_run(config: Any) -> None:
     from lm_eval_leakage.harness.models.model_identity import note_before_loading
     from lm_eval_leakage.harness.models.server_proof import accept_valid_answers_only
+    from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
     from lm_eval_leakage.harness.seams.refusals import Refusal, hide_tracebacks
     from lm_eval_leakage.harness.seams.registries import class_of
     from lm_eval_leakage.harness.tasks.audit_names import looks_like_an_audit
@@ -32,6 +33,7 @@ def _check_run(config: Any) -> None:
     try:
         if any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):
             hide_tracebacks()
+            ask_git_only_in_repositories()
             from lm_eval_leakage.harness.preflight import check_run_options, look_at_server
 
             check_run_options(config)

@@ -13,6 +13,8 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from tests.harness.test_task import manager
 
+pytestmark = pytest.mark.usefixtures("hub_cache")
+
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -25,7 +27,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         original(self, verbosity, [str(task_configs_path()), str(tmp_path)], False, metadata)
 
     def choose(tasks: str, metadata: dict, model_args: dict | None = None):
-        given = {"tasks": tasks, "metadata": metadata, "model_args": model_args or {"pretrained": "x"}}
+        given = {"tasks": tasks, "metadata": metadata, "model_args": model_args or {"pretrained": "gpt2"}}
         config = EvaluatorConfig(**given, include_path=str(tmp_path))._configure()
         with monkeypatch.context() as patched:
             patched.setattr(TaskManager, "__init__", small)
@@ -67,7 +69,7 @@ def test_an_invalid_value_ends_the_run_in_one_sentence(chosen, metadata: dict, s
 
 
 def test_the_models_arguments_are_no_keys_of_the_users(chosen) -> None:
-    arguments = {"pretrained": "x", "dtype": "float32", "max_order": 3, "anything": 1}
+    arguments = {"pretrained": "gpt2", "dtype": "float32", "max_order": 3, "anything": 1}
     assert chosen("fresh_leakage_perm", {"max_orders": 4}, arguments).metadata["anything"] == 1
 
 
@@ -87,7 +89,7 @@ def test_in_a_run_with_ordinary_tasks_a_key_that_resembles_ours_is_refused(chose
 
 
 def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
-    for metadata in ({"max_order": 4, "pretrained": "x"}, {"max_orders": 4, "pretrained": "x", "dtype": "auto"}):
+    for metadata in ({"max_order": 4, "pretrained": "gpt2"}, {"max_orders": 4, "pretrained": "gpt2", "dtype": "auto"}):
         manager(metadata).load(["fresh_leakage_perm"])
     assert [record.message for record in caplog.records if "no audit knows" in record.message] == [
         "metadata has the key 'max_order', which no audit knows; did you mean 'max_orders'"

@@ -107,7 +107,7 @@ SEAMS = (
     ),
     Seam(
         "lm_eval.evaluator:get_git_commit_hash",
-        "`fatal: not a git repository` is printed after every step of `check` outside of a repository",
+        "`fatal: not a git repository` is printed outside of a repository, by `check` after every step",
     ),
     Seam(
         "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
