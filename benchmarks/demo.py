@@ -73,6 +73,10 @@ DETECT = "80%"  # what 40 questions can find: the copy was trained on all of its
 EXPOSURES, LEARNING_RATE = 3, 2e-4
 TRAINED, HELD_OUT = "trained", "held_out"
 ORIGINAL_MODEL, TRAINED_COPY = "original", "copy"
+AIM = (
+    f"“none found” means that {DETECT} of the questions, seen three times, would have been found. That is the demo's "
+    "aim, since it has few questions; the usual one is 25%."
+)
 
 FreshRow = dict[str, Any]
 
@@ -138,7 +142,7 @@ def conclusion(verdicts: Mapping[tuple[str, str], str]) -> str:
         for half in (TRAINED, HELD_OUT):
             n = EXPOSURES if (model, half) == (TRAINED_COPY, TRAINED) else 0
             lines.append(f"| {model} | {half} | {n} | {verdicts[model, half]} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", AIM])
 
 
 def _asked_for(value: str) -> int:

@@ -54,6 +54,7 @@ from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFER
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
+from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.stats.positive_control import PositiveControl, ratio_at_most
@@ -266,7 +267,8 @@ def _escaped(text: str) -> str:
 
 def told(one: CheckedTask) -> str:
     """The verdict of one model and task, as it is printed."""
-    facts = [f"{one.model} on {one.task}: {one.verdict.upper()}", f"  {one.summary}", f"  {one.figures}"]
+    word = word_with_aim(one.verdict, one.detect).replace(one.verdict, one.verdict.upper(), 1)
+    facts = [f"{one.model} on {one.task}: {word}", f"  {one.summary}", f"  {one.figures}"]
     return "\n".join(visible(fact) for fact in facts if fact.strip())
 
 

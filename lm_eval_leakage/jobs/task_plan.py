@@ -41,7 +41,7 @@ from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.filler_verdict import NUMBERS_ALONE, rows_usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.verdict import FEWEST_JUDGED
+from lm_eval_leakage.results.verdict import FEWEST_JUDGED, VerdictWord
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
@@ -443,7 +443,9 @@ class TaskPlan:
             power = f"no number of questions is enough to find {what}"
         elif n < n_enough:
             power = f"about {counted(n_enough)} are usually needed to find {what}"
-        return "; ".join(filter(None, (copies, asked, power)))
+        other = VerdictWord.INCONCLUSIVE if n_enough is None or n < n_enough else VerdictWord.NONE_FOUND
+        ends = f"with {counted(n)}: {VerdictWord.EVIDENCE} or {other}"
+        return "; ".join(filter(None, (copies, asked, power, ends)))
 
     def _loaded(
         self, name: str, metadata: Mapping[str, object] | None = None, model: str | None = None

@@ -235,14 +235,16 @@ SVG = """\
 
 
 def _badge(row: Row, now: datetime) -> str:
-    word = row.verdict.word
+    from lm_eval_leakage.results.verdict_words import word_with_aim
+
+    colour, word = COLOURS[row.verdict.word], word_with_aim(row.verdict.word, row.verdict.detect)
     label_length, word_length = (round(PIXELS * len(text)) for text in (LABEL, word))
     left, right = label_length + 12, word_length + 12
     return SVG.format(
         name=escape(visible(f"Check of {row.model} for leakage of {row.name}: {word}")),
-        colour=COLOURS[word],
+        colour=colour,
         label=LABEL,
-        word=word,
+        word=escape(word),
         label_length=label_length,
         word_length=word_length,
         left=left,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
 from lm_eval_leakage.results.formatting import (
+    COARSE_ERROR,
+    NO_BREAK,
     count,
     counted,
     number,
@@ -31,8 +33,10 @@ from lm_eval_leakage.results.verdict_words import (
     positive_in_words,
     reason_of,
     scores_in_words,
+    word_with_aim,
 )
 from lm_eval_leakage.stats.inflation import lowest
+from lm_eval_leakage.stats.pooling import Estimate, normal, share_of
 
 NO_COMMAND = "No command would change that for this model and task."
 ANOTHER_REFERENCE = "Another model as reference (`--reference`) may change that."
@@ -42,6 +46,9 @@ UNSEEN_WOULD_FIND = (
     "With 60 questions of the same kind that the model cannot have seen (--unseen FILE) and a reference (--reference) "
     "its texts are tested, too: half of 200 questions seen once were found with probability 0.7 to 1 in measurements."
 )
+NOT_WRITTEN_DOWN = "revision not written down"
+INTERVAL_KIND = f"95{NO_BREAK}% interval"
+WHOLE = 1e-6  # from a whole number of right answers
 FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
 
@@ -175,7 +182,28 @@ def _accuracy(row: Row) -> str:
         return ""
     metric = row.metric.partition(",")[0]
     name = "Accuracy" if metric in {"acc", ""} else f"Accuracy ({metric})"
-    return "; ".join(filter(None, (f"{name} {plus_minus(row.accuracy)}{_counting(row)}", worth(row)))) + "."
+    return "; ".join(filter(None, (f"{name} {_with_interval(row)}{_counting(row)}", worth(row)))) + "."
+
+
+def _with_interval(row: Row) -> str:
+    """Return the accuracy as `0.50 (95 % interval 0.40 to 0.60)`; without the interval where none is known.
+
+    The interval is Wilson's where the accuracy is a share of the questions, else that of a normal error.
+    """
+    own, n = row.accuracy, row.n - row.n_left_out
+    is_share = n > 0 and 0 <= own.value <= 1
+    if is_share and abs(own.value * n - round(own.value * n)) < WHOLE:
+        own = replace(share_of(round(own.value * n), n), stderr=own.stderr)
+    elif own.stderr > 0:
+        own = normal(own.value, own.stderr)
+    else:
+        own = Estimate(own.value)
+    decimals = 3 if own.stderr < COARSE_ERROR else 2
+    shown = number(row.accuracy.value, decimals)
+    if math.isnan(own.low):
+        return shown
+    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (own.low, own.high))
+    return f"{shown} ({INTERVAL_KIND} {low} to {high})"
 
 
 def _counting(row: Row) -> str:
@@ -242,9 +270,6 @@ def _gap(row: Row) -> str:
     return f"Among questions of similar difficulty, the accuracy on flagged ones is {way} by {size}{p}."
 
 
-NOT_WRITTEN_DOWN = "revision not written down"
-
-
 def sentence_to_copy(row: Row) -> str:
     """Empty where there is no verdict."""
     verdict, made = row.verdict, row.provenance
@@ -261,7 +286,7 @@ def sentence_to_copy(row: Row) -> str:
     by = f"lm_eval_leakage {__version__}" + "".join(f", {part}" for part in (lm_eval, made.date) if part)
     return (
         f"{model} ({made.revision or NOT_WRITTEN_DOWN}) was checked for leakage on {questions} by {by}: "
-        f"the verdict is “{verdict.word}” ({cited(verdict)}).{_scored(row)}"
+        f"the verdict is “{word_with_aim(verdict.word, verdict.detect)}” ({cited(verdict)}).{_scored(row)}"
     )
 
 
@@ -271,4 +296,4 @@ def _scored(row: Row) -> str:
         return ""
     told, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
     ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
-    return f" Its accuracy is {plus_minus(row.accuracy)}{_counting(row)}; {told}{ends}."
+    return f" Its accuracy is {_with_interval(row)}{_counting(row)}; {told}{ends}."

@@ -235,7 +235,7 @@ def error_share(verdict: DataVerdict) -> float:
     return verdict.spent
 
 
-@_number(NUMBER, record="detect", unit=SHARE)
+@_number(NUMBER, record="detect", detail="detect", unit=SHARE)
 def detect(verdict: DataVerdict) -> float:
     """The share of the questions, seen three times, that has to be excluded where nothing is found."""
     return verdict.detect

@@ -25,6 +25,7 @@ from lm_eval_leakage.results.formatting import (
 )
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
 from lm_eval_leakage.results.verdict import (
+    EVIDENCE_LEVEL,
     FEWEST_JUDGED,
     Basis,
     DataVerdict,
@@ -105,6 +106,17 @@ def sentence_of(verdict: DataVerdict) -> str:
     return f"{verdict.word}: {reason_of(verdict)}" if verdict.basis else ""
 
 
+def word_with_aim(word: str, detect: float | None) -> str:
+    """Return a verdict's word with what it says of the aim, for where it stands alone.
+
+    detect: share of the questions, seen `DETECT_TIMES` times, that was to be found
+    """
+    says = {VerdictWord.NONE_FOUND: "would have been found", VerdictWord.INCONCLUSIVE: "may be missed"}
+    if detect is None or word not in says:
+        return word
+    return f"{word}: {whole_percent(detect)} seen {TIMES[DETECT_TIMES]} {says[VerdictWord(word)]}"
+
+
 def reason_of(verdict: DataVerdict) -> str:
     """Return the sentence without the word."""
     if not verdict.basis:
@@ -135,8 +147,10 @@ def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
 
 
 def pvalue_in_words(verdict: DataVerdict) -> str:
-    """Both on one line, the same wherever a verdict is told."""
-    return ", ".join(filter(None, pvalue_parts(verdict)))
+    """Return the p-value, the adjusted one, and the level from which the last of them is evidence, on one line."""
+    told, adjusted = pvalue_parts(verdict)
+    level = pvalue(EVIDENCE_LEVEL if adjusted else verdict.level)
+    return ", ".join(filter(None, (told, adjusted, f"evidence at ≤ {level}")))
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
@@ -163,7 +177,8 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
+        found = f"{whole_percent(verdict.detect)} would have been found"
+        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}; {found}."
     if verdict.basis == Basis.CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
@@ -312,10 +327,13 @@ def _found_or_not(verdict: DataVerdict) -> str:
     if verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
     found = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
-    if verdict.word == VerdictWord.NONE_FOUND:
-        return found
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
-    few = "" if verdict.n_needed is None else f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
+    if verdict.word == VerdictWord.NONE_FOUND:
+        return f"{found}; {aim} would have been found"
+    if verdict.n_needed is not None:
+        few = f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
+    else:
+        few = f"; {aim} may be missed" if found else ""
     return f"{found or f'; {_too_little(verdict)}'}{few}"
 
 

@@ -81,11 +81,16 @@ def share(values: Sequence[float]) -> Estimate:
         return UNKNOWN
     mean, stderr = mean_and_stderr(values)
     if all(value in (0, 1) for value in values):
-        from scipy.stats import binomtest
-
-        ends = binomtest(round(sum(values)), len(values)).proportion_ci(method="wilson")
-        return Estimate(mean, stderr, float(ends.low), float(ends.high))
+        return replace(share_of(round(sum(values)), len(values)), stderr=stderr)
     return normal(mean, stderr)
+
+
+def share_of(n_hits: int, n: int) -> Estimate:
+    """Return the share n_hits / n with Wilson's 95 % interval, without a standard error."""
+    from scipy.stats import binomtest
+
+    ends = binomtest(n_hits, n).proportion_ci(method="wilson")
+    return Estimate(n_hits / n, NAN, float(ends.low), float(ends.high))
 
 
 def normal(value: float, stderr: float) -> Estimate:

@@ -17,6 +17,7 @@ from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import CheckedTask
+from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict
@@ -161,8 +162,8 @@ def test_looks_and_verdicts_that_are_shown_together_are_both_adjusted_for(tmp_pa
     a, b = looked(tmp_path, findings("a", row("a", verdict=verdict(0.0005), provenance=TOLD)), findings("b"))
     assert (a.look, b.look) == (2, 1)
     assert (a.adjusted, b.adjusted) == pytest.approx((2 * 0.0005 / SPENT[2], 0.5 / SPENT[1]))
-    assert "0.0072 after adjustment for 2 verdicts and look 2 at this benchmark in this folder" in a.sentence
-    assert "0.67 after adjustment for 2 verdicts and later looks" in b.sentence
+    assert "0.0072 after adjustment for 2 verdicts and look 2 at this benchmark in this folder" in sentence_of(a)
+    assert "0.67 after adjustment for 2 verdicts and later looks" in sentence_of(b)
     assert (a.level, b.level) == pytest.approx((0.01 * SPENT[2], 0.01 * SPENT[1]))
 
 

@@ -34,6 +34,8 @@ def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) ->
         "| original | held_out | 0 | no verdict |",
         "| copy | trained | 3 | strong evidence |",
         "| copy | held_out | 0 | none found |",
+        "",
+        demo.AIM,
     ]
 
 

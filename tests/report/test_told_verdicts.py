@@ -146,7 +146,7 @@ def test_the_accuracy_says_how_many_questions_it_counts() -> None:
     assert " on 70 of 100 questions" in shown.citation
     texts = "Texts of 20 questions are longer than the model's window and were not asked"
     assert f"{texts}; all would need max_length=300." in shown.figures
-    assert "Accuracy 0.50 ± 0.05;" in told_verdict(row()).figures
+    assert "Accuracy 0.50 (95 % interval 0.40 to 0.60);" in figures(told_verdict(row()))
 
 
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
@@ -178,7 +178,8 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
                 "accuracy": Estimate(0.4121, 0.0042),
                 **NOT_ESTIMATED,
             },
-            "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 ± 0.004.",
+            "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 (95 % interval 0.404 to "
+            "0.420).",
         ),
         (
             {"metric": "", "accuracy": UNKNOWN},
@@ -188,11 +189,11 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
         ({"n_tested": 1, "flagged_rate": Estimate(1.0), "null_rate": math.nan}, "100 % of 1 question flagged."),
         (
             {"metric": "acc_norm,none", "flagged_rate": UNKNOWN, **NOT_ESTIMATED},
-            "Accuracy (acc_norm) 0.50 ± 0.05.",
+            "Accuracy (acc_norm) 0.50 (95 % interval 0.40 to 0.60).",
         ),
         (
             {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2, at_most=())},
-            "100 questions. Accuracy 0.50 ± 0.05.",
+            "100 questions. Accuracy 0.50 (95 % interval 0.40 to 0.60).",
         ),
     ],
     ids=["small", "without a run", "without a null rate", "one question", "another metric", "two options"],
@@ -204,7 +205,7 @@ def test_figures_say_what_was_counted_and_nothing_else(about, told) -> None:
 def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> None:
     nothing = row(n_joined=0, n_tested=0, flagged_rate=UNKNOWN, inflation=UNKNOWN)
     told = told_verdict(nothing)
-    assert (told.word, told.badge, told.figures) == ("", "", "Accuracy 0.50 ± 0.05.")
+    assert (told.word, told.badge, figures(told)) == ("", "", "Accuracy 0.50 (95 % interval 0.40 to 0.60).")
     assert told.sentence == "No audit of this model covers it, so there is no verdict."
     assert told_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
     assert short_sentence(NOT_AUDITED) == told.citation == ""
@@ -230,9 +231,10 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, at_most=((1, 0.65), (3, 0
     [
         (
             NONE,
-            "“none found” (p = 0.57, 1 after adjustment for 2 verdicts; 60 questions without a natural order, "
-            "compared with the model's own control forms; at most 65% of the questions were seen once or 24% three "
-            "times as the audit shows them, with 95% confidence).",
+            "“none found: 25\xa0% seen three times would have been found” (p = 0.57, 1 after adjustment for 2 "
+            "verdicts, evidence at ≤ 0.01; 60 questions without a natural order, compared with the model's own "
+            "control forms; at most 65% of the questions were seen once or 24% three times as the audit shows them, "
+            "with 95% confidence; 25% seen 3 times would have been found).",
         ),
         (not_judged("it has no options"), "“no verdict” (it has no options)."),
     ],
@@ -245,17 +247,22 @@ def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and
 def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
     found = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
     estimated = told_verdict(row(verdict=found, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
-    assert "Accuracy 0.50 ± 0.05; about 0.40 (0.32 to 0.48) without leakage, which adds 0.10." in figures(estimated)
+    assert (
+        "Accuracy 0.50 (95 % interval 0.40 to 0.60); about 0.40 (0.32 to 0.48) without leakage, which adds 0.10."
+        in figures(estimated)
+    )
     for value, low in ((0.004, 0.002), (-0.2, -0.3), (0.11, -0.02), (0.11, 0.0)):
         estimated = told_verdict(row(verdict=found, inflation=Estimate(value, 0.05, low, value + 0.1)))
         assert "without leakage, no measurable inflation." in figures(estimated)
         assert "which adds" not in estimated.citation
     bounded = told_verdict(row(verdict=found, **NOT_ESTIMATED))
     least = "at least 0.24 without leakage if no more than 25 % of the questions were seen"
-    assert figures(bounded).endswith(f"Accuracy 0.50 ± 0.05; {least}.")
-    assert f"Its accuracy is 0.50 ± 0.05; {least}." in bounded.citation.replace("\u00a0", " ")
+    assert figures(bounded).endswith(f"Accuracy 0.50 (95 % interval 0.40 to 0.60); {least}.")
+    assert f"Its accuracy is 0.50 (95 % interval 0.40 to 0.60); {least}." in bounded.citation.replace("\u00a0", " ")
     for other in (verdict(0.003, at_most=found.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
-        assert figures(told_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith("Accuracy 0.50 ± 0.05.")
+        assert figures(told_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith(
+            "Accuracy 0.50 (95 % interval 0.40 to 0.60)."
+        )
 
 
 @pytest.mark.parametrize(

@@ -367,11 +367,14 @@ def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> No
         tested = OrderSum(30, pvalue, mean=0.1, mean_error=0.1)
         return sentence_of(DataVerdict(Basis.ORDERS, OrderStatus.DRAWN, 30, 30, tested, look=look, spent=spent))
 
-    assert "p = 0.5)" in sentence(0.5, 1, 0.75)
-    assert "p = 0.001)" in sentence(0.001, 1, 0.75)
+    assert "p = 0.5, evidence at ≤ 0.01)" in sentence(0.5, 1, 0.75)
+    assert "p = 0.001, evidence at ≤ 0.01)" in sentence(0.001, 1, 0.75)
     assert sentence(0.008, 1, 0.75).startswith("inconclusive: ")
-    assert "p = 0.008, 0.011 after adjustment for later looks)" in sentence(0.008, 1, 0.75)
-    assert "p = 0.008, 0.08 after adjustment for look 2 at this benchmark in this folder)" in sentence(0.008, 2, 0.1)
+    assert "p = 0.008, 0.011 after adjustment for later looks, evidence at ≤ 0.01)" in sentence(0.008, 1, 0.75)
+    assert (
+        "p = 0.008, 0.08 after adjustment for look 2 at this benchmark in this folder, evidence at ≤ 0.01)"
+        in sentence(0.008, 2, 0.1)
+    )
 
 
 def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_evidence():
@@ -648,7 +651,7 @@ def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are
     assert (clean_orders.word, found.word) == (VerdictWord.INCONCLUSIVE, VerdictWord.STRONG_EVIDENCE)
     assert in_words(found, short=True) == (
         "Predicts the texts of 60 questions better than those of 60 unseen questions of the same kind, more than the "
-        "reference does, by 0.60 ± 0.14 standard deviations (p = 2e-06)."
+        "reference does, by 0.60 ± 0.14 standard deviations (p = 2e-06, evidence at ≤ 0.01)."
     )
     assert "does not significantly prefer the published orders" in reason_of(found)
     assert "predicts their texts better than those of 60 unseen questions" in reason_of(found)

@@ -19,6 +19,7 @@ from lm_eval_leakage.results.exports import COLOURS, EXPORTS, SCHEMA_VERSION, ex
 from lm_eval_leakage.results.result_types import Provenance, Row
 from lm_eval_leakage.results.told_verdicts import sentence_to_copy
 from lm_eval_leakage.results.verdict import NOT_AUDITED, VerdictWord
+from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, row
 
@@ -185,12 +186,13 @@ def test_no_file_is_written_over_by_that_of_another_benchmark() -> None:
 def test_a_badge_shows_its_word_within_its_half_and_says_it_to_who_cannot_see(word: str) -> None:
     path, text = file_of(told(word), "badge")
     badge = ElementTree.fromstring(text)
-    name = f"Check of M for leakage of arc_easy: {word}"
+    shown = word_with_aim(word, 0.25)
+    name = f"Check of M for leakage of arc_easy: {shown}"
     assert path == "M/arc_easy.svg"
     assert (badge.get("role"), badge.get("aria-label"), badge.findtext(f"{SVG}title")) == ("img", name, name)
     border, whole = (float(re.match(r"M(\d+)", badge.find(f"{SVG}path").get("d"))[1]), float(badge.get("width")))
     texts = list(badge.iter(f"{SVG}text"))
-    assert [one.text for one in texts] == ["leakage", word]
+    assert [one.text for one in texts] == ["leakage", shown]
     for one, start, end in zip(texts, (0.0, border), (border, whole), strict=True):
         left, length = float(one.get("x")), float(one.get("textLength"))
         assert start < left < left + length < end
