@@ -23,11 +23,11 @@ class WorkerActor:
     """
 
     def __init__(self, plan: Plan, model: str, folder: Path, name: str, maker: RunnerMaker | None) -> None:
-        self._plan, self._model, self._folder, self._name = plan, model, CampaignFolder(folder), name
+        self._plan, self._model_key, self._folder, self._worker_name = plan, model, CampaignFolder(folder), name
         self._maker = maker
 
     def __repr__(self) -> str:
-        return self._name  # as Ray's dashboard shows it
+        return self._worker_name  # as Ray's dashboard shows it
 
     def ready(self, mark: str, version: str, cwd: Path) -> None:
         """Raises ValueError if this node cannot be used; raised while it is made, Ray would not always tell why. As on
@@ -38,7 +38,7 @@ class WorkerActor:
         refuse_node(self._folder.path, mark, version)
         if cwd.is_dir():
             os.chdir(cwd)
-        if not self._plan.model(self._model).gpus and any(model.gpus for model in self._plan.models):
+        if not self._plan.model(self._model_key).gpus and any(model.gpus for model in self._plan.models):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def work(self) -> None:
@@ -47,8 +47,8 @@ class WorkerActor:
             from lm_eval_leakage.jobs.unit_runner import UnitRunner  # late: it loads the harness
 
             self._maker = UnitRunner
-        with self._maker(self._folder, self._model, self._name) as runner:
-            work(self._folder, self._plan.retries, self._model, self._name, runner)
+        with self._maker(self._folder, self._model_key, self._worker_name) as runner:
+            work(self._folder, self._plan.retries, self._model_key, self._worker_name, runner)
 
 
 def mark_of(folder: Path) -> Path:

@@ -49,7 +49,7 @@ class _Supervisor:
 
     def __init__(self, engine: Engine, job: str) -> None:
         self._engine, self._folder, self._job = engine, engine.folder, job
-        self._model = engine.plan.models[0].key if job else None
+        self._only_model = engine.plan.models[0].key if job else None
         self._session, self._n_started = secrets.token_hex(4), 0
         self._models: dict[str, str] = {}  # of all workers that were started
         self._with_units: set[str] = set()  # workers that have had one
@@ -59,7 +59,7 @@ class _Supervisor:
         self._last_needed = time.monotonic()
 
     def look(self) -> Queue:
-        return read_queue(self._folder, self._engine.plan.retries, self._model)
+        return read_queue(self._folder, self._engine.plan.retries, self._only_model)
 
     def goes_on(self, queue: Queue) -> bool:
         """Do what is to be done at a look; return False if nothing is left to wait for."""

@@ -308,7 +308,7 @@ def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], Ord
         return loglikelihoods, None
     answers = OrderAnswers(
         tuple(loglikelihoods),
-        intern(status),
+        intern(str(status)),
         guarded,
         tuple(control),
         tuple(reference),

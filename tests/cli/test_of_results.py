@@ -49,7 +49,8 @@ def test_without_an_audit_no_leaderboard_is_written_and_a_command_that_makes_one
     code, out, err = typed("leaderboard", tmp_path / "runs", "--output_path", board)
     assert (code, out, board.exists()) == (2, "", False)
     assert f"no run in {tmp_path / 'runs'} is an audit" in err
-    assert "lm-eval-leakage check --runs" in err
+    assert "lm-eval-leakage check --model hf" in err
+    assert f"--runs {tmp_path}" in err
 
 
 def test_an_unknown_column_of_a_leaderboard_is_reported_before_anything_is_read(typed) -> None:

@@ -205,7 +205,7 @@ def test_without_a_null_hypothesis_there_is_a_ratio_and_no_pvalue(questions_file
     row, found = results["results"][TASK], verdict(results)
     assert row["evidence,max_order"] == "no verdict"
     assert "evidence_pvalue,max_order" not in row
-    assert row["order_ratio,max_order"].startswith("24.00, at least 22.")  # all where one in 24 is expected
+    assert row["order_ratio,max_order"].startswith("24.0, at least 22.")  # all where one in 24 is expected
     assert (found["pvalue"], found["ratio"]) == (None, 24)
 
 
