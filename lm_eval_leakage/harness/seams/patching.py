@@ -116,6 +116,11 @@ SEAMS = (
         parameters=("samples",),
     ),
     Seam(
+        "lm_eval.utils:make_table",
+        "tables of audits have more rows, and no explanation below them",
+        parameters=("result_dict", "column", "sort_results"),
+    ),
+    Seam(
         "lm_eval.utils:env",
         "rows of tasks are read more slowly",
     ),
