@@ -67,8 +67,8 @@ def difference(settings: Settings, other: Settings) -> str:
     """Return which settings are others, and than which, as a part of a sentence; empty where all are alike."""
     parts = []
     if settings.keys() != other.keys():
-        own, others = (", ".join(sorted(one)) or "none" for one in (settings, other))
-        parts.append(f"verdicts on other benchmarks ({own} instead of {others})")
+        benchmarks, others = (", ".join(sorted(side)) or "none" for side in (settings, other))
+        parts.append(f"verdicts on other benchmarks ({benchmarks} instead of {others})")
     shared = sorted(settings.keys() & other.keys())
     for field in fields(AuditSettings):
         values = [(getattr(settings[task], field.name), getattr(other[task], field.name)) for task in shared]

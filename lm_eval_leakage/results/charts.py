@@ -49,7 +49,9 @@ def round_ticks(low: float, high: float, smallest: float = 0.0) -> list[float]:
 
 def ticks_of(estimates: Iterable[Estimate]) -> list[float]:
     """Covers zero and all intervals; from 0 to 1 if there is nothing to cover."""
-    ends = [end for one in estimates for end in (one.low, one.value, one.high) if math.isfinite(end)]
+    ends = [
+        end for estimate in estimates for end in (estimate.low, estimate.value, estimate.high) if math.isfinite(end)
+    ]
     low, high = min([0.0, *ends]), max([0.0, *ends])
     return round_ticks(low, high) if high - low > SMALLEST_AXIS else round_ticks(0.0, 1.0)
 
@@ -88,11 +90,11 @@ class Dots:
     @property
     def shortened(self) -> str:
         """Keeps both ends of a long name, of which the later part distinguishes it best; the table has the whole."""
-        room = int(WIDTH / LETTER) - len(self.ending) - (len(self.note) + NOTE_GAP if self.note else 0)
-        if len(self.label) <= room:
+        n_letters = int(WIDTH / LETTER) - len(self.ending) - (len(self.note) + NOTE_GAP if self.note else 0)
+        if len(self.label) <= n_letters:
             return f"{self.label}{self.ending}"
-        head = max(1, room // 3)
-        return f"{self.label[:head]}…{self.label[-max(1, room - head - 1) :]}{self.ending}"
+        head = max(1, n_letters // 3)
+        return f"{self.label[:head]}…{self.label[-max(1, n_letters - head - 1) :]}{self.ending}"
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ class Histogram:
     def steps(self) -> list[float]:
         """Ticks of the counts."""
         tallest = (
-            max(sum(one.counts), one.expected.high if one.expected else 0, one.compared or 0) for one in self.bins
+            max(sum(bar.counts), bar.expected.high if bar.expected else 0, bar.compared or 0) for bar in self.bins
         )
         return round_ticks(0.0, max(1.0, *tallest), smallest=1.0)
 
@@ -241,9 +243,9 @@ class Histogram:
         every = math.ceil(len(self.bins) / N_X_TICKS)
         if self.bins[0].expected:
             every = every if len(self.bins) > N_BINS_NAMED else 1
-            return [(self.x((one.low + one.high) / 2), one.label) for one in self.bins[::every]]
-        zero = next((place for place, one in enumerate(self.bins) if one.low == 0), 0)
-        return [(self.x(one.low), tick_text(one.low)) for one in self.bins[zero % every :: every]]
+            return [(self.x((bar.low + bar.high) / 2), bar.label) for bar in self.bins[::every]]
+        zero = next((place for place, bar in enumerate(self.bins) if bar.low == 0), 0)
+        return [(self.x(bar.low), tick_text(bar.low)) for bar in self.bins[zero % every :: every]]
 
 
 _Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in what it is compared with if there is one
@@ -263,22 +265,23 @@ def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> tuple[list[
     """Of one benchmark's questions: a histogram per number of orders, the most common first; and (number of orders,
     questions) where there are too few for a chart."""
     answers = [audited.orders for audited in audited_questions if audited.orders]
-    is_compared = CONTROL if any(one.control for one in answers) else ""
-    compared_with = REFERENCE if any(one.reference for one in answers) else is_compared  # as the verdict compares
+    is_compared = CONTROL if any(answer.control for answer in answers) else ""
+    # as the verdict compares
+    compared_with = REFERENCE if any(answer.reference for answer in answers) else is_compared
     ranks: dict[int, list[_Ranked]] = defaultdict(list)
     for audited in audited_questions:
         place = rank(audited)
         if place is not None:
-            n_orders, own, other = _among_compared(audited, place, compared_with)
+            n_orders, among, other = _among_compared(audited, place, compared_with)
             is_guarded = bool(audited.guards)
-            ranks[n_orders].append((own, is_guarded, None if is_guarded else other))
+            ranks[n_orders].append((among, is_guarded, None if is_guarded else other))
     drawn: list[Histogram] = []
     undrawn: list[tuple[int, int]] = []
-    for n_orders, found in sorted(ranks.items(), key=lambda one: (-len(one[1]), one[0])):
-        if not drawn or len(found) >= FEWEST_OF_CHART:
-            drawn.append(_of_ranks(n_orders, found, compared_with))
+    for n_orders, ranked in sorted(ranks.items(), key=lambda item: (-len(item[1]), item[0])):
+        if not drawn or len(ranked) >= FEWEST_OF_CHART:
+            drawn.append(_of_ranks(n_orders, ranked, compared_with))
         else:
-            undrawn.append((n_orders, len(found)))
+            undrawn.append((n_orders, len(ranked)))
     return drawn, undrawn
 
 
@@ -289,12 +292,12 @@ def _among_compared(audited: AuditedQuestion, place: int, compared_with: str) ->
     if orders is None or not compared_with or len(orders.loglikelihoods) != n_orders:
         return n_orders, place, None
     places = orders.compared or range(n_orders)
-    own = _rank_of_first([orders.loglikelihoods[place] for place in places])
+    published = _rank_of_first([orders.loglikelihoods[place] for place in places])
     if compared_with == REFERENCE:
         others = [orders.reference[place] for place in places] if orders.reference else []
     else:
         others = list(orders.controls[0]) if orders.controls else []
-    return len(places), own, _rank_of_first(others) if others else None
+    return len(places), published, _rank_of_first(others) if others else None
 
 
 def _rank_of_first(values: Sequence[float]) -> int:
@@ -318,8 +321,8 @@ def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Hi
         share = (last - start) / n_orders
         low, high = map(float, binom.interval(0.95, len(ranks), share))
         expected = Estimate(len(ranks) * share, low=low, high=high)
-        own = counts[i, False], counts[i, True]
-        bins.append(Bin(label, start, last, own, expected, compared[i] if compared else None))
+        heights = counts[i, False], counts[i, True]
+        bins.append(Bin(label, start, last, heights, expected, compared[i] if compared else None))
     title, x_label = f"Rank among {n_orders} orders", "rank of the published order"
     summary = _summary(n_orders, ranks, compared_with)
     return Histogram(title, x_label, ("no guard", "guarded"), bins, summary, compared_with)
@@ -327,7 +330,7 @@ def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Hi
 
 def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str:
     """How many questions have rank 1; where there is something to compare with, of those that have both ranks."""
-    both = [one for one in ranks if one[2] is not None] or ranks
+    both = [entry for entry in ranks if entry[2] is not None] or ranks
     first = sum(place == 1 for place, _, _ in both)
     which = counted(len(both)) + (" without a guard" if compared_with else "")
     there = f", {sum(other == 1 for _, _, other in both)} {compared_with}" if compared_with else ""

@@ -18,9 +18,9 @@ from lm_eval_leakage.texts import as_json, as_yaml
 NO_GUARANTEE = "nothing is guaranteed for the kept questions: how many seen questions are not flagged is unknown"
 
 
-def _by_name(found: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
+def _by_name(questions: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
     """By the hash of the row, and by that of its text."""
-    return {name: one for one in found for name in (one.content, one.doc_hash) if name}
+    return {name: question for question in questions for name in (question.content, question.doc_hash) if name}
 
 
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
@@ -83,16 +83,16 @@ def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untes
     rule: see RULES
     keep_untested: also keep questions that the audit of some model did not test
     """
-    if renamed := {name: own for one in annotations for name, own in one.names.items()}:
+    if renamed := {name: original for annotation in annotations for name, original in annotation.names.items()}:
         name = next(iter(renamed.values()))
-        several = ", ".join(repr(other) for other, own in renamed.items() if own == name)
+        several = ", ".join(repr(other) for other, original in renamed.items() if original == name)
         raise ValueError(
             f"{name} is the name of several benchmarks with other rows ({several}), and a clean task restricts only "
             "one; give the folders of that one"
         )
     with_rows = [  # a clean task names the data rows that it keeps
-        replace(one, questions=tuple(question for question in one.questions if question.doc_hash))
-        for one in annotations
+        replace(annotation, questions=tuple(question for question in annotation.questions if question.doc_hash))
+        for annotation in annotations
     ]
     tasks = list(dict.fromkeys(question.task for annotation in with_rows for question in annotation.questions))
     if not tasks:
@@ -118,8 +118,8 @@ class _View:
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
         """Why it is left out, by the most serious reason among its copies; None if it is kept."""
-        if own := self._asked.get((question.task, question.doc_hash)):
-            copies = self._copies[question.task, _key(own)]
+        if answered := self._asked.get((question.task, question.doc_hash)):
+            copies = self._copies[question.task, _key(answered)]
             return _gravest({_why_not(copy.audited, copy.scores, rule) for copy in copies})
         # audited, but not answered in a run
         return _why_not(self._audited.get(question.doc_hash) or self._audited.get(question.content), {}, rule)
@@ -150,12 +150,16 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
             for number, question in enumerate(copies):
                 rows.setdefault((doc_hash, number), question)
     first = {doc_hash: question for (doc_hash, number), question in rows.items() if number == 0}
-    told = [(view.annotation, {name: view.why_not(one, rule) for name, one in first.items()}) for view in views]
+    all_reasons = [
+        (view.annotation, {name: view.why_not(question, rule) for name, question in first.items()}) for view in views
+    ]
     # a model whose audits tested nothing in the task is not consulted; if that holds for all, it is untested
-    heard = [(annotation, reasons) for annotation, reasons in told if {*reasons.values()} != {UNTESTED}] or told
+    consulted = [
+        (annotation, reasons) for annotation, reasons in all_reasons if {*reasons.values()} != {UNTESTED}
+    ] or all_reasons
     kept, left_out, n_untested = [], [], 0
     for (doc_hash, _), question in sorted(rows.items(), key=lambda row: row[1].doc_id):
-        given = [(annotation.model, reasons[doc_hash]) for annotation, reasons in heard]
+        given = [(annotation.model, reasons[doc_hash]) for annotation, reasons in consulted]
         why = _gravest([reason for _, reason in given])
         n_untested += any(reason == UNTESTED for _, reason in given)
         if why is None or (why == UNTESTED and keep_untested):
@@ -172,8 +176,8 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
     return CleanSet(
         task=task,
         rule=rule,
-        detector=", ".join(dict.fromkeys(annotation.detector for annotation, _ in heard)),
-        models=tuple(dict.fromkeys(annotation.model for annotation, _ in heard)),
+        detector=", ".join(dict.fromkeys(annotation.detector for annotation, _ in consulted)),
+        models=tuple(dict.fromkeys(annotation.model for annotation, _ in consulted)),
         kept=tuple(kept),
         left_out=tuple(left_out),
         n_untested=n_untested,

@@ -175,8 +175,8 @@ ARM_COLUMNS = {name: _arm(name) for name in ARMS}
 def displayed() -> list[Column[Row]]:
     """Columns with a heading, in the order of tables and pages: accuracies come together."""
     by_flag = (ACCURACY_UNFLAGGED, ACCURACY_FLAGGED)
-    found = dict.fromkeys((*OF_RUN, ACCURACY_CLEAN, INFLATION, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
-    return [column for column in found if column.heading]  # a column may be on no page, and a number in no column
+    distinct = dict.fromkeys((*OF_RUN, ACCURACY_CLEAN, INFLATION, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
+    return [column for column in distinct if column.heading]  # a column may be on no page, and a number in no column
 
 
 def recorded() -> list[Column[Row]]:

@@ -65,9 +65,9 @@ def common_basis(rows: Sequence[Row]) -> str:
 
 def _label(row: Row, rows: Sequence[Row]) -> tuple[str, str]:
     """As short as the rows allow: the model, the benchmark, or both; the benchmark is the ending then."""
-    if len({one.model for one in rows}) == 1:
+    if len({row.model for row in rows}) == 1:
         return row.name, ""
-    return row.model, "" if len({one.name for one in rows}) == 1 else f", {row.name}"
+    return row.model, "" if len({other.name for other in rows}) == 1 else f", {row.name}"
 
 
 def _preference(row: Row) -> Estimate:
@@ -108,7 +108,7 @@ def comparison_plot(annotations: Sequence[Annotation]) -> Plot:
 
     Raises ValueError if no audit has anything to draw.
     """
-    found = comparison(benchmarks(row for annotation in annotations for row in annotation.rows))
-    if found is None:
+    drawn = comparison(benchmarks(row for annotation in annotations for row in annotation.rows))
+    if drawn is None:
         raise ValueError("there is nothing to plot: no audit of these runs has option orders or flags; run one first")
-    return Plot(render("plot.svg.j2", chart=found).strip())
+    return Plot(render("plot.svg.j2", chart=drawn).strip())

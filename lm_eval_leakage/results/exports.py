@@ -86,8 +86,8 @@ def _owner_and_name(row: Row) -> tuple[str, str]:
     from lm_eval_leakage.results.result_types import HUB_NAME
 
     named = row.provenance.weights or row.model
-    found = HUB_NAME.fullmatch(named)
-    return (found["owner"], found["name"]) if found else (UNKNOWN, named.rstrip("/").rpartition("/")[2] or UNKNOWN)
+    match = HUB_NAME.fullmatch(named)
+    return (match["owner"], match["name"]) if match else (UNKNOWN, named.rstrip("/").rpartition("/")[2] or UNKNOWN)
 
 
 def _place_of_record(row: Row) -> str:

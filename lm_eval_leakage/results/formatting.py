@@ -174,10 +174,14 @@ NUMBER = Kind(math.nan, lambda value: Cell(number(value), order=value))
 PERCENT = Kind(math.nan, lambda share: Cell(whole_percent(share), order=share))
 PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value), order=value))
 BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value, is_bound=True), order=value))
-WITH_ERROR = Kind(UNKNOWN, lambda found: Cell(plus_minus(found, 3), order=found.value), ("", "_stderr"))
-INTERVAL = Kind(UNKNOWN, lambda found: Cell(number(found.value), interval(found), found.value), ("", "_low", "_high"))
+WITH_ERROR = Kind(UNKNOWN, lambda estimate: Cell(plus_minus(estimate, 3), order=estimate.value), ("", "_stderr"))
+INTERVAL = Kind(
+    UNKNOWN, lambda estimate: Cell(number(estimate.value), interval(estimate), estimate.value), ("", "_low", "_high")
+)
 # may be far above 1
-RATIO = Kind(UNKNOWN, lambda found: Cell(number(found.value, 2), interval(found), found.value), ("", "_low"))
+RATIO = Kind(
+    UNKNOWN, lambda estimate: Cell(number(estimate.value, 2), interval(estimate), estimate.value), ("", "_low")
+)
 
 
 def flat_value(name: str, kind: Kind, value: Any) -> dict[str, Any]:
@@ -250,11 +254,11 @@ def tabulate(
     records: Sequence[Record], columns: Sequence[Column[Record]], level: Callable[[Record], str] = lambda _: ""
 ) -> Table:
     """The first column names the lines and is always shown; of the others those in which some record has a value."""
-    found = [(column, [column.cell(record) for record in records]) for column in columns]
-    shown = [pair for pair in found if pair is found[0] or set(pair[1]) - {EMPTY}]
+    filled = [(column, [column.cell(record) for record in records]) for column in columns]
+    shown = [pair for pair in filled if pair is filled[0] or set(pair[1]) - {EMPTY}]
     lines = zip(*(cells for _, cells in shown), strict=True)
     return Table(
-        [column for column, _ in shown], [(level(one), line) for one, line in zip(records, lines, strict=True)]
+        [column for column, _ in shown], [(level(record), line) for record, line in zip(records, lines, strict=True)]
     )
 
 

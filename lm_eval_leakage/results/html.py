@@ -25,7 +25,7 @@ FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);,]+|−?[\d.]+ ± [\d.]+")
 @cache
 def environment() -> Environment:
     """Everything except our own templates is escaped, such as texts of data sets and names of models."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("lm_eval_leakage.results"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -33,7 +33,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(
+    environment.filters.update(
         number=formatting.number,
         count=formatting.count,
         counted=formatting.counted,
@@ -43,7 +43,7 @@ def environment() -> Environment:
         tick_text=tick_text,
     )
     style, script = asset("page.css"), asset("page.js")
-    found.globals.update(
+    environment.globals.update(
         style=Markup(style),
         script=Markup(script),
         plot_style=Markup(asset("plot.css")),
@@ -55,7 +55,7 @@ def environment() -> Environment:
         evidence_level=EVIDENCE_LEVEL,
         strong_level=STRONG_LEVEL,
     )
-    return found
+    return environment
 
 
 def render(template: str, **values: object) -> str:

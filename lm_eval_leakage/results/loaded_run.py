@@ -34,8 +34,8 @@ class LoadedRun(list[dict[str, Scalar]]):
     """
 
     def __init__(self, annotations: Sequence[Annotation]) -> None:
-        found = ((one.model, question) for one in annotations for question in one.questions)
-        super().__init__(same_columns([{"model": model, **flat_question(question)} for model, question in found]))
+        pairs = ((annotation.model, question) for annotation in annotations for question in annotation.questions)
+        super().__init__(same_columns([{"model": model, **flat_question(question)} for model, question in pairs]))
         self.annotations = tuple(annotations)
 
     def to_pandas(self) -> DataFrame:

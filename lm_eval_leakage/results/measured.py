@@ -67,14 +67,16 @@ class Flags:
 
 def flags_of(questions: Iterable[AuditedQuestion], unguarded: bool = False) -> Flags:
     """The flags of all tested questions, or of those without a guard."""
-    tested = [one for one in questions if one.null_rate is not None and not (unguarded and one.guards)]
-    return Flags([_is_flagged(one) for one in tested], [one.null_rate or 0.0 for one in tested])
+    tested = [
+        question for question in questions if question.null_rate is not None and not (unguarded and question.guards)
+    ]
+    return Flags([_is_flagged(question) for question in tested], [question.null_rate or 0.0 for question in tested])
 
 
-def _is_flagged(one: AuditedQuestion) -> bool:
-    if one.flagged is not None:
-        return one.flagged
-    return one.pvalue is not None and one.null_rate is not None and one.pvalue <= one.null_rate
+def _is_flagged(question: AuditedQuestion) -> bool:
+    if question.flagged is not None:
+        return question.flagged
+    return question.pvalue is not None and question.null_rate is not None and question.pvalue <= question.null_rate
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Measured:
     @cached_property
     def tested(self) -> list[AuditedQuestion]:
         """Those that the main detector tested."""
-        return [one for one in self.joined if one.flagged is not None]
+        return [question for question in self.joined if question.flagged is not None]
 
     @cached_property
     def answered(self) -> list[tuple[bool, float, Hashable]]:
@@ -161,7 +163,7 @@ class Measured:
 
     def known(self, name: str) -> list[Any]:
         """What is known under this name of some of the questions."""
-        return [value for one in self.joined if (value := getattr(one, name)) is not None]
+        return [value for question in self.joined if (value := getattr(question, name)) is not None]
 
     def arm(self, name: str) -> list[bool]:
         """Whether each question of the choice-confusion audit was answered correctly in this arm."""
@@ -170,12 +172,12 @@ class Measured:
     @computed("flagged", WITH_ERROR, harness="flagged_rate")
     def flagged_rate(self) -> Estimate:
         """Share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)."""
-        return share([bool(one.flagged) for one in self.tested])
+        return share([bool(question.flagged) for question in self.tested])
 
     @computed("by chance", NUMBER, harness="null_rate")
     def null_rate(self) -> float:
         """The share flagged under the detector's null hypothesis, which natural orders violate."""
-        return mean_and_stderr([one.null_rate for one in self.tested if one.null_rate is not None])[0]
+        return mean_and_stderr([question.null_rate for question in self.tested if question.null_rate is not None])[0]
 
     @computed("", PVALUE)
     def pvalue(self) -> float:
@@ -186,7 +188,7 @@ class Measured:
     @computed("flagged, no guard", WITH_ERROR, in_text=False)
     def flagged_rate_unguarded(self) -> Estimate:
         """Share flagged among the questions whose options have no recognised natural order."""
-        return share([bool(one.flagged) for one in self.tested if not one.guards])
+        return share([bool(question.flagged) for question in self.tested if not question.guards])
 
     @computed("", PVALUE)
     def pvalue_unguarded(self) -> float:
@@ -230,7 +232,7 @@ class Measured:
         unseen = self.comparable
         if unseen is not None and unseen.by_letters == bool(self._answered_twice):
             return by_unseen(self.arm("original"), unseen.answered)
-        shared = [() if one.orders is None else one.orders.shared for one, _ in self._twice]
+        shared = [() if question.orders is None else question.orders.shared for question, _ in self._twice]
         return by_shuffling(self._answered_twice, families(shared))
 
     @property
@@ -241,9 +243,14 @@ class Measured:
     def _twice(self) -> list[tuple[AuditedQuestion, AnsweredTwice]]:
         """The questions that were answered as published and with their options shuffled."""
         return [
-            (one, AnsweredTwice(one.arms.original, one.arms.shuffled, one.answer, one.arms.shuffled_place))
-            for one in self.joined
-            if one.arms is not None and one.answer is not None and one.arms.shuffled_place is not None
+            (
+                question,
+                AnsweredTwice(
+                    question.arms.original, question.arms.shuffled, question.answer, question.arms.shuffled_place
+                ),
+            )
+            for question in self.joined
+            if question.arms is not None and question.answer is not None and question.arms.shuffled_place is not None
         ]
 
     @computed("accuracy, unflagged", INTERVAL, harness="{metric}_unflagged")

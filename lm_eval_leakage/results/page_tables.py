@@ -133,7 +133,7 @@ def other_detectors(rows: Sequence[Row]) -> Table | None:
     """Return the values of detectors that have no column: a line per group or task, detector and value."""
     # not for each metric of the run
     once = {(row.group, row.name): row for row in reversed(rows) if row.level != SUBJECT_LEVEL}
-    found = [(row, value) for row in reversed(once.values()) for value in row.others]
+    entries = [(row, value) for row in reversed(once.values()) for value in row.others]
     shown: list[Column[tuple[Row, DetectorValue]]] = [
         Column(columns.TASK.heading, TEXT, lambda line: Cell(line[0].name, place_of(line[0]))),
         Column("detector", TEXT, lambda line: line[1].detector),
@@ -142,4 +142,4 @@ def other_detectors(rows: Sequence[Row]) -> Table | None:
         Column("mean", WITH_ERROR, lambda line: line[1].estimate),
         Column(columns.NULL_RATE.heading, NUMBER, lambda line: line[1].null_rate),
     ]
-    return tabulate(found, shown) if found else None
+    return tabulate(entries, shown) if entries else None

@@ -124,25 +124,30 @@ def seal_audit(runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA) -
     seal, problems = read_seal(folder), list[Problem]()
     read_ledger(folder, seal)  # before minutes of reading logs
     logs = sealed_logs(runs, seal, problems)
-    found = [_verdict(own) for own in logs]
+    without_looks = [_verdict(model_logs) for model_logs in logs]
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    asked = []
-    for own, verdict in zip(logs, found, strict=True):
+    new_looks = []
+    for model_logs, verdict in zip(logs, without_looks, strict=True):
         combined, places = verdict.combined, as_ranges(place for test in verdict.used for place in test.places)
         if combined.names:
-            look = Look(0, own.model, own.digest, alpha, combined.pvalue, combined.log_evalue, places, now)
-            asked.append(look)
-    numbered = add_looks(folder, seal, asked)
+            look = Look(
+                0, model_logs.model, model_logs.digest, alpha, combined.pvalue, combined.log_evalue, places, now
+            )
+            new_looks.append(look)
+    numbered = add_looks(folder, seal, new_looks)
     ledger = read_ledger(folder, seal)
-    looks = {look.number: look for look in (*ledger.looks, *(own for own, _ in numbered))}
-    told = iter(numbered)
-    verdicts = tuple(_at_look(one, *next(told), looks.values()) if one.combined.names else one for one in found)
+    looks = {look.number: look for look in (*ledger.looks, *(look for look, _ in numbered))}
+    next_looks = iter(numbered)
+    verdicts = tuple(
+        _at_look(verdict, *next(next_looks), looks.values()) if verdict.combined.names else verdict
+        for verdict in without_looks
+    )
     return SealAudit(seal.name, seal.commitment, verdicts, tuple(problems), ledger)
 
 
 def _verdict(logs: SealedLogs) -> SealedVerdict:
     """Without a look."""
-    tests = (*(found for test in LOG_TESTS for found in test.of(logs)), *ceiling_tests(logs))
+    tests = (*(result for test in LOG_TESTS for result in test.of(logs)), *ceiling_tests(logs))
     bound = best_bound([hits for test in tests for hits in test.hits])
     missing = tuple(not_run(logs, tests))
     return SealedVerdict(logs.model, tests, combined_test(tests), bound, missing=missing, problems=logs.problems)
@@ -150,7 +155,7 @@ def _verdict(logs: SealedLogs) -> SealedVerdict:
 
 def _at_look(verdict: SealedVerdict, look: Look, written: Look | None, looks: Collection[Look]) -> SealedVerdict:
     log_evalue, n_looks = accumulated(looks, verdict.model)
-    beside = tuple(one.pvalue for one in looks if one.first == look.first and one.number != look.number)
+    beside = tuple(other.pvalue for other in looks if other.first == look.first and other.number != look.number)
     return replace(verdict, look=look, written=written, log_evalue=log_evalue, n_looks=n_looks, beside=beside)
 
 
@@ -163,17 +168,17 @@ def _because(verdict: SealedVerdict) -> str:
     names = " and ".join(filter(None, (", ".join(combined.names[:-1]), combined.names[-1])))
     is_bound = any(test.is_bound for test in verdict.used)
     among = f" among the {count(1 + len(verdict.beside))} told together" if verdict.beside else ""
-    found = (
+    finding = (
         f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
         f"{pvalue(verdict.level())}, the level of look {look.number}{among} ({look.alpha:g} over all looks)"
     )
     if is_found:
-        return f"{found}{seen_in_words(verdict.bound)}"
+        return f"{finding}{seen_in_words(verdict.bound)}"
     if verdict.word == VerdictWord.NO_VERDICT:
-        return f"{found}; how many questions may have been seen is not known"
+        return f"{finding}; how many questions may have been seen is not known"
     few = "" if verdict.word == VerdictWord.NONE_FOUND else "; too few are tested to exclude "
     wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""
-    return f"{found}{at_most_in_words(verdict.at_most)}{few}{wanted}"
+    return f"{finding}{at_most_in_words(verdict.at_most)}{few}{wanted}"
 
 
 SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
@@ -192,8 +197,8 @@ def as_table(audit: SealAudit) -> str:
     lines: Cells = [SEAL_COLUMNS]
     for verdict in audit.verdicts:
         lines += [[visible(cell) for cell in line] for line in _lines(verdict)]
-    told = [visible(f"{verdict.model}: {verdict.sentence}") for verdict in audit.verdicts]
-    return "\n".join([aligned(lines), "", *told])
+    sentences = [visible(f"{verdict.model}: {verdict.sentence}") for verdict in audit.verdicts]
+    return "\n".join([aligned(lines), "", *sentences])
 
 
 def _lines(verdict: SealedVerdict) -> Iterator[list[str]]:
@@ -252,7 +257,7 @@ def _record(verdict: SealedVerdict) -> dict[str, object]:
     look = None if verdict.look is None else asdict(verdict.look) | {"level": verdict.level()}
     tests = []
     for test in verdict.tests:
-        kept = {own.name: getattr(test, own.name) for own in fields(test) if own.name != "power"}
+        kept = {field.name: getattr(test, field.name) for field in fields(test) if field.name != "power"}
         tests.append(kept | {"hits": {hits.rule: hits.n_hits for hits in test.hits}, "places": len(test.places)})
     return {
         "model": verdict.model,

@@ -93,8 +93,8 @@ def told_verdict(row: Row) -> ToldVerdict:
     unread = row.unread and f"Of its file, {row.unread}."
     parts = (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), _untested(row), unread)
     figures = " ".join(filter(None, parts))
-    told = tuple(filter(None, reasons))
-    return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, told, sentence_to_copy(row))
+    further = tuple(filter(None, reasons))
+    return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, further, sentence_to_copy(row))
 
 
 def n_flagged(row: Row) -> int:
@@ -190,19 +190,19 @@ def _with_interval(row: Row) -> str:
 
     The interval is Wilson's where the accuracy is a share of the questions, else that of a normal error.
     """
-    own, n = row.accuracy, row.n - row.n_left_out
-    is_share = n > 0 and 0 <= own.value <= 1
-    if is_share and abs(own.value * n - round(own.value * n)) < WHOLE:
-        own = replace(share_of(round(own.value * n), n), stderr=own.stderr)
-    elif own.stderr > 0:
-        own = normal(own.value, own.stderr)
+    estimate, n = row.accuracy, row.n - row.n_left_out
+    is_share = n > 0 and 0 <= estimate.value <= 1
+    if is_share and abs(estimate.value * n - round(estimate.value * n)) < WHOLE:
+        estimate = replace(share_of(round(estimate.value * n), n), stderr=estimate.stderr)
+    elif estimate.stderr > 0:
+        estimate = normal(estimate.value, estimate.stderr)
     else:
-        own = Estimate(own.value)
-    decimals = 3 if own.stderr < COARSE_ERROR else 2
+        estimate = Estimate(estimate.value)
+    decimals = 3 if estimate.stderr < COARSE_ERROR else 2
     shown = number(row.accuracy.value, decimals)
-    if math.isnan(own.low):
+    if math.isnan(estimate.low):
         return shown
-    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (own.low, own.high))
+    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (estimate.low, estimate.high))
     return f"{shown} ({INTERVAL_KIND} {low} to {high})"
 
 
@@ -294,6 +294,6 @@ def _scored(row: Row) -> str:
     """A sentence after another one; empty without an accuracy."""
     if not row.accuracy:
         return ""
-    told, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
+    without_leakage, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
     ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
-    return f" Its accuracy is {_with_interval(row)}{_counting(row)}; {told}{ends}."
+    return f" Its accuracy is {_with_interval(row)}{_counting(row)}; {without_leakage}{ends}."

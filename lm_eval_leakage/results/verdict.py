@@ -124,10 +124,10 @@ class DataVerdict:
     def pvalue(self) -> float:
         """By Bonferroni's rule where several of orders, texts and names are tested; NaN where it would look like an
         answer: where the orders cannot be tested, and none shows evidence."""
-        known = [p for p in self.pvalues if not math.isnan(p)]
-        found = min(1.0, len(known) * min(known)) if known else NAN
+        pvalues = [p for p in self.pvalues if not math.isnan(p)]
+        adjusted = min(1.0, len(pvalues) * min(pvalues)) if pvalues else NAN
         is_told = not (self.doubt or math.isnan(self.tested.pvalue))
-        return found if is_told or found <= EVIDENCE_LEVEL else NAN
+        return adjusted if is_told or adjusted <= EVIDENCE_LEVEL else NAN
 
     @property
     def pvalues(self) -> tuple[float, float, float]:
@@ -138,9 +138,9 @@ class DataVerdict:
     @property
     def pvalue_of_each(self) -> Mapping[str, float]:
         """Return p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
-        own, by_texts, by_beside = self.pvalues
+        by_main, by_texts, by_beside = self.pvalues
         names = ("names", "texts", "orders") if self.basis == Basis.FILLERS else ("orders", "texts", "names")
-        tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
+        tested = {name: p for name, p in zip(names, (by_main, by_texts, by_beside), strict=True) if not math.isnan(p)}
         return tested if self.has_texts or self.has_beside else {}
 
     @property
@@ -198,8 +198,8 @@ class DataVerdict:
         """About how many questions like these would find what has to be excluded, at the next look if looks are
         counted; twice as many as there were, if those did not tell; None if no number would."""
         level = self.level_of_each * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
-        found = needed_by_all(self.power, self.detect, level)
-        return 2 * self.n if found is not None and found <= self.n else found
+        n_needed = needed_by_all(self.power, self.detect, level)
+        return 2 * self.n if n_needed is not None and n_needed <= self.n else n_needed
 
     @property
     def n_needed(self) -> int | None:
