@@ -51,11 +51,11 @@ def annotate(
     aliases: Mapping[str, str] | None = None,
     audit_command: AuditCommand | None = None,
 ) -> list[Annotation]:
-    """One annotation per model, of all runs and audits in the folders.
+    """Return one annotation per model, of all runs and audits in the folders.
 
     audits: folders of audits, unless they are among those of the runs
     detector: id of the one whose flags the columns show; by default max_order where it was run
-    references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
+    references: folders of other models' runs and audits: their answers show how hard a question is, and their scores
         of option orders how natural the published one is; a model is no reference for itself
     aliases: other names of models and the name to use, if a model was run and audited under two names
     audit_command: returns the command that audits the questions of a task in a results file with a number of examples;
@@ -110,7 +110,8 @@ def annotation_of_model(
 
 
 def _named_apart(annotation: Annotation, label: str) -> Annotation:
-    """With the label in the names of its benchmarks. Without an audit of these very rows nothing of it is judged."""
+    """Return the annotation with the label in the names of its benchmarks. Without an audit of these very rows nothing
+    of it is judged."""
     if not label:
         return annotation
 
@@ -229,7 +230,8 @@ def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
 
 
 def _part(part: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
-    """With its questions and metrics. What its log lacks, and what cannot be right, is added to the problems."""
+    """Return the task's run with its questions and metrics. What its log lacks, and what cannot be right, is added to
+    the problems."""
     if part.log is None:
         return with_checked_metrics(part, problems)
     answers = part.answers(problems)
@@ -244,7 +246,7 @@ def _part(part: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
 
 
 def _left_out(part: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[Problem]:
-    """What a run says about questions that it left out of the accuracy."""
+    """Report what a run says about questions that it left out of the accuracy."""
     reasons = [question.left_out for question in questions if question.left_out]
     if reasons:
         longest = max(reasons, key=window_needed)
@@ -258,7 +260,7 @@ def _left_out(part: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator
 
 @dataclass(frozen=True)
 class Reference:
-    """What another model's runs say.
+    """The answers of another model's runs.
 
     runs: those runs
     right: scores of its answers to a question, by the hash of the row and of its text
@@ -282,7 +284,7 @@ def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Referenc
             if metric := accuracy_of(answer.scores):
                 for name in filter(None, (answer.doc_hash, answer.content)):
                     reference.right[name].append(answer.scores[metric])
-        for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
+        for _, line in lines_of_audits([run], []):  # what is missing there was reported with its runs
             if line.orders is not None:
                 reference.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
             if line.fillers is not None:
@@ -292,7 +294,7 @@ def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Referenc
 
 
 def _ease(references: Sequence[Reference]) -> dict[str, float]:
-    """Share of the reference models' answers to a question that are correct."""
+    """Return the share of the reference models' answers to a question that are correct."""
     by_name: dict[str, list[float]] = defaultdict(list)
     for reference in references:
         for name, scores in reference.right.items():
@@ -301,7 +303,7 @@ def _ease(references: Sequence[Reference]) -> dict[str, float]:
 
 
 def _with_orders(question: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
-    """With the mean log-likelihoods of the references that were asked the same orders."""
+    """Return the question with the mean log-likelihoods of the references that were asked the same orders."""
     if question.orders is None or question.orders.reference:
         return question
     n_orders = len(question.orders.loglikelihoods)
@@ -313,7 +315,7 @@ def _with_orders(question: AuditedQuestion, references: Sequence[Reference]) -> 
 
 
 def _with_fillers(question: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
-    """With the mean log-likelihoods of the references whose rows exchanged the same fillers."""
+    """Return the question with the mean log-likelihoods of the references whose rows exchanged the same fillers."""
     if question.fillers is None or question.fillers.reference:
         return question
     key = question.doc_hash, question.fillers.block, question.fillers.layouts
@@ -373,12 +375,13 @@ class Joining:
         return questions
 
     def unanswered(self) -> dict[str, list[AuditedQuestion]]:
-        """Audited questions of the benchmarks that no run answered at all, by benchmark."""
+        """Return the audited questions of the benchmarks that no run answered at all, by benchmark."""
         untouched = (question for question in self._by_hash.values() if question.benchmark not in self._touched)
         return grouped(untouched, lambda question: question.benchmark)
 
     def has_other_questions(self, part: TaskRun) -> bool:
-        """Whether a task has no question in common with the audit of its name, or of that of a group that it is in.
+        """Return whether a task has no question in common with the audit of its name, or of that of a group that it is
+        in.
 
         part: with its joined questions
         """
@@ -389,7 +392,7 @@ class Joining:
         return bool(part.questions) and is_readable and not self.unanswered().keys().isdisjoint(names)
 
     def problems(self, audit_command: AuditCommand | None = None) -> list[Problem]:
-        """What could not be joined, with the command that audits exactly the questions of a run."""
+        """Return what could not be joined, with the command that audits exactly the questions of a run."""
         if not self._by_hash:
             return [Problem(NO_AUDIT)]
         left = defaultdict(list)

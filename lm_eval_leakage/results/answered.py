@@ -16,6 +16,8 @@ from lm_eval_leakage.questions.fields import subject_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
 from lm_eval_leakage.stats.pooling import NAN, Estimate, normal
 
+ACCURACIES = ("acc", "acc_norm", "exact_match")
+
 
 @dataclass(frozen=True)
 class TaskRun:
@@ -35,13 +37,13 @@ class TaskRun:
     metrics: Mapping[str, Estimate] = field(default_factory=dict)
 
     def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
-        """The answers in its log; none if the run kept no samples."""
+        """Return the answers in its log; none if the run kept no samples."""
         return [] if self.log is None else answers(self.run.read_log(self.log, problems), problems, self.log)
 
 
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
-    """For each task that is not an audit, and each number of examples: the run with the most questions, the newest of
-    equals. The others are reported as problems."""
+    """Return, for each task that is not an audit and each number of examples, the run with the most questions, the
+    newest of equals. The others are reported as problems."""
     candidates = (part for run in runs for part in _tasks(run))
     for alike in grouped(candidates, lambda part: (part.task, part.n_shot)).values():
         *others, best = sorted(alike, key=lambda part: (part.log is not None, part.n_questions, part.run.time))
@@ -80,14 +82,12 @@ def _n_lines(log: Path) -> int:
 
 # ---------------------------------------------------------------------- of one question
 
-ACCURACIES = ("acc", "acc_norm", "exact_match")
-
 
 def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
 ) -> list[AnnotatedQuestion]:
-    """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
-    question that is in the log twice (one run may append to the log of another) counts once.
+    """Return the answers in one task's numbered samples. The harness writes a line per filter, which are merged here;
+    a question that is in the log twice (one run may append to the log of another) counts once.
 
     Left out are accuracies that are not between 0 and 1, and those of a question whose lines disagree.
     """
@@ -135,7 +135,7 @@ def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any]) -> Annota
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The metrics of a line that are numbers, and whatever stands in the place of an accuracy."""
+    """Return the metrics of a line that are numbers, and whatever stands in the place of an accuracy."""
     for name in sample["metrics"]:
         value = sample.get(name)
         if isinstance(value, (int, float)) or (name in ACCURACIES and not isinstance(value, (list, dict))):
@@ -148,7 +148,7 @@ def is_accuracy(value: object) -> TypeGuard[float]:
 
 
 def accuracy_of(scores: Iterable[str]) -> str | None:
-    """The metric of a question that tells whether its answer is correct; None if it has none."""
+    """Return the metric of a question that shows whether its answer is correct; None if it has none."""
     keys = list(scores)
     return next((key for metric in ACCURACIES for key in keys if key.split(",")[0] == metric), None)
 
@@ -188,7 +188,7 @@ def _row(run: Run, name: str) -> Mapping[str, Any]:
 
 
 def told_metrics(run: Run, name: str) -> dict[str, Estimate]:
-    """What the harness reports of a task or group, by "metric,filter"."""
+    """Return what the harness reports of a task or group, by "metric,filter"."""
     metrics = {}
     for key, value in reported(run, name).items():
         if _is_number(value):
@@ -202,6 +202,6 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def shown_metrics(keys: Iterable[str]) -> list[str]:
-    """Those that have rows: accuracies, else the first one."""
+    """Return the metrics that have rows: accuracies, else the first one."""
     every = list(keys)
     return [key for key in every if key.split(",")[0] in ACCURACIES] or every[:1]

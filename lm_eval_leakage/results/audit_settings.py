@@ -26,7 +26,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """What two audits of a benchmark must share for their results to be compared; each value as it is shown.
+    """The settings that two audits of a benchmark must share for their results to be compared, each as it is shown.
 
     method: id of the detector whose flags count, and what the verdict compares the published orders with
     layouts: in which the options were shown

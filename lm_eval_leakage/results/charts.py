@@ -1,4 +1,4 @@
-"""Geometry of the charts; the templates draw them, the style sheet colours them.
+"""Computes the geometry of the charts; the templates draw them, the style sheet colours them.
 
 Histograms of one benchmark's questions by the rank of their published order and by their margin, and dot plots with
 intervals.
@@ -29,16 +29,28 @@ LEFT, RIGHT, TOP, BOTTOM = 36, 4, 8, 36
 N_X_TICKS = 6
 N_BINS_NAMED = 12  # up to so many bars, each is labelled
 MOST_STEPS = 6
+SMALLEST_AXIS = 1e-3
+LABEL_HEIGHT, POINT_HEIGHT, DOT_GAP = 15, 10, 8
+SIDE = 10  # margin left and right of the axis, so that a marker at its end is not cut
+LETTER = 5.8  # mean width of a letter of a label, in units of WIDTH
+NOTE_GAP = 3  # letters between a label and its note
+N_BINS = 24  # a bar for each order of four options
+FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
+CONTROL, REFERENCE = "without the question, in words", "by the reference model"  # what ranks are compared with
+NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
+TAIL = 0.005  # share of the margins on either side that the outermost bars collect
+SMALLEST_BAR = 0.1  # nats
 
 
 def _round_step(smallest: float, fits: Callable[[float], bool]) -> float:
-    """The smallest of 1, 2 or 5 times a power of ten that fits."""
+    """Return the smallest of 1, 2 or 5 times a power of ten that fits."""
     powers = range(math.floor(math.log10(smallest)), 308)
     return next(filter(fits, (base * 10.0**power for power in powers for base in (1, 2, 5))))
 
 
 def round_ticks(low: float, high: float, smallest: float = 0.0) -> list[float]:
-    """From `low` or less to `high` or more, in a few round steps, none of them below `smallest`; 0 is among them."""
+    """Return ticks from `low` or less to `high` or more, in a few round steps, none of them below `smallest`; 0 is
+    among them."""
 
     def fits(step: float) -> bool:
         return math.ceil(high / step) - math.floor(low / step) <= MOST_STEPS
@@ -48,7 +60,7 @@ def round_ticks(low: float, high: float, smallest: float = 0.0) -> list[float]:
 
 
 def ticks_of(estimates: Iterable[Estimate]) -> list[float]:
-    """Covers zero and all intervals; from 0 to 1 if there is nothing to cover."""
+    """Return ticks that cover zero and all intervals; from 0 to 1 if there is nothing to cover."""
     ends = [
         end for estimate in estimates for end in (estimate.low, estimate.value, estimate.high) if math.isfinite(end)
     ]
@@ -61,12 +73,6 @@ def tick_text(value: float) -> str:
 
 
 # ---------------------------------------------------------------------- dot plots
-
-SMALLEST_AXIS = 1e-3
-LABEL_HEIGHT, POINT_HEIGHT, DOT_GAP = 15, 10, 8
-SIDE = 10  # margin left and right of the axis, so that a marker at its end is not cut
-LETTER = 5.8  # mean width of a letter of a label, in units of WIDTH
-NOTE_GAP = 3  # letters between a label and its note
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,8 @@ class Dots:
 
     @property
     def shortened(self) -> str:
-        """Keeps both ends of a long name, of which the later part distinguishes it best; the table has the whole."""
+        """Return the title with both ends of a long name, of which the later part distinguishes it best; the table has
+        the whole."""
         n_letters = int(WIDTH / LETTER) - len(self.ending) - (len(self.note) + NOTE_GAP if self.note else 0)
         if len(self.label) <= n_letters:
             return f"{self.label}{self.ending}"
@@ -129,7 +136,7 @@ class DotChart:
 
     @property
     def depth(self) -> int:
-        """Of a row's marks; grid lines are drawn there only, so that they cross no label."""
+        """Return the height of a row's marks; grid lines are drawn there only, so that they cross no label."""
         return POINT_HEIGHT * max(1, len(self.series))
 
     def top(self, place: int) -> int:
@@ -146,7 +153,7 @@ class DotChart:
 
     @property
     def chances(self) -> list[tuple[float, int]]:
-        """x and top of each dashed line."""
+        """Return x and top of each dashed line."""
         rows = enumerate(self.rows)
         return [(self.x(row.chance), self.top(place)) for place, row in rows if not math.isnan(row.chance)]
 
@@ -167,24 +174,17 @@ class DotChart:
 
     @property
     def caption_lines(self) -> list[str]:
-        """As wide as the drawing, which wraps no text itself."""
+        """Return the caption in lines as wide as the drawing, which wraps no text itself."""
         return wrap(self.caption, int(WIDTH / LETTER))
 
     @property
     def description(self) -> str:
-        """All that is drawn, in words; a row without a mark by its name."""
+        """Return all that is drawn, in words; a row without a mark by its name."""
         without = [row.title for row in self.rows if not any(row.points.values())]
         return f"{self.title}; {self.x_label}. " + "; ".join([*(mark.title for mark in self.marks), *without])
 
 
 # ---------------------------------------------------------------------- histograms
-
-N_BINS = 24  # a bar for each order of four options
-FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
-CONTROL, REFERENCE = "without the question, in words", "by the reference model"  # what ranks are compared with
-NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
-TAIL = 0.005  # share of the margins on either side that the outermost bars collect
-SMALLEST_BAR = 0.1  # nats
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,8 @@ class Bin:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The template draws the two series of each bin, stacked, and the null hypothesis as a band around its mean.
+    """A histogram with two series. The template draws the two series of each bin, stacked, and the null hypothesis as
+    a band around its mean.
 
     series: the names of the two kinds of questions, the lower part of the bars first
     summary: what it shows, in a sentence; compared_with: what the bars' `compared` are of, empty without it
@@ -224,7 +225,7 @@ class Histogram:
 
     @cached_property
     def steps(self) -> list[float]:
-        """Ticks of the counts."""
+        """Return ticks of the counts."""
         tallest = (
             max(sum(bar.counts), bar.expected.high if bar.expected else 0, bar.compared or 0) for bar in self.bins
         )
@@ -239,7 +240,8 @@ class Histogram:
 
     @property
     def x_ticks(self) -> list[tuple[float, str]]:
-        """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
+        """Return the labels: ranks are labelled under their bars, margins under the edges of the bars, zero always
+        included."""
         every = math.ceil(len(self.bins) / N_X_TICKS)
         if self.bins[0].expected:
             every = every if len(self.bins) > N_BINS_NAMED else 1
@@ -252,7 +254,8 @@ _Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in w
 
 
 def rank(audited: AuditedQuestion) -> int | None:
-    """Rank of the published order among all orders, 1 if it is the most likely; None if the p-value is no rank."""
+    """Return the rank of the published order among all orders, 1 if it is the most likely; None if the p-value is no
+    rank."""
     if audited.pvalue is None or not audited.n_orders:
         return None
     place = audited.pvalue * audited.n_orders
@@ -262,7 +265,7 @@ def rank(audited: AuditedQuestion) -> int | None:
 
 
 def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> tuple[list[Histogram], list[tuple[int, int]]]:
-    """Of one benchmark's questions: a histogram per number of orders, the most common first; and (number of orders,
+    """Return one benchmark's histograms: one per number of orders, the most common first; and (number of orders,
     questions) where there are too few for a chart."""
     answers = [audited.orders for audited in audited_questions if audited.orders]
     is_compared = CONTROL if any(answer.control for answer in answers) else ""
@@ -286,8 +289,8 @@ def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> tuple[list[
 
 
 def _among_compared(audited: AuditedQuestion, place: int, compared_with: str) -> tuple[int, int, int | None]:
-    """The number of orders that the verdict compares, the published order's rank among them, and its rank there in
-    what it is compared with, where that was asked; all orders if the verdict does not compare this question's."""
+    """Return the number of orders that the verdict compares, the published order's rank among them, and its rank there
+    in what it is compared with, where that was asked; all orders if the verdict does not compare this question's."""
     orders, n_orders = audited.orders, audited.n_orders or 0
     if orders is None or not compared_with or len(orders.loglikelihoods) != n_orders:
         return n_orders, place, None
@@ -301,7 +304,7 @@ def _among_compared(audited: AuditedQuestion, place: int, compared_with: str) ->
 
 
 def _rank_of_first(values: Sequence[float]) -> int:
-    """A tie ranks it lower, as the audits' own ranks."""
+    """Return the rank of the first value; a tie ranks it lower, as the audits' own ranks."""
     first, *others = values
     return 1 + sum(other >= first for other in others)
 
@@ -329,7 +332,8 @@ def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Hi
 
 
 def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str:
-    """How many questions have rank 1; where there is something to compare with, of those that have both ranks."""
+    """Return how many questions have rank 1; where there is something to compare with, of those that have both
+    ranks."""
     both = [entry for entry in ranks if entry[2] is not None] or ranks
     first = sum(place == 1 for place, _, _ in both)
     which = counted(len(both)) + (" without a guard" if compared_with else "")
@@ -338,7 +342,8 @@ def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str
 
 
 def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram | None:
-    """None if no tested question has a margin. Zero is always an edge, so that no bar mixes both signs."""
+    """Return the histogram of margins; None if no tested question has a margin. Zero is always an edge, so that no bar
+    mixes both signs."""
     margins = [
         (audited.margin, bool(audited.flagged))
         for audited in audited_questions

@@ -16,15 +16,13 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, 
 from lm_eval_leakage.texts import as_json, as_yaml
 
 NO_GUARANTEE = "nothing is guaranteed for the kept questions: how many seen questions are not flagged is unknown"
+RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
+WHY_FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
 
 
 def _by_name(questions: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
-    """By the hash of the row, and by that of its text."""
+    """Return the questions by the hash of the row, and by that of its text."""
     return {name: question for question in questions for name in (question.content, question.doc_hash) if name}
-
-
-RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
-WHY_FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """why: WHY_FLAGGED, UNSCORED (with `strong`, if no run tells whether the answer is correct) or UNTESTED
+    """A question that a clean set leaves out.
+
+    why: WHY_FLAGGED, UNSCORED (with `strong`, if no run shows whether the answer is correct) or UNTESTED
     by: the models for which that holds
     """
 
@@ -72,13 +72,13 @@ class CleanSet:
 
 
 def clean_name(name: str) -> str:
-    """Name of the clean version of a task or group."""
+    """Return the name of the clean version of a task or group."""
     return f"{name}_clean"
 
 
 def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untested: bool = False) -> list[CleanSet]:
-    """One per task of the runs. A question, with its copies, is left out if any model's audit has something against
-    it.
+    """Return one clean set per task of the runs. A question, with its copies, is left out if any model's audit has
+    something against it.
 
     rule: see RULES
     keep_untested: also keep questions that the audit of some model did not test
@@ -117,7 +117,7 @@ class _View:
         self._audited = _by_name(annotation.audited_questions)
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
-        """Why it is left out, by the most serious reason among its copies; None if it is kept."""
+        """Return why it is left out, by the most serious reason among its copies; None if it is kept."""
         if answered := self._asked.get((question.task, question.doc_hash)):
             copies = self._copies[question.task, _key(answered)]
             return _gravest({_why_not(copy.audited, copy.scores, rule) for copy in copies})
@@ -126,7 +126,7 @@ class _View:
 
 
 def _key(question: AnnotatedQuestion) -> str:
-    """Equal for copies within a task."""
+    """Return a key that is equal for copies within a task."""
     return (question.audited and question.audited.key) or question.doc_hash
 
 
@@ -186,7 +186,7 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
 
 
 def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
-    """The JSON file of a set.
+    """Return the JSON file of a set.
 
     made_with: versions by package
     """
@@ -207,7 +207,7 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
 
 
 def render_task(clean: CleanSet, base: Mapping[str, object], version: object, questions: str) -> str:
-    """The YAML of a set's task. JSON is valid YAML.
+    """Return the YAML of a set's task. JSON is valid YAML.
 
     base: where the base task's settings are, as metadata for clean_task.py
     version: of the base task; None if it has none
@@ -221,7 +221,7 @@ def render_task(clean: CleanSet, base: Mapping[str, object], version: object, qu
 
 
 def render_group(name: str, members: Sequence[str], metrics: Sequence[str], version: object) -> str:
-    """The YAML of a group, whose accuracy is that of all its questions together.
+    """Return the YAML of a group, whose accuracy is that of all its questions together.
 
     metrics: those that all members have
     """

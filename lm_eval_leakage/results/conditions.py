@@ -36,7 +36,10 @@ def check_complete(problems: Iterable[Problem]) -> None:
 
 @dataclass(frozen=True)
 class Condition:
-    """bound: a number; for the verdict, the place of its word in `VerdictWord`"""
+    """A condition that a row meets or not.
+
+    bound: a number; for the verdict, the place of its word in `VerdictWord`
+    """
 
     column: str
     comparison: str
@@ -44,8 +47,8 @@ class Condition:
 
     @staticmethod
     def of(text: str) -> Condition:
-        """Of a comparison of a column with a number, of the verdict with a word, or of a word alone, from which on
-        verdicts meet it. Raises ValueError for any other text."""
+        """Return the condition of a comparison of a column with a number, of the verdict with a word, or of a word
+        alone, from which on verdicts meet it. Raises ValueError for any other text."""
         match = FORM.fullmatch(text)
         try:
             if match is None:
@@ -62,7 +65,7 @@ class Condition:
 
     @property
     def reservation(self) -> str:
-        """Why the condition says less than it seems to; empty if it does not."""
+        """Return why the condition says less than it seems to; empty if it does not."""
         if self.column not in OF_FLAGS:
             return ""
         return (
@@ -90,8 +93,8 @@ class Condition:
         return list(dict.fromkeys(sentences))
 
     def met_by(self, rows: Iterable[Row]) -> list[str]:
-        """A sentence for each group, and task outside groups, that meets it. Their parts are not judged: with many
-        parts, some would meet it by chance.
+        """Return a sentence for each group, and task outside groups, that meets it. Their parts are not judged: with
+        many parts, some would meet it by chance.
 
         Raises ValueError if no such row has the column: a check that cannot fail would go unnoticed. So would one of
         benchmarks that `unjudged_of` names.
@@ -120,6 +123,7 @@ class Condition:
 
 
 def _place_of(word: str) -> float:
-    """Of `strong evidence`, "strong evidence" in quotation marks, or strong_evidence. Raises ValueError."""
+    """Return the place of a word, written as `strong evidence`, "strong evidence" in quotation marks, or
+    strong_evidence. Raises ValueError."""
     quoted = QUOTED.fullmatch(word)
     return float(VerdictWord((quoted[2] if quoted else word).replace("_", " ")).place)

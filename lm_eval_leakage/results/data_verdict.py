@@ -86,6 +86,9 @@ PATTERN_ALONE = (
     "controls were tried, so that a model may prefer them without having seen them; questions of the same kind that "
     "it cannot have seen (`check --unseen FILE`) would tell how much"
 )
+USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
+USUAL_QUESTIONS = 200
+MARGIN = 1.2  # a model's scores differ from the usual ones
 
 
 def data_verdict(
@@ -94,7 +97,7 @@ def data_verdict(
     fillers: Iterable[FillerAnswers] = (),
     unseen_fillers: Sequence[FillerAnswers] = (),
 ) -> DataVerdict:
-    """The verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
+    """Return the verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
     fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
@@ -126,7 +129,8 @@ _of_fillers = lru_cache(maxsize=64)(filler_verdict)
 
 
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
-    """The preference for published orders of questions that the model cannot have seen; None for too few of them."""
+    """Return the preference for published orders of questions that the model cannot have seen; None for too few of
+    them."""
     controlled = [
         question for question in unseen if not question.guarded and len(question.controls) == len(CONTROL_FORMS)
     ]
@@ -141,7 +145,7 @@ def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
 
 @lru_cache(maxsize=64)
 def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
-    """Several rows and columns need the same verdict."""
+    """Return the verdict by orders; cached, since several rows and columns need the same one."""
     if not questions:
         return NOT_AUDITED
     orders = _weakest(questions)
@@ -209,12 +213,14 @@ def _by_draws(basis: Basis, questions: Sequence[OrderAnswers]) -> DataVerdict:
 
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
-    """As of `questions.families`; the key of a sealed benchmark draws for each question by itself."""
+    """Return the families, as of `questions.families`; the key of a sealed benchmark draws for each question by
+    itself."""
     return families([() if question.orders == OrderStatus.SEALED else question.shared for question in questions])
 
 
 def _weakest(questions: Sequence[OrderAnswers]) -> OrderStatus:
-    """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones."""
+    """Return the status that holds for all of them: a group may have tasks with drawn orders and tasks with written
+    ones."""
     statuses = {_status_of(question) for question in questions}
     return min(statuses, key=[*OrderStatus].index)
 
@@ -227,7 +233,7 @@ def _status_of(answers: OrderAnswers) -> OrderStatus:
 
 
 def order_hits(questions: Sequence[OrderAnswers]) -> tuple[Hits, ...]:
-    """By which the number of seen questions can be bounded, where the published orders were drawn."""
+    """Return the hits that bound the number of seen questions where the published orders were drawn."""
     scores = [question.loglikelihoods for question in questions]
     return hits_of("option orders", scores), hits_of("option orders, first sixth", scores, TOP_SIXTH)
 
@@ -241,7 +247,7 @@ def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """What a test is made of.
+    """The questions that a test counts, and their families.
 
     families: of each question, the number of its family
     refusal: the verdict that they are too few for a test; None if they are not
@@ -272,7 +278,8 @@ def _units(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool) ->
 def _tested(
     basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
 ) -> DataVerdict:
-    """Where the scores are compared with several others, each comparison must find the published orders preferred.
+    """Return the verdict of a test. Where the scores are compared with several others, each comparison must find the
+    published orders preferred.
 
     equally: whether all orders were as likely to be published and no preference for them is natural
     """
@@ -328,20 +335,15 @@ def _power(
     return OrderPower([*map(weigh, scores)], bases, ranks, families, found_with, spread * len(scores), priors)
 
 
-USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
-USUAL_QUESTIONS = 200
-MARGIN = 1.2  # a model's scores differ from the usual ones
-
-
 def usually_needed(basis: Basis, n_orders: int, detect: float, level: float, *, n_layouts: int = 1) -> int | None:
-    """About how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if they were
-    normal; None if no number does."""
+    """Return about how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if
+    they were normal; None if no number does."""
     n = needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, n_layouts), detect, level)
     return None if n is None else math.ceil(MARGIN * n)
 
 
 def usually_found(basis: Basis, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Shares:
-    """What `n` questions of `n_orders` orders find, likewise, but without a margin."""
+    """Return what `n` questions of `n_orders` orders find, likewise, but without a margin."""
     powers = _usual_powers(basis, n_orders, n, n_layouts)
     return found_by_all(power.detectable(level) for power in powers)
 
@@ -356,8 +358,8 @@ def _usual_powers(basis: Basis, n_orders: int, n: int, n_layouts: int) -> list[O
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
-    """At the level that decides the word, and its share of all looks' error: with the threshold, and with how many of
-    the questions may have been seen."""
+    """Return the verdict at the level that decides the word, and its share of all looks' error, with the threshold,
+    and with how many of the questions may have been seen."""
     if verdict.at_most:
         verdict = replace(verdict, at_most=_seen_at_most(verdict, SEEN_ERROR / STAGES * verdict.spent))
     if not verdict.power or verdict.basis != Basis.CONTROL:
@@ -367,7 +369,7 @@ def at_its_level(verdict: DataVerdict) -> DataVerdict:
 
 
 def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: np.random.Generator) -> str:
-    """Why this reference subtracts more than natural preferences; empty if it does not."""
+    """Return why this reference subtracts more than natural preferences; empty if it does not."""
     alike = np.mean([_correlation(question.answers.loglikelihoods, question.answers.reference) for question in scored])
     if alike > TOO_ALIKE:
         return (
@@ -409,7 +411,8 @@ class _Scored:
 
 
 def _scored(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
-    """The questions of which each comparison can be made. One whose published order alone was possible tells nothing.
+    """Return the questions for which each comparison can be made. A question with a single possible order shows
+    nothing.
 
     Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
     are as likely to be published as the right options of all these questions stand in that place.
@@ -438,14 +441,14 @@ def _scored(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool = 
 
 
 def _compared(basis: Basis, answers: OrderAnswers) -> Sequence[int]:
-    """The places of the orders that are compared. Where it is not known how the right option stands in them, only
-    those that have it in its published place were marked."""
+    """Return the places of the orders that are compared. Where it is not known how the right option stands in them,
+    only those that have it in its published place were marked."""
     every = range(len(answers.loglikelihoods))
     is_marked = basis == Basis.CONTROL or (basis == Basis.REFERENCE and not answers.right)
     return answers.compared or every if is_marked else every
 
 
 def verdict_on(verdicts: Verdicts) -> DataVerdict:
-    """The verdict on the questions whose orders, or whose rows with other fillers, were asked."""
+    """Return the verdict on the questions whose orders, or whose rows with other fillers, were asked."""
     orders = (answers for answers in verdicts if isinstance(answers, OrderAnswers))
     return data_verdict(orders, fillers=(answers for answers in verdicts if isinstance(answers, FillerAnswers)))

@@ -62,7 +62,8 @@ def _by_score(audited: AuditedQuestion) -> tuple[float, str]:
 
 
 def _entry(audited: AuditedQuestion, answers: Iterable[str]) -> dict[str, Any]:
-    """The keys are short because they are repeated for every question; `page.js` reads them."""
+    """Return a question's entry. Its keys are short because they are repeated for every question; `page.js` reads
+    them."""
     subject = benchmark_of(audited.subject)  # the audit's name without subjects
     is_whole = subject in ("", audited.benchmark)
     return {
@@ -101,7 +102,8 @@ def _rounded(value: float | None, decimals: int = 2) -> float | None:
 
 
 def _answers(annotation: Annotation) -> Mapping[str, Iterable[str]]:
-    """How each question was answered in the tasks of the run, each answer once, by the hash of its audited row."""
+    """Return how each question was answered in the tasks of the run, each answer once, by the hash of its audited
+    row."""
     first_metrics = {row.task: row.metric for row in reversed(annotation.rows) if row.level == TASK_LEVEL}
     by_hash: dict[str, dict[str, None]] = defaultdict(dict)
     for question in annotation.questions:

@@ -50,6 +50,16 @@ from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
+RANK_LEVEL = 0.05
+MORE_THAN = "flagged more often than"
+HOW_TO_READ = (
+    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
+    "Intervals and lists hold for all models at once with probability 95 %."
+)
+NAMES_SHOWN = 5
+ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
+CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -74,7 +84,7 @@ class Standing:
 
     @property
     def ranks(self) -> str:
-        """`2`, or `2–4`; empty if no question was tested that can be flagged."""
+        """Return `2`, or `2–4`; empty if no question was tested that can be flagged."""
         if not self.row.n_tested:
             return ""
         return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
@@ -85,7 +95,7 @@ Board = Sequence[Standing]
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """What is known of several models.
+    """The boards of several models.
 
     boards: of each benchmark, the models that were audited alike, the most suspicious verdict first, then the highest
         ranks; a benchmark has several boards where models were audited in different ways
@@ -99,17 +109,6 @@ class Leaderboard:
     confused: tuple[Row, ...] = ()
     detectors: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
-
-
-RANK_LEVEL = 0.05
-MORE_THAN = "flagged more often than"
-HOW_TO_READ = (
-    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
-    "Intervals and lists hold for all models at once with probability 95 %."
-)
-NAMES_SHOWN = 5
-ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
-CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
 
 
 def _signed(cell: Cell) -> Cell:
@@ -195,13 +194,13 @@ def why_apart(board: Board, boards: Sequence[Board]) -> str:
 
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
-    """The most suspicious verdict first; among equal ones the most flagged."""
+    """Return a key that sorts the most suspicious verdict first; among equal ones the most flagged."""
     row, flagged = standing.row, columns.FLAGGED.of(standing.row)
     return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
 def _apart(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Pairs whose first model is flagged more often, by Holm's procedure."""
+    """Return pairs whose first model is flagged more often, by Holm's procedure."""
     pairs, pvalues = [], []
     for index, other in combinations(range(len(rows)), 2):
         common = [name for name in rows[index].flags if name in rows[other].flags]
@@ -248,7 +247,7 @@ def _table_of(board: Board, chosen: Sequence[str]) -> str:
 
 
 def shortened(models: Sequence[str]) -> str:
-    """The models' names; the number of the rest if they are many."""
+    """Return the models' names; the number of the rest if they are many."""
     rest = len(models) - NAMES_SHOWN
     return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
 
@@ -386,7 +385,8 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
 
 
 def _shown(board: Board) -> dict[str, Any]:
-    """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
+    """Return what is on top of the page: the models by verdict, the first few by name; who is flagged most and least;
+    a plot."""
     rows = [standing.row for standing in board]
     judged = []
     for word in reversed(VerdictWord):
@@ -409,7 +409,7 @@ def _flags(rows: Sequence[Row]) -> str:
 
 
 def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
-    """Like Figure 3 of Ni et al. (2025)."""
+    """Return a chart like Figure 3 of Ni et al. (2025)."""
     rows = [standing.row for standing in board]
     dots = [
         Dots(row.model, {"flagged": columns.FLAGGED.of(row)}, columns.NULL_RATE.of(row), note=row.verdict.word)

@@ -1,4 +1,4 @@
-"""What `load_run` returns: a record per question, and their verdicts as a table for notebooks."""
+"""The return value of `load_run`: a record per question, and their verdicts as a table for notebooks."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ class LoadedRun(list[dict[str, Scalar]]):
         self.annotations = tuple(annotations)
 
     def to_pandas(self) -> DataFrame:
-        """One row per question."""
+        """Return one row per question."""
         import pandas
 
         return pandas.DataFrame(list(self))
 
     def plot(self) -> Plot:
-        """The plot that compares models and benchmarks, which a notebook shows; `plot().save("plot.svg")` keeps it.
+        """Return the plot that compares models and benchmarks, which a notebook shows; `plot().save("plot.svg")` keeps
+        it.
 
         Raises ValueError if no audit has anything to draw.
         """

@@ -66,7 +66,7 @@ class Flags:
 
 
 def flags_of(questions: Iterable[AuditedQuestion], unguarded: bool = False) -> Flags:
-    """The flags of all tested questions, or of those without a guard."""
+    """Return the flags of all tested questions, or of those without a guard."""
     tested = [
         question for question in questions if question.null_rate is not None and not (unguarded and question.guards)
     ]
@@ -93,7 +93,7 @@ class Entry:
 
 
 def computed(heading: str, kind: Kind, **more: Any) -> Callable[[Callable[[Measured], Value]], cached_property[Value]]:
-    """A property that is a column, too; `more` as of `Column`."""
+    """Return a decorator of a property that is a column, too; `more` as of `Column`."""
 
     def register(compute: Callable[[Measured], Value]) -> cached_property[Value]:
         key, meaning = documented(compute)
@@ -119,33 +119,33 @@ class Measured:
 
     @cached_property
     def _once(self) -> list[tuple[Entry, AuditedQuestion]]:
-        """The questions that were matched to an audit, without copies."""
+        """Return the questions that were matched to an audit, without copies."""
         matched = [(entry, entry.audited) for entry in self.entries if entry.audited is not None]
         return each_once(matched, lambda pair: pair[1].key, lambda pair: pair[1].benchmark)
 
     @property
     def n_copies(self) -> int:
-        """Number of rows that were matched to an audit and left out."""
+        """Return the number of rows that were matched to an audit and left out."""
         return sum(entry.audited is not None for entry in self.entries) - len(self._once)
 
     @cached_property
     def joined(self) -> list[AuditedQuestion]:
-        """The questions that were matched to an audit."""
+        """Return the questions that were matched to an audit."""
         return [audited for _, audited in self._once]
 
     @cached_property
     def comparable(self) -> UnseenQuestions | None:
-        """The unseen questions, if all of the row's are of the benchmark that they are compared with."""
+        """Return the unseen questions, if all of the row's are of the benchmark that they are compared with."""
         return self.unseen if self.unseen is not None and self.unseen.compares(self.joined) else None
 
     @cached_property
     def tested(self) -> list[AuditedQuestion]:
-        """Those that the main detector tested."""
+        """Return those that the main detector tested."""
         return [question for question in self.joined if question.flagged is not None]
 
     @cached_property
     def answered(self) -> list[tuple[bool, float, Hashable]]:
-        """Flag, score and stratum of each question that was tested and answered."""
+        """Return the flag, score and stratum of each question that was tested and answered."""
         return [
             (audited.flagged, entry.score, entry.stratum)
             for entry, audited in self._once
@@ -154,7 +154,8 @@ class Measured:
 
     @cached_property
     def within_strata(self) -> Gap | None:
-        """The gap within strata; None unless there are flagged and unflagged questions with scores of 0 or 1."""
+        """Return the gap within strata; None unless there are flagged and unflagged questions with scores of 0 or
+        1."""
         flags = [flag for flag, _, _ in self.answered]
         if len(set(flags)) < 2 or any(score not in (0, 1) for _, score, _ in self.answered):
             return None
@@ -162,11 +163,11 @@ class Measured:
         return accuracy_gap(flags, right, [stratum for _, _, stratum in self.answered])
 
     def known(self, name: str) -> list[Any]:
-        """What is known under this name of some of the questions."""
+        """Return what is known under this name of some of the questions."""
         return [value for question in self.joined if (value := getattr(question, name)) is not None]
 
     def arm(self, name: str) -> list[bool]:
-        """Whether each question of the choice-confusion audit was answered correctly in this arm."""
+        """Return whether each question of the choice-confusion audit was answered correctly in this arm."""
         return [getattr(arms, name) for arms in self.known("arms")]
 
     @computed("flagged", WITH_ERROR, harness="flagged_rate")
@@ -241,7 +242,7 @@ class Measured:
 
     @cached_property
     def _twice(self) -> list[tuple[AuditedQuestion, AnsweredTwice]]:
-        """The questions that were answered as published and with their options shuffled."""
+        """Return the questions that were answered as published and with their options shuffled."""
         return [
             (
                 question,

@@ -86,7 +86,7 @@ def rank_models(models: Iterable[AuditedModel]) -> tuple[ModelGroup, ...]:
 
 
 def _size(members: Sequence[AuditedModel]) -> tuple[bool, int, int, str]:
-    """Sort key of a group: the most models first, then the most benchmarks; without a verdict last."""
+    """Return a sort key of a group: the most models first, then the most benchmarks; without a verdict last."""
     n_judged = len(members[0].settings)
     return not n_judged, -len(members), -n_judged, min(model.model for model in members)
 

@@ -35,8 +35,8 @@ EARLIER: Sequence[Column[Any]] = (
 
 
 def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> str:
-    """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
-    below 5 MB.
+    """Return one page for all models, the most suspicious verdicts first; flagged questions are left out as needed to
+    keep it below 5 MB.
 
     annotations: one per model, or one for each of its benchmarks
     earlier: verdicts of earlier checks, with the attributes of EARLIER, which are shown apart
@@ -72,12 +72,12 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
 
 
 def _suspicion(annotation: Annotation) -> Suspicion:
-    """Of the model's most suspicious benchmark."""
+    """Return the suspicion of the model's most suspicious benchmark."""
     return min((suspicion(row.verdict) for row in benchmarks(annotation.rows)), default=LEAST)
 
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
-    """An equal share of the budget per model; what one does not need goes to those that need more."""
+    """Return an equal share of the budget per model; what one does not need goes to those that need more."""
     n_flagged = [
         sum(bool(question.flagged) for question in annotation.audited_questions) for annotation in annotations
     ]
@@ -89,8 +89,8 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
 
 
 def _section(annotation: Annotation, parts: Sequence[Annotation]) -> dict[str, Any]:
-    """What the page shows about the audits of one model, except its flagged questions: the charts of each benchmark,
-    since questions of several are never counted together, the most suspicious first.
+    """Return what the page shows about the audits of one model, except its flagged questions: the charts of each
+    benchmark, since questions of several are never counted together, the most suspicious first.
 
     parts: that the annotation is merged from; a question may be in several
     """
@@ -121,7 +121,7 @@ def _section(annotation: Annotation, parts: Sequence[Annotation]) -> dict[str, A
 
 
 def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
-    """The audited questions of each benchmark, a group or a task in no group, the most suspicious first."""
+    """Return the audited questions of each benchmark, a group or a task in no group, the most suspicious first."""
     groups = {row.task: row.group for row in annotation.rows if row.group}
     by_benchmark: dict[str, list[AuditedQuestion]] = {row.task: [] for row in benchmarks(annotation.rows)}
     for audited in annotation.audited_questions:
@@ -137,7 +137,7 @@ def _charts(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str
 
 
 def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """A chart of the benchmarks and a table of all rows with choice confusion."""
+    """Return a chart of the benchmarks and a table of all rows with choice confusion."""
     compared = [row for row in rows if any(arm.of(row) for arm in columns.ARM_COLUMNS.values())]
     if not compared:
         return None

@@ -39,7 +39,8 @@ def benchmark_table(rows: Sequence[Row], further: Sequence[Column[Row]]) -> Tabl
 
 
 def deciding_cell(row: Row) -> Cell:
-    """The p-value, sorted by the adjusted one; where none holds, the order ratio, which sorts after all p-values."""
+    """Return the p-value, sorted by the adjusted one; where none holds, the order ratio, which sorts after all
+    p-values."""
     verdict, ratio = row.verdict, row.verdict.ratio
     if not math.isnan(verdict.deciding_pvalue):
         return Cell(*pvalue_parts(verdict), order=verdict.deciding_pvalue)
@@ -96,7 +97,8 @@ CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
+    """Return all columns with a heading: the task, the model if there are several, those of the first table, the
+    others."""
     is_one = len({row.model for row in rows}) < 2
     verdicts = [column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT]
     first = [
@@ -118,12 +120,13 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 
 def place_of(row: Row) -> str:
-    """The group that a row is part of, since its task may also stand there by itself."""
+    """Return the group that a row is part of, since its task may also stand there by itself."""
     return f"in {row.group}" if row.group else ""
 
 
 def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
-    """Empty for rows with fewer flagged questions than allow a claim about their answers."""
+    """Return the column with empty cells for rows with fewer flagged questions than allow a claim about their
+    answers."""
     if column not in OF_FLAGGED_ANSWERS:
         return column
     return replace(column, shown=lambda row: column.cell(row) if has_enough_flagged(row) else EMPTY)

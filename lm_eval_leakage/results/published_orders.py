@@ -53,11 +53,15 @@ N_TESTS = 8  # among which Holm adjusts if all can act
 ENOUGH_QUESTIONS = 400  # a mean effect of 0.21 is found with probability .8; every written benchmark we know has 0.28
 GENERAL = ("likeness of neighbours", "length trend")  # the tests that act on almost any question of three options
 PATTERN = 0.9  # mean effect of one of these on a question, in standard deviations; of the written benchmarks that we
+TEST_COLUMNS = ["test", "questions", "measure", "observed", "by chance", "p", "adjusted p"]
+FEWEST_TESTED = 20  # below, nothing is computed: a p-value of so few questions would be read as an answer
+_WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+")
+PIECE = 2  # characters of the pieces by which options are compared; in Chinese a piece is about a word
 # know, C3 has the largest, 0.72, and a benchmark from long to short has 1.7
 
 
 class OrderStatus(StrEnum):
-    """What is known of a benchmark's published orders, from the weakest to the strongest."""
+    """The status of a benchmark's published orders, from the weakest to the strongest."""
 
     PATTERNED = "patterned"
     WRITTEN = "written"
@@ -77,7 +81,8 @@ def is_exact(status: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Documented:
-    """What a benchmark's builder says about the published orders: a key of `DOCUMENTED`, and where it is said."""
+    """The documentation of a benchmark's published orders by its builder: a key of `DOCUMENTED`, and where it is
+    said."""
 
     says: str
     source: str
@@ -103,9 +108,9 @@ class NullStatus:
 
 
 def null_status(tests: OrderTests, documented: Documented | None = None) -> NullStatus:
-    """`written` if any test contradicts random orders; else what is documented; else `consistent with random` if the
-    tests that act on almost any question had enough of them. Documentation never overrides a test, and the reason
-    shows both."""
+    """Return `written` if any test contradicts random orders; else what is documented; else `consistent with random`
+    if the tests that act on almost any question had enough of them. Documentation never overrides a test, and the
+    reason shows both."""
     against = [test for test in tests.tests if test.adjusted < LEVEL]
     if against:
         return _written(tests, against, documented)
@@ -152,13 +157,13 @@ def _numbers(test: OrderTest) -> str:
 
 
 def _figures(test: OrderTest) -> tuple[str, str]:
-    """What was observed, and what is expected by chance."""
+    """Return what was observed, and what is expected by chance."""
     decimals = (2, 2) if test.measure == "share" else (1, 0)
     return number(test.observed, decimals[0]), number(test.expected, decimals[1])
 
 
 def _nothing_found(tests: OrderTests) -> str:
-    """What the tests could have seen."""
+    """Return what the tests could have seen."""
     acting = [test for test in tests.tests if test.n_questions]
     if not acting:
         return "No test could act."
@@ -169,8 +174,8 @@ def _nothing_found(tests: OrderTests) -> str:
 
 
 def detectable(n_questions: int) -> float:
-    """Smallest mean of a question's standardised value that a `GENERAL` test of so many questions finds with
-    probability `POWER`, if Holm asks most of it: normal approximation."""
+    """Return the smallest mean of a question's standardised value that a `GENERAL` test of so many questions finds
+    with probability `POWER`, if Holm asks most of it: normal approximation."""
     effect = ndtri(1 - LEVEL / N_TESTS / 2) + ndtri(POWER)
     return float(effect) / math.sqrt(n_questions)
 
@@ -185,11 +190,9 @@ def _too_few(tests: OrderTests) -> str:
 
 # ---------------------------------------------------------------------- shown
 
-TEST_COLUMNS = ["test", "questions", "measure", "observed", "by chance", "p", "adjusted p"]
-
 
 def as_markdown(tests: OrderTests, status: NullStatus) -> str:
-    """A row per test, and the status in words below."""
+    """Return a row per test, and the status in words below."""
     lines = [TEST_COLUMNS, *(_cells(test) for test in tests.tests)]
     table = [markdown_of(lines), ""] if tests.tests else []
     left_out = f"{counted(tests.n_left_out)} with fewer than two options, or copies of others, left out."
@@ -203,7 +206,7 @@ def _cells(test: OrderTest) -> list[str]:
 
 
 def as_record(order_tests: OrderTests, status: NullStatus) -> dict[str, object]:
-    """For JSON: everything, with null for what is undefined."""
+    """Return everything for JSON, with null for what is undefined."""
     tests = [{key: defined(value) for key, value in asdict(test).items()} for test in order_tests.tests]
     return {
         **asdict(status),
@@ -211,11 +214,6 @@ def as_record(order_tests: OrderTests, status: NullStatus) -> dict[str, object]:
         "n_left_out": order_tests.n_left_out,
         "tests": tests,
     }
-
-
-FEWEST_TESTED = 20  # below, nothing is computed: a p-value of so few questions would be read as an answer
-_WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+")
-PIECE = 2  # characters of the pieces by which options are compared; in Chinese a piece is about a word
 
 
 @dataclass(frozen=True)
@@ -257,7 +255,7 @@ class OrderTests:
 
 
 def order_tests(questions: Iterable[Question]) -> OrderTests:
-    """All tests. Copies count once, since their orders are not independent."""
+    """Return all tests. Copies count once, since their orders are not independent."""
     given = list(questions)
     kept = [question for question in distinct(given) if len(question.options) > 1]
     n_left_out = len(given) - len(kept)
@@ -280,13 +278,14 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
 
 
 def _effect(values: Iterable[Floats]) -> float:
-    """Mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
+    """Return the mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
     published = [float(scores[0]) for numbers in values if (scores := standard_scores(numbers)) is not None]
     return abs(math.fsum(published)) / len(published) if len(published) >= FEWEST_TESTED else 0.0
 
 
 def _rng(questions: Sequence[Question]) -> np.random.Generator:
-    """Seeded by all ids together: with a seed per question, two questions with one id would get the same draws."""
+    """Return a generator seeded by all ids together: with a seed per question, two questions with one id would get the
+    same draws."""
     digest = hashlib.sha256("\n".join(question.id for question in questions).encode("utf-8", "replace"))
     return np.random.default_rng(int.from_bytes(digest.digest(), "big"))
 
@@ -362,7 +361,7 @@ def neighbours_alike(questions: Sequence[Question], orders: Sequence[Places]) ->
 
 
 def _likeness(options: Sequence[str]) -> Floats:
-    """For each two options, the number of pieces in both over the number in either."""
+    """Return, for each two options, the number of pieces in both over the number in either."""
     pieces = [_pieces(option) for option in options]
     alike = np.zeros((len(options), len(options)))
     for place, pieces_here in enumerate(pieces):
@@ -373,7 +372,7 @@ def _likeness(options: Sequence[str]) -> Floats:
 
 
 def _pieces(option: str) -> set[str]:
-    """With a space at both ends, so that every option has one."""
+    """Return the option's pieces, with a space at both ends, so that every option has one."""
     text = f" {option.strip().casefold()} "
     return {text[start : start + PIECE] for start in range(len(text) - PIECE + 1)}
 

@@ -69,7 +69,7 @@ def _accuracies(run: Run, name: str) -> list[tuple[str, Any]]:
 
 
 def _no_accuracy(key: str, value: object) -> str:
-    """Why a value cannot be an accuracy; empty if it can."""
+    """Return why a value cannot be an accuracy; empty if it can."""
     return "" if is_accuracy(value) else f"the results file says that {key} is {value!r}, which is not between 0 and 1"
 
 
@@ -89,8 +89,8 @@ def _estimate(run: Run, name: str, key: str, value: float, reason: str, problems
 
 
 def _mean_of_samples(part: TaskRun, key: str) -> float | None:
-    """The mean of a metric over all questions of a task; None if its log is not complete, or if the harness computes
-    the metric in another way."""
+    """Return the mean of a metric over all questions of a task; None if its log is not complete, or if the harness
+    computes the metric in another way."""
     scores = [question.scores[key] for question in part.questions if key in question.scores]
     n_expected = n_reported(part.run, part.task)
     if not scores or len(scores) < len(part.questions) or len(scores) < (n_expected or 0) or not _is_mean(part, key):
@@ -118,8 +118,8 @@ def _is_withheld(part: TaskRun, key: str) -> bool:
 
 
 def _follows(key: str, value: float, run: Run, tasks: Sequence[str], members: Sequence[str]) -> bool:
-    """Whether a group's value is a mean over its tasks or its members, each counted once or by its questions. It may
-    be any other number if these have no such metric."""
+    """Return whether a group's value is a mean over its tasks or its members, each counted once or by its questions.
+    It may be any other number if these have no such metric."""
     for names in (tasks, members):
         estimates = [(told_metrics(run, name).get(key), _size(run, name)) for name in names]
         defined = [(estimate.value, size) for estimate, size in estimates if estimate is not None]

@@ -1,4 +1,4 @@
-"""Values of the detectors that have no column in the registry, so that every audit shows up in the results.
+"""Collects the values of detectors that have no column in the registry, so that every audit shows up in the results.
 
 What a reader needs to repeat a verdict: which model, which questions, which version of lm_eval, when.
 
@@ -41,10 +41,14 @@ NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FL
 Values = Mapping[str, float]  # values of one detector on one question, by name
 Key = TypeVar("Key")
 One = TypeVar("One")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+OF_FILES = "files with digest"  # in the provenance of a model with local files
+OF_NAME = ("pretrained", "model")  # arguments that name the model itself
+HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
 
 
 def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
-    """By key, in the order in which they come."""
+    """Return the items by key, in the order in which they come."""
     groups: dict[Key, list[One]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -75,7 +79,7 @@ class DetectorValue:
 
 
 def values_of_line(line: AuditLine) -> Values:
-    """What a question contributes to each row of its statistic; nothing where it was not tested."""
+    """Return what a question contributes to each row of its statistic; nothing where it was not tested."""
     if line.reason is not None:
         return {}
     null_rate = {} if line.null_rate is None else {NULL_RATE_ROW.name: line.null_rate}
@@ -84,7 +88,7 @@ def values_of_line(line: AuditLine) -> Values:
 
 
 def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[DetectorValue, ...]:
-    """Every value of every detector, sorted by detector.
+    """Return every value of every detector, sorted by detector.
 
     questions: of each, its values by detector
     """
@@ -107,15 +111,10 @@ def _over_questions(detector: str, name: str, of_questions: Sequence[Values]) ->
     return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
 
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
-OF_FILES = "files with digest"  # in the provenance of a model with local files
-OF_NAME = ("pretrained", "model")  # arguments that name the model itself
-HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
-
-
 @dataclass(frozen=True)
 class Provenance:
-    """Empty or None where the run does not say it.
+    """The provenance of a result: its model, questions and versions. A value is empty or None where the run does not
+    say it.
 
     model: as it was given; weights: the name of its weights, on the hub or on disk, which may be another one
     revision: its commit, or a digest of its files, in words
@@ -142,7 +141,8 @@ NOT_TOLD = Provenance()
 
 
 def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
-    """By benchmark and group: of the newest run with an audit of it; without any, of the newest run of it."""
+    """Return provenances by benchmark and group: that of the newest run with an audit of it; without any, of the
+    newest run of it."""
     by_name: dict[str, Provenance] = {}
     for run in runs:
         provenance, groups = provenance_of(run), run.results.get("group_subtasks") or {}
@@ -162,13 +162,15 @@ def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
 
 
 def _digest(run: Run, tasks: Mapping[str, str]) -> str:
-    """Of a benchmark's tasks, each with its name in the run; empty if one is not written down."""
+    """Return the digest of a benchmark's tasks, each with its name in the run; empty if that of a task is not
+    recorded."""
     digests = {task: run.data[name] for task, name in tasks.items() if name in run.data}
     return digest_of(digests) if digests and len(digests) == len(tasks) else ""
 
 
 def _dataset(run: Run, tasks: Sequence[str]) -> tuple[str, str]:
-    """The data set on the hub that all of the tasks are made from, and the configuration that they have in common."""
+    """Return the data set on the hub that all of the tasks are made from, and the configuration that they have in
+    common."""
     configs = [(run.results.get("configs") or {}).get(task) or {} for task in tasks]
     (dataset, *others), (config, *different) = (
         [*dict.fromkeys(str(config.get(key) or "") for config in configs)] for key in ("dataset_path", "dataset_name")
@@ -190,8 +192,8 @@ def provenance_of(run: Run) -> Provenance:
 
 
 def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
-    """Of a model that has answered nothing yet. The revision is that of the model, then of what it was asked with,
-    such as an adapter."""
+    """Return the provenance of a model that has answered nothing yet. The revision is that of the model, then of what
+    it was asked with, such as an adapter."""
     revisions, others = dict[str, str](), [identity.get("backend", "")]
     for argument, value in identity.items():
         if match := CONTENT.fullmatch(value):
@@ -208,7 +210,7 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
 
 @dataclass(frozen=True)
 class AuditedQuestion:
-    """What a model's audits found about one question.
+    """The results of a model's audits for one question.
 
     benchmark: the audited task's name; subject: according to the benchmark, else the task's name
     question, options, answer: as published; no options if the row could not be read
@@ -339,7 +341,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The task's name, with the number of few-shot examples if there are any."""
+        """Return the task's name, with the number of few-shot examples if there are any."""
         return self.task if self.n_shot in ("", "0") else f"{self.task} ({self.n_shot}-shot)"
 
 
@@ -400,7 +402,7 @@ Lines = Mapping[str, AuditLine]  # of one question, by detector
 
 @dataclass(frozen=True)
 class AskedOnce:
-    """A question, asked by one row or several.
+    """A question that one row or several ask.
 
     key: equal for copies; the hash of the row where it cannot be read
     rows: the lines of each row by its hash, the first row of the benchmark first
@@ -413,12 +415,12 @@ class AskedOnce:
 
     @property
     def name(self) -> str:
-        """The hash of the first row."""
+        """Return the hash of the first row."""
         return next(iter(self.rows))
 
     @cached_property
     def lines(self) -> Lines:
-        """What counts: of each detector, the line of the first row that it judged."""
+        """Return what counts: of each detector, the line of the first row that it judged."""
         merged: dict[str, AuditLine] = {}
         for by_detector in self.rows.values():
             for detector, line in by_detector.items():
@@ -427,17 +429,18 @@ class AskedOnce:
 
     @property
     def first(self) -> AuditLine:
-        """One line of the first row."""
+        """Return one line of the first row."""
         return next(iter(self.lines.values()))
 
     @property
     def scores(self) -> dict[str, float]:
-        """By the names of detectors."""
+        """Return the scores by the names of detectors."""
         return {name: score for line in self.lines.values() for name, score in line.scores.items()}
 
 
 def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[AskedOnce]:
-    """The questions of one model's lines, oldest first; if a detector judged a row twice, the later line counts.
+    """Return the questions of one model's lines, oldest first; if a detector judged a row twice, the later line
+    counts.
 
     by_task: whether what two tasks ask counts once for each
     """
@@ -452,12 +455,12 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
     first = {name: next(iter(by_detector.values())) for name, by_detector in rows.items()}
 
     def key(name: str) -> tuple[str, str]:
-        """As an audit wrote it; the hash of a row that could not be read, or of a shard."""
+        """Return the key as an audit wrote it; the hash of a row that could not be read, or of a shard."""
         written = (line.question_key for line in rows[name].values() if line.question_key)
         return first[name].benchmark if by_task else "", next(written, name)
 
     def place(name: str) -> tuple[str, float]:
-        """The task and the number of the row; unknown numbers last."""
+        """Return the task and the number of the row; unknown numbers last."""
         number = first[name].doc_id
         return first[name].benchmark, math.inf if number is None else number
 

@@ -40,8 +40,8 @@ def rows_of(
     ease: Mapping[str, float],
     problems: list[Problem],
 ) -> list[Row]:
-    """Groups first, then each task with its subjects; then the same for benchmarks that were audited but answered in
-    no run.
+    """Return the rows: groups first, then each task with its subjects; then the same for benchmarks that were audited
+    but answered in no run.
 
     groups_of_audits: groups of the audited benchmarks, with their members
     unseen: what the model's audits of unseen questions say; None if it was not asked any
@@ -95,14 +95,15 @@ def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, r
 
 
 def _by_subject(task: str, questions: Sequence[AnnotatedQuestion]) -> Iterator[tuple[str, list[AnnotatedQuestion]]]:
-    """The questions of each subject of a task, if it has several."""
+    """Return the questions of each subject of a task, if it has several."""
     subjects = grouped(questions, lambda question: question.subject)
     for subject, of_subject in sorted(subjects.items()) if len(subjects) > 1 else ():
         yield f"{task}/{subject}", of_subject
 
 
 def _of_metrics(unmeasured: Begun, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
-    """A row per accuracy; for the first metric if there is no accuracy, and without a metric if nothing was scored."""
+    """Return a row per accuracy; for the first metric if there is no accuracy, and without a metric if nothing was
+    scored."""
     begun_row, reported, questions = unmeasured
     row = _with_left_out(begun_row, questions)
     metrics = shown_metrics(reported or dict.fromkeys(key for question in questions for key in question.scores))
@@ -194,7 +195,7 @@ def _of_audits(
 
 
 def _rows_asked(question: AuditedQuestion) -> list[AnnotatedQuestion]:
-    """The rows of a question that no run answered."""
+    """Return the rows of a question that no run answered."""
     return question.n_rows * [
         AnnotatedQuestion(
             question.benchmark, 0, question.doc_hash, question.content, question.subject, 0, {}, question
@@ -203,9 +204,9 @@ def _rows_asked(question: AuditedQuestion) -> list[AnnotatedQuestion]:
 
 
 def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows of all models that are shown together, with the p-values of their verdicts, adjusted for their looks,
-    adjusted by Holm: over all models' benchmarks (tasks and groups in no group), over the members of each model's
-    group, over the subjects of each of its tasks."""
+    """Return the rows of all models that are shown together, with the p-values of their verdicts, adjusted for their
+    looks, adjusted by Holm: over all models' benchmarks (tasks and groups in no group), over the members of each
+    model's group, over the subjects of each of its tasks."""
     families: dict[tuple[str, ...], dict[tuple[str, str], float]] = defaultdict(dict)
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
@@ -228,8 +229,8 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _family(row: Row) -> tuple[str, ...]:
-    """The rows that are read side by side. A task that was asked for and is in a group that was asked for, too, is in
-    two families, and its subjects are so."""
+    """Return the rows that are read side by side. A task that was asked for and is in a group that was asked for, too,
+    is in two families, and its subjects are so."""
     if row.level == SUBJECT_LEVEL:
         return row.model, row.group, task_of(row)
     return (row.model, row.group) if row.group else ()
@@ -243,8 +244,8 @@ def task_of(row: Row) -> str:
 def strata_of(
     subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
 ) -> list[tuple[str, int, int | None]]:
-    """Stratum of each question: its subject, the tercile of its length within the subject, and the third of [0, 1] in
-    which the share of reference models that answer it correctly lies."""
+    """Return the stratum of each question: its subject, the tercile of its length within the subject, and the third of
+    [0, 1] in which the share of reference models that answer it correctly lies."""
     places = range(len(subjects))
     ends = {
         subject: [sorted(lengths[place] for place in alike)[third * (len(alike) - 1) // 3] for third in (1, 2)]
@@ -257,8 +258,8 @@ def strata_of(
 
 
 def flat_row(row: Row) -> dict[str, Scalar]:
-    """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The values of
-    other detectors follow, as `token_evidence.min_k`."""
+    """Return every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The
+    values of other detectors follow, as `token_evidence.min_k`."""
     flat: dict[str, Scalar] = {}
     for column in columns.recorded():
         value = column.of(row)
@@ -274,7 +275,7 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
-    """A question's answer and verdicts as scalars; None for what is unknown."""
+    """Return a question's answer and verdicts as scalars; None for what is unknown."""
     of_run = {column.key: column.of(question) for column in question_columns.RUN_COLUMNS}
     flat: dict[str, Scalar] = {
         **of_run,
@@ -291,8 +292,8 @@ def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
 
 
 def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
-    """Every record with the columns that any of them has a value for, so that readers that guess types from the first
-    lines (`datasets`, pandas) meet no empty column."""
+    """Return every record with the columns that any of them has a value for, so that readers that guess types from the
+    first lines (`datasets`, pandas) meet no empty column."""
     names = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
     return [{name: record.get(name) for name in names} for record in records]
 

@@ -1,4 +1,4 @@
-"""What the audits of a sealed benchmark say about each model: all tests, combined, and a look in the ledger.
+"""The results of the audits of a sealed benchmark for each model: all tests, combined, and a look in the ledger.
 
 The audit of a sealed benchmark as a text table with a sentence per model, and as a record for JSON.
 """
@@ -42,10 +42,13 @@ from lm_eval_leakage.stats.pooling import NAN
 from lm_eval_leakage.stats.sealed import CombinedTest, SealedTest, SeenBound, best_bound, combined_test
 from lm_eval_leakage.texts import visible
 
+SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
+LARGEST_LOG = 700.0  # of a number that a float can hold
+
 
 @dataclass(frozen=True)
 class SealedVerdict:
-    """What a seal says about one model.
+    """The verdict of a seal on one model.
 
     tests: those that were run, in the order in which they are shown
     combined: of the tests of different draws
@@ -54,7 +57,7 @@ class SealedVerdict:
     written: its line in the ledger if the same answers were looked at before; None for a new look
     log_evalue, n_looks: of all looks at this model at different questions, and how many these are
     missing: tests that could have been run
-    beside: p-values of the looks that were told together with this one
+    beside: p-values of the looks that were counted together with this one
     """
 
     model: str
@@ -71,7 +74,7 @@ class SealedVerdict:
 
     @property
     def word(self) -> str:
-        """By the level of the look, so that all looks together have the error of the ledger."""
+        """Return the word by the level of the look, so that all looks together have the error of the ledger."""
         if self.look is None:
             return VerdictWord.NO_VERDICT
         if self.look.pvalue <= self.level():
@@ -79,25 +82,25 @@ class SealedVerdict:
         return word_without_evidence(self.at_most) if self.at_most else VerdictWord.NO_VERDICT
 
     def level(self, stronger: float = 1.0) -> float:
-        """The p-value from which this look claims something, by Holm's method among those told together; with
-        `stronger`, at so small a part of their share."""
+        """Return the p-value from which this look claims something, by Holm's method among those counted together;
+        with `stronger`, at so small a part of their share."""
         assert self.look is not None
         return holm_level([self.look.pvalue, *self.beside], self.look.share / stronger)
 
     @cached_property
     def at_most(self) -> Shares:
-        """By exposures, the largest share of the questions that may have been seen, with 95 % confidence for this
-        look alone; empty if no test's power is known."""
+        """Return, by exposures, the largest share of the questions that may have been seen, with 95 % confidence for
+        this look alone; empty if no test's power is known."""
         return seen_at_most([test.power for test in self.used if test.power is not None], SEEN_ERROR)
 
     @property
     def used(self) -> list[SealedTest]:
-        """The tests that are combined."""
+        """Return the tests that are combined."""
         return [test for test in self.tests if test.name in self.combined.names]
 
     @property
     def sentence(self) -> str:
-        """The word, what it rests on, and how many questions were seen at least."""
+        """Return the word, what it rests on, and how many questions were seen at least."""
         return f"{self.word}: {_because(self)}"
 
 
@@ -113,7 +116,8 @@ class SealAudit:
 
 
 def seal_audit(runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA) -> SealAudit:
-    """Every model in the runs, each a look that is written into the ledger of the private folder.
+    """Return the verdict on every model in the runs, each a look that is written into the ledger of the private
+    folder.
 
     alpha: probability of any false claim over all looks that this seal will ever have
 
@@ -146,7 +150,7 @@ def seal_audit(runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA) -
 
 
 def _verdict(logs: SealedLogs) -> SealedVerdict:
-    """Without a look."""
+    """Return the verdict without a look."""
     tests = (*(result for test in LOG_TESTS for result in test.of(logs)), *ceiling_tests(logs))
     bound = best_bound([hits for test in tests for hits in test.hits])
     missing = tuple(not_run(logs, tests))
@@ -181,19 +185,15 @@ def _because(verdict: SealedVerdict) -> str:
     return f"{finding}{at_most_in_words(verdict.at_most)}{few}{wanted}"
 
 
-SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
-LARGEST_LOG = 700.0  # of a number that a float can hold
-
-
 def evalue(log_evalue: float) -> str:
-    """`1.3e+12`; a dash for NaN."""
+    """Return `1.3e+12`; a dash for NaN."""
     if math.isnan(log_evalue):
         return DASH
     return f"{math.exp(log_evalue):.2g}" if abs(log_evalue) < LARGEST_LOG else f"1e{log_evalue / math.log(10):+.0f}"
 
 
 def as_table(audit: SealAudit) -> str:
-    """A row per model and test, and a row of all together; below, a sentence per model."""
+    """Return a row per model and test, and a row of all together; below, a sentence per model."""
     lines: Cells = [SEAL_COLUMNS]
     for verdict in audit.verdicts:
         lines += [[visible(cell) for cell in line] for line in _lines(verdict)]
@@ -213,7 +213,7 @@ def _lines(verdict: SealedVerdict) -> Iterator[list[str]]:
 
 
 def remarks(verdict: SealedVerdict) -> Iterator[str]:
-    """What was left out of the tests, what could not be run, and what the looks so far say together."""
+    """Return what was left out of the tests, what could not be run, and what the looks so far say together."""
     for test in verdict.tests:
         if test.reason:
             yield f"{test.name}: {test.reason}"
@@ -234,7 +234,7 @@ def remarks(verdict: SealedVerdict) -> Iterator[str]:
 
 
 def told_ledger(ledger: Ledger) -> str:
-    """What to publish, and why."""
+    """Return what to publish of the ledger, and why."""
     return (
         f"ledger: {counted(len(ledger.looks), 'look')}, head {ledger.head}; publish it where nothing can be changed "
         "later (a commit in a public repository, a timestamp service): whoever has the key can write another ledger, "

@@ -58,7 +58,7 @@ Lines = Mapping[Places, AuditLine]
 
 @dataclass(frozen=True)
 class SealedLogs:
-    """What there is of one model.
+    """The logs of one model.
 
     lines: of the seal's questions, by the detector's id without a `reference_log`, since the answers in a line are the
         model's own with and without one; the newest of each question or shard, one that was skipped only if it never
@@ -75,7 +75,7 @@ class SealedLogs:
 
     @property
     def digest(self) -> str:
-        """Equal for the same answers to the same questions, wherever their logs are."""
+        """Return a digest that is equal for the same answers to the same questions, wherever their logs are."""
         answers = {repr(_answers(line)) for of_detector in self.lines.values() for line in of_detector.values()}
         return sha256("\n".join(sorted(answers)).encode("utf-8", "replace")).hexdigest()
 
@@ -90,7 +90,7 @@ def _answers(line: AuditLine) -> tuple[object, ...]:
 
 
 def sealed_logs(places: Sequence[Path], seal: Seal, problems: list[Problem]) -> list[SealedLogs]:
-    """The logs of each model, in the order of their first runs.
+    """Return the logs of each model, in the order of their first runs.
 
     problems: gets those that are of no model
 
@@ -136,7 +136,7 @@ def _of_model(runs: Sequence[Run], seal: Seal) -> SealedLogs:
 
 
 def _places(line: AuditLine, seal: Seal) -> Places:
-    """Empty for a line of another benchmark, or of shards that no seal put in order."""
+    """Return the places of a line; empty for a line of another benchmark, or of shards that no seal put in order."""
     if not line.is_of_shard:
         published = _published_in(line, seal)
         return () if published is None else (int(published.id),)
@@ -147,7 +147,7 @@ def _places(line: AuditLine, seal: Seal) -> Places:
 
 
 def _published_in(line: AuditLine, seal: Seal) -> SealedQuestion | None:
-    """The sealed question of a line; of texts without options, the one that stands in its row."""
+    """Return the sealed question of a line; of texts without options, the one that stands in its row."""
     if not seal.is_of_texts:
         return None if line.read is None else seal.find(line.read)
     for _, text in texts_by_path(line.doc):
@@ -158,7 +158,7 @@ def _published_in(line: AuditLine, seal: Seal) -> SealedQuestion | None:
 
 
 def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
-    """The run without audits that were made with another seal, or, of texts without options, without any."""
+    """Return the run without audits that were made with another seal, or, of texts without options, without any."""
     configs = run.results.get("configs") or {}
     metadata = {task: (configs.get(task) or {}).get("metadata") or {} for task in audit_logs_of(run)}
     sealed_by = {
@@ -182,7 +182,9 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
 
 @dataclass(frozen=True)
 class LogTest:
-    """name: as shown
+    """A test of the logs of a sealed benchmark.
+
+    name: as shown
     audit: the audit whose logs it reads
     draw: which of the key's draws it tests
     reads: whether it uses a line
@@ -196,7 +198,7 @@ class LogTest:
     test: Callable[[SealedTest, SealedLogs, Lines], SealedTest]
 
     def lines_of(self, logs: SealedLogs) -> dict[str, Lines]:
-        """The lines that it reads, by the detector's id."""
+        """Return the lines that it reads, by the detector's id."""
         read = {
             key: {places: line for places, line in lines.items() if self.reads(line)}
             for key, lines in logs.lines.items()
@@ -204,7 +206,7 @@ class LogTest:
         return {key: lines for key, lines in read.items() if lines}
 
     def of(self, logs: SealedLogs) -> list[SealedTest]:
-        """The tests by each detector that was run, the one with the most questions first; empty if none was."""
+        """Return the tests by each detector that was run, the one with the most questions first; empty if none was."""
         by_detector = sorted(self.lines_of(logs).items(), key=lambda pair: (-len(pair[1]), pair[0]))
         answered = [(key, lines) for key, lines in by_detector if any(line.reason is None for line in lines.values())]
         by_detector = answered or by_detector
@@ -214,7 +216,7 @@ class LogTest:
 
 
 def not_run(logs: SealedLogs, tests: Iterable[SealedTest]) -> list[str]:
-    """What else could have been run, in words."""
+    """Return what else could have been run, in words."""
     names = [test.name for test in tests]
     drawn = _draws_of(logs.seal)
     missing = [test for test in LOG_TESTS if not any(name.startswith(test.name) for name in names)]
@@ -222,7 +224,7 @@ def not_run(logs: SealedLogs, tests: Iterable[SealedTest]) -> list[str]:
 
 
 def _draws_of(seal: Seal) -> set[str]:
-    """What the key of a seal drew."""
+    """Return what the key of a seal drew."""
     if seal.is_of_texts:
         return {FILLER_DRAW, PLACE_DRAW}
     has_wordings = any(len(question.wordings) > 1 for question in seal.questions)
@@ -236,7 +238,7 @@ def _by(statistic: str) -> Callable[[AuditLine], bool]:
 def _used(
     test: SealedTest, lines: Lines, why_not: Callable[[Places, AuditLine], str | None]
 ) -> tuple[SealedTest, Lines]:
-    """The test with what it leaves out, and the lines that it uses, in the order of the public file."""
+    """Return the test with what it leaves out, and the lines that it uses, in the order of the public file."""
     reasons = {places: lines[places].reason or why_not(places, lines[places]) for places in sorted(lines)}
     used = {places: lines[places] for places, reason in reasons.items() if not reason}
     left_out = dict(Counter(filter(None, reasons.values())))
@@ -244,7 +246,7 @@ def _used(
 
 
 def _of_sum(test: SealedTest, total: OrderSum, fewest: int) -> SealedTest:
-    """The test with the result of T, if there are enough questions or shards."""
+    """Return the test with the result of T, if there are enough questions or shards."""
     if total.n < fewest:
         return replace(test, n=total.n, reason=f"{counted(total.n, test.units)}; at least {fewest} are needed")
     return replace(
@@ -275,12 +277,13 @@ def _wordings(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
 
 
 def _is_of_orders(line: AuditLine) -> bool:
-    """Also a question that was skipped, whose line does not have the status of the orders."""
+    """Return whether a line is of orders, also of a question that was skipped, whose line does not have the status of
+    the orders."""
     return line.published_orders is not None or (line.reason is not None and _by("max_order")(line))
 
 
 def _drawn(test: SealedTest, logs: SealedLogs, lines: Lines) -> tuple[SealedTest, Lines]:
-    """The lines of questions whose order a key drew."""
+    """Return the lines of questions whose order a key drew."""
     return _used(test, lines, lambda places, _: None if logs.seal.questions[places[0]].order_drawn else ORDER_KEPT)
 
 
@@ -311,7 +314,8 @@ def _question_order(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedT
 
 
 def _is_of_fillers(line: AuditLine) -> bool:
-    """Also a row that was skipped. Fillers that no key drew were exchanged in other blocks."""
+    """Return whether a line is of fillers, also of a row that was skipped. Fillers that no key drew were exchanged in
+    other blocks."""
     if line.fillers is not None:
         return line.fillers.is_drawn
     return line.reason is not None and _by("crossed_blocks")(line)
@@ -351,8 +355,8 @@ LOG_TESTS = (
 
 
 def ceiling_tests(logs: SealedLogs) -> list[SealedTest]:
-    """A test of each ordinary run of the benchmark, see `stats.sealed`; none if no question has several equally right
-    options. They are shown, and never combined with others."""
+    """Return a test of each ordinary run of the benchmark, see `stats.sealed`; none if no question has several equally
+    right options. They are shown, and never combined with others."""
     several = {
         content_id(question.wordings[0], question.options): 1 / len(question.equally_right)
         for question in logs.seal.questions
@@ -379,6 +383,6 @@ def ceiling_tests(logs: SealedLogs) -> list[SealedTest]:
 
 
 def _is_correct(answer: AnnotatedQuestion) -> list[bool]:
-    """Empty without a metric that says so."""
+    """Return whether the answer is correct; empty without a metric that says so."""
     key = accuracy_of(answer.scores)
     return [] if key is None or answer.scores[key] not in (0, 1) else [bool(answer.scores[key])]

@@ -21,11 +21,12 @@ from lm_eval_leakage.texts import as_json, visible
 
 Suspicion = tuple[int, float, float]
 LEAST: Suspicion = (1, math.inf, math.inf)
+LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def suspicion(verdict: DataVerdict) -> Suspicion:
-    """Sort key, the smallest for the most suspicious verdict: by its word, its p-value, and the lower bound of the
-    order ratio; rows without a verdict come last."""
+    """Return a sort key, the smallest for the most suspicious verdict: by its word, its p-value, and the lower bound
+    of the order ratio; rows without a verdict come last."""
     if not verdict.word:
         return LEAST
     pvalue = verdict.deciding_pvalue
@@ -38,8 +39,8 @@ def suspicion(verdict: DataVerdict) -> Suspicion:
 
 
 def benchmarks(rows: Iterable[Row]) -> list[Row]:
-    """The first row (that of the first metric) of each task or group that is in no other group, with each number of
-    few-shot examples; the most suspicious first."""
+    """Return the first row (that of the first metric) of each task or group that is in no other group, with each
+    number of few-shot examples; the most suspicious first."""
     first: dict[tuple[str, str, str], Row] = {}
     for row in rows:
         if row.level != SUBJECT_LEVEL and not row.group:
@@ -48,8 +49,8 @@ def benchmarks(rows: Iterable[Row]) -> list[Row]:
 
 
 def by_suspicion(rows: Sequence[Row]) -> list[Row]:
-    """Benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each followed by
-    its subjects by theirs."""
+    """Return benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each
+    followed by its subjects by theirs."""
     of_task = {(row.model, row.group, row.task): suspicion(row.verdict) for row in rows}
     first: dict[tuple[str, str, str], int] = {}
     for place, row in enumerate(rows):
@@ -66,7 +67,8 @@ def by_suspicion(rows: Sequence[Row]) -> list[Row]:
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
-    """In one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any value."""
+    """Return the rows as text in one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any
+    value."""
     if style in ("csv", "json"):
         records = [flat_row(row) for row in rows]
         return csv_of(records) if style == "csv" else as_json(records, indent=1)
@@ -74,8 +76,8 @@ def as_text(rows: Sequence[Row], style: str) -> str:
 
 
 def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
-    """A line with the verdict's sentence for each benchmark (a group, or a task outside groups), the most suspicious
-    first; empty in styles that programs read."""
+    """Return a line with the verdict's sentence for each benchmark (a group, or a task outside groups), the most
+    suspicious first; empty in styles that programs read."""
     if style not in ("table", "markdown"):
         return ""
     is_one, whole = len({row.model for row in rows}) == 1, benchmarks(rows)
@@ -85,7 +87,7 @@ def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
 
 
 def cells(rows: Sequence[Row]) -> Cells:
-    """The heading and the rows; without the model if it is one."""
+    """Return the heading and the rows; without the model if it is one."""
     is_one = len({row.model for row in rows}) == 1
     return tabulate(
         rows, [column for column in displayed() if column.in_text and not (is_one and column is MODEL)]
@@ -93,8 +95,6 @@ def cells(rows: Sequence[Row]) -> Cells:
 
 
 # ---------------------------------------------------------------------- files
-
-LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
@@ -124,8 +124,8 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
 
 
 def _beside(original: Path, suffix: str, folder: Path | None) -> Path:
-    """Within `folder`, in a sub-folder named as that of the original, after the model, so that files of several models
-    do not collide."""
+    """Return a path within `folder`, in a sub-folder named as that of the original, after the model, so that files of
+    several models do not collide."""
     place = original.parent if folder is None else folder / original.parent.name
     return place / f"{original.stem}{ANNOTATED}{suffix}"
 
@@ -151,8 +151,8 @@ def _with_columns(
 
 
 def keys_of(row: Row) -> dict[str, float]:
-    """A row's columns under the harness's kind of keys, `name,leakage` and `name_stderr,leakage`, all of them numbers;
-    columns about accuracy include the metric's name."""
+    """Return a row's columns under the harness's kind of keys, `name,leakage` and `name_stderr,leakage`, all of them
+    numbers; columns about accuracy include the metric's name."""
     flat, metric = flat_row(row), row.metric.partition(",")[0]
     flat_keys: dict[str, float] = {}
     for column in in_harness():

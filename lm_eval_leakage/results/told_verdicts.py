@@ -1,4 +1,4 @@
-"""What a page says first about each model and benchmark: the verdict as a word, a short sentence, and the reasons.
+"""The first lines of a page about each model and benchmark: the verdict as a word, a short sentence, and the reasons.
 
 One sentence per verdict, to copy into a paper or a model card.
 """
@@ -54,7 +54,9 @@ FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
 @dataclass(frozen=True)
 class ToldVerdict:
-    """word: of the verdict; empty if no option orders were asked
+    """A verdict as a page shows it.
+
+    word: of the verdict; empty if no option orders were asked
     sentence: the verdict in short; figures: what was counted; reasons: further sentences, which the page folds
     citation: a sentence to copy
     """
@@ -154,7 +156,7 @@ def _usual_remedy(row: Row) -> str:
 
 
 def _texts(verdict: DataVerdict) -> str:
-    """Why texts were not tested, or what testing them would find."""
+    """Return why texts were not tested, or what testing them would find."""
     if verdict.texts is not None:
         withheld = verdict.texts.withheld
         return f"Its texts are not compared with those of the unseen questions: {withheld}." if withheld else ""
@@ -207,7 +209,7 @@ def _with_interval(row: Row) -> str:
 
 
 def _counting(row: Row) -> str:
-    """How many questions the accuracy counts, if it leaves some out."""
+    """Return how many questions the accuracy counts, if it leaves some out."""
     return f" on {count(row.n - row.n_left_out)} of {counted(row.n)}" if row.n_left_out else ""
 
 
@@ -248,13 +250,14 @@ def worth(row: Row) -> str:
 
 
 def _seen_at_most(verdict: DataVerdict) -> float:
-    """The share that may have been seen, by a verdict without evidence, at the most exposures that are known."""
+    """Return the share that may have been seen, by a verdict without evidence, at the most exposures that are
+    known."""
     shares = [share for _, share in verdict.at_most if not math.isnan(share)]
     return shares[-1] if shares and verdict.word in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) else math.nan
 
 
 def _unguarded(row: Row) -> str:
-    """The flags that no recognised natural order explains."""
+    """Return the flags that no recognised natural order explains."""
     if not columns.FLAGGED_UNGUARDED.of(row) or not has_enough_flagged(row):
         return ""
     share = whole_percent(columns.FLAGGED_UNGUARDED.of(row).value)
@@ -271,7 +274,7 @@ def _gap(row: Row) -> str:
 
 
 def sentence_to_copy(row: Row) -> str:
-    """Empty where there is no verdict."""
+    """Return the sentence to copy; empty where there is no verdict."""
     verdict, made = row.verdict, row.provenance
     if not verdict.word:
         return ""
@@ -291,7 +294,7 @@ def sentence_to_copy(row: Row) -> str:
 
 
 def _scored(row: Row) -> str:
-    """A sentence after another one; empty without an accuracy."""
+    """Return a sentence after another one; empty without an accuracy."""
     if not row.accuracy:
         return ""
     without_leakage, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)

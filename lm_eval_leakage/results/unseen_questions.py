@@ -24,7 +24,7 @@ from lm_eval_leakage.stats.unseen_texts import ComparedText, TextTest, text_test
 
 @dataclass(frozen=True)
 class UnseenQuestions:
-    """What a model's audits of unseen questions say, for a comparison with its audits of one benchmark.
+    """The results of a model's audits of unseen questions, for a comparison with its audits of one benchmark.
 
     natural: the preference for published orders on them; None if their orders were not asked in the control forms
     answered: how many of them it answers correctly, and all, in the original arm of choice confusion
@@ -41,7 +41,7 @@ class UnseenQuestions:
     fillers: tuple[FillerAnswers, ...] = ()
 
     def compares(self, questions: Iterable[AuditedQuestion]) -> bool:
-        """Whether all of these are of the benchmark or, by its name, of one of its tasks."""
+        """Return whether all of these are of the benchmark or, by its name, of one of its tasks."""
         return all(
             question.benchmark == self.benchmark or question.benchmark.startswith(f"{self.benchmark}_")
             for question in questions
@@ -127,7 +127,7 @@ def _questions(lines: Sequence[AuditLine]) -> list[AskedOnce]:
 
 
 def _check_audits(published: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> None:
-    """Raises ValueError if no audit asked both in the same way."""
+    """Raise ValueError if no audit asked both in the same way."""
     asked_by, unseen_by = (
         dict.fromkeys(name for question in group for name in question.scores) for group in (published, unseen)
     )
@@ -139,14 +139,14 @@ def _check_audits(published: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -
 
 
 def _described(questions: Iterable[AskedOnce]) -> Described:
-    """What the questions are like, each once."""
+    """Return what the questions are like, each once."""
     return describe(
         (question.first.read, question.first.guarded) for question in questions if question.first.read is not None
     )
 
 
 def _known_texts(references: Sequence[Run], problems: list[Problem]) -> dict[str, tuple[float, ...]]:
-    """By the hash of the row, the mean of other models' scores."""
+    """Return, by the hash of the row, the mean of other models' scores."""
     by_hash: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in references:
         for _, line in lines_of_audits([run], problems):
@@ -160,7 +160,7 @@ def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def _by_family(published: Sequence[AskedOnce], references: Mapping[str, tuple[float, ...]]) -> list[ComparedText]:
-    """The mean scores and the first question's text of each family.
+    """Return the mean scores and the first question's text of each family.
 
     references: scores by the reference, by the hash of the row
     """

@@ -65,7 +65,7 @@ class CheckedTask:
     """The verdict on one model and task. Its values are attributes, too, such as `pvalue`; None where undefined.
 
     values: by the names of NAMES, which docs/verdicts.md explains
-    time: when it was told, in ISO 8601
+    time: when the verdict was given, in ISO 8601
     """
 
     values: Mapping[str, Scalar]

@@ -62,7 +62,7 @@ TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
 class Compared(NamedTuple):
-    """What the published orders are compared with, in the words of five kinds of sentences.
+    """The comparison of the published orders, in the words of five kinds of sentences.
 
     prefers: to what they are preferred, in the whole sentence; none: what is not found, in short
     citation: of a sentence to copy; needs: which questions it needs; caption: of a plot
@@ -126,8 +126,8 @@ def reason_of(verdict: DataVerdict) -> str:
 
 
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
-    """`p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the latter is empty for a verdict
-    that is shown alone, unless it is of a later look, or the share of later looks changes its word."""
+    """Return `p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the latter is empty for a
+    verdict that is shown alone, unless it is of a later look, or the share of later looks changes its word."""
     unadjusted = pvalue_equation(verdict.pvalue, verdict.is_bound)
     verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
     if verdict.look > 1:
@@ -154,7 +154,8 @@ def pvalue_in_words(verdict: DataVerdict) -> str:
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
-    """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
+    """Return what the word rests on: one sentence without its full stop or, in short, one or two; empty without a
+    verdict."""
     if verdict.word in ("", VerdictWord.NO_VERDICT):
         return _why_not_told(verdict, short) if verdict.word else ""
     is_found, p = verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE), pvalue_in_words(verdict)
@@ -274,7 +275,7 @@ def _by_texts(verdict: DataVerdict) -> str:
 
 
 def cited(verdict: DataVerdict) -> str:
-    """What a sentence to copy says in brackets."""
+    """Return what a sentence to copy says in brackets."""
     if verdict.word == VerdictWord.NO_VERDICT or math.isnan(verdict.tested.pvalue):
         return reason_of(verdict)
     compared = _compared(verdict).citation
@@ -287,8 +288,8 @@ def cited(verdict: DataVerdict) -> str:
 
 
 def scores_in_words(verdict: DataVerdict) -> str:
-    """The published orders' scores beside those that they are compared with, and from when on it would be evidence: a
-    sentence; empty where they are not known."""
+    """Return the published orders' scores beside those that they are compared with, and from when on it would be
+    evidence: a sentence; empty where they are not known."""
     if not verdict.scores:
         return ""
     if verdict.basis == Basis.FILLERS:
@@ -317,7 +318,8 @@ def scores_in_words(verdict: DataVerdict) -> str:
 
 
 def aim_in_words(verdict: DataVerdict) -> str:
-    """What was to be found and what may be there, where nothing was: a sentence; empty where it is not known."""
+    """Return what was to be found and what may be there, where nothing was: a sentence; empty where it is not
+    known."""
     share = dict(verdict.at_most).get(DETECT_TIMES, NAN)
     if verdict.word not in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) or math.isnan(share):
         return ""
@@ -342,7 +344,7 @@ def _found_or_not(verdict: DataVerdict) -> str:
 
 
 def _too_little(verdict: DataVerdict) -> str:
-    """How many may have been seen, where they are too many, without a full stop."""
+    """Return how many may have been seen, where they are too many, without a full stop."""
     if not verdict.at_most:
         return "how many questions may have been seen is not known"
     share, wanted = dict(verdict.at_most).get(DETECT_TIMES, NAN), whole_percent(verdict.detect)
@@ -393,7 +395,7 @@ def _by_ratio(verdict: DataVerdict, short: bool) -> str:
 
 
 def seen_in_words(bound: SeenBound) -> str:
-    """To end a sentence with; empty for a bound of 0."""
+    """Return the end of a sentence; empty for a bound of 0."""
     if not bound.n_seen:
         return ""
     share = percent(bound.n_seen / bound.n, 0)
@@ -416,14 +418,14 @@ def in_families(n_units: int) -> str:
 
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
-    """In which the questions were seen of which a sentence says how many they may be."""
+    """Return in which layouts the questions were seen that a sentence counts, as the end of a clause."""
     if verdict.basis == Basis.FILLERS:
         return ""
     return ", in whatever layout" if verdict.layouts else " as the audit shows them"
 
 
 def at_most_in_words(at_most: Shares, how: str = "") -> str:
-    """To end a sentence with: how many questions may have been seen; empty if it may be all."""
+    """Return the end of a sentence: how many questions may have been seen; empty if it may be all."""
     shares = [(n, percent(share, 0)) for n, share in at_most if not math.isnan(share)]
     seen = [" of the questions were seen", *[""] * len(shares)]
     limits = " or ".join(f"{share}{were} {TIMES[n]}" for (n, share), were in zip(shares, seen, strict=False))

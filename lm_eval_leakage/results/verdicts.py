@@ -38,8 +38,8 @@ def audited_questions(
     problems: list[Problem],
     detector: str | None = None,
 ) -> AuditedQuestions:
-    """From all audits of one model, each line with its audit's task. If a question was audited twice in the same way,
-    the later verdict counts. Copies of a question within a task have the verdict of the first.
+    """Return the questions of all audits of one model, each line with its audit's task. If a question was audited
+    twice in the same way, the later verdict counts. Copies of a question within a task have the verdict of the first.
 
     detector: an id, such as `max_order` or `max_order:orders=12`; if no audit has it, a statistic's name as in the
     table, whose detector with the most questions is used
@@ -64,8 +64,8 @@ def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Probl
     with_arms = {line.detector for line in lines if line.arms is not None}
 
     def most(names: Sequence[str], among: set[str]) -> str | None:
-        """The detector with the most questions of the first of the statistics `names` that was run; of several, the
-        one with the fewest parameters that differ from their defaults."""
+        """Return the detector with the most questions of the first of the statistics `names` that was run; of several,
+        the one with the fewest parameters that differ from their defaults."""
         for name in names:
             fitting = [detector for detector in sorted(among) if statistic_of(detector) == name]
             if fitting:
@@ -87,12 +87,12 @@ def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Probl
 
 
 def statistic_of(detector: str) -> str:
-    """The registered name of a detector's statistic."""
+    """Return the registered name of a detector's statistic."""
     return re.split("[@:]", detector, maxsplit=1)[0]
 
 
 def _texts(doc_hash: str, line: AuditLine) -> dict[str, Any]:
-    """What an audited question has from its row."""
+    """Return what an audited question has from its row."""
     read = line.read
     return {
         "doc_hash": doc_hash,
@@ -137,8 +137,8 @@ def _audited_question(question: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
 
 
 def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
-    """What the verdict on the data set is computed from. The status of the published orders is in one line of each
-    question; without that line nothing is known of it."""
+    """Return what the verdict on the data set is computed from. The status of the published orders is in one line of
+    each question; without that line nothing is known of it."""
     orders_of_line = next((orders for line in lines if (orders := line.orders)), None)
     line_of_orders = next((line for line in lines if len(line.loglikelihoods) > 1), None)
     if orders_of_line is not None or line_of_orders is None:
