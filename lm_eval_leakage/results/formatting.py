@@ -40,7 +40,7 @@ def defined(value: Any) -> Any:
 
 
 def number(value: float | None, decimals: int = 3) -> str:
-    """Return `value` with a true minus sign; a dash for None and NaN."""
+    """Return a number with a true minus sign; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return DASH
     if math.isinf(value):
@@ -55,7 +55,7 @@ def count(n: int) -> str:
 
 
 def counted(n: int, noun: str = "question") -> str:
-    """Return `1 question`, `2 questions`."""
+    """Return a number and its noun: `1 question`, `2 questions`."""
     return f"{count(n)} {noun}{'' if n == 1 else 's'}"
 
 
@@ -66,21 +66,21 @@ def rounded_up(n: float) -> int:
 
 
 def about(n: int) -> str:
-    """Return `9.6 million`, `36,000`: two digits, for an estimate that is worth no more."""
+    """Return a rough number, `9.6 million` or `36,000`: two digits, for an estimate that is worth no more."""
     rounded = int(float(f"{n:.2g}"))
     return count(rounded) if rounded < 1_000_000 else f"{rounded / 1e6:,g} million"
 
 
 def duration(seconds: float) -> str:
-    """Return `45 s`, `12 min`, `3.5 h`."""
+    """Return a duration: `45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
-    """Return `0.41 ± 0.02`; without the error where it is undefined. As many decimals as the error needs, or those
-    given."""
+    """Return an estimate as `0.41 ± 0.02`, without the error where it is undefined. It has as many decimals as the
+    error needs, or those given."""
     if decimals is None:
         decimals = 3 if estimate.stderr < COARSE_ERROR else 2
     value = number(estimate.value, decimals)
@@ -88,25 +88,25 @@ def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
 
 
 def interval(estimate: Any, decimals: int = 2) -> str:
-    """Return `[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined."""
+    """Return an interval as `[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined."""
     if math.isnan(estimate.low) or math.isnan(estimate.high):
         return ""
     return f"[{number(estimate.low, decimals)}, {number(estimate.high, decimals)}]"
 
 
 def value_in_interval(estimate: Any) -> str:
-    """Return `0.50 [0.40, 0.62]`; a dash where the value is undefined."""
+    """Return an estimate as `0.50 [0.40, 0.62]`; a dash where the value is undefined."""
     shown = number(estimate.value, 2)
     return f"{shown} {interval(estimate)}".rstrip()
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """Return `4.2%`; a dash for NaN."""
+    """Return a share as `4.2%`; a dash for NaN."""
     return DASH if math.isnan(share) else f"{share:.{decimals}%}"
 
 
 def whole_percent(share: float) -> str:
-    """Return `54 %`, with a decimal below 1 %; a dash for NaN."""
+    """Return a share as `54 %`, with a decimal below 1 %; a dash for NaN."""
     if math.isnan(share):
         return DASH
     decimals = 1 if 0 < share < LOW_SHARE else 0
@@ -114,7 +114,7 @@ def whole_percent(share: float) -> str:
 
 
 def pvalue(value: float, is_bound: bool = False) -> str:
-    """Return `0.032`, `≤ 1e-80` for an upper bound; an underflow is a bound, not a zero."""
+    """Return a p-value as `0.032`, or `≤ 1e-80` for an upper bound; an underflow is a bound, not a zero."""
     if math.isnan(value):
         return DASH
     if value < SMALLEST_PVALUE:
@@ -123,7 +123,7 @@ def pvalue(value: float, is_bound: bool = False) -> str:
 
 
 def pvalue_equation(value: float, is_bound: bool = False) -> str:
-    """Return `p = 0.032`, `p ≤ 1e-80`, `p < 1e-300`."""
+    """Return a p-value as an equation: `p = 0.032`, `p ≤ 1e-80`, `p < 1e-300`."""
     text = pvalue(value, is_bound)
     return f"p {text}" if text.startswith(("<", "≤")) else f"p = {text}"
 

@@ -84,7 +84,7 @@ class Standing:
 
     @property
     def ranks(self) -> str:
-        """Return `2`, or `2–4`; empty if no question was tested that can be flagged."""
+        """Return the ranks as `2` or `2–4`; empty if no question was tested that can be flagged."""
         if not self.row.n_tested:
             return ""
         return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"

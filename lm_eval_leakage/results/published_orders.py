@@ -108,9 +108,9 @@ class NullStatus:
 
 
 def null_status(tests: OrderTests, documented: Documented | None = None) -> NullStatus:
-    """Return `written` if any test contradicts random orders; else what is documented; else `consistent with random`
-    if the tests that act on almost any question had enough of them. Documentation never overrides a test, and the
-    reason shows both."""
+    """Return the status: `written` if any test contradicts random orders; else what is documented; else `consistent
+    with random` if the tests that act on almost any question had enough of them. Documentation never overrides a test,
+    and the reason shows both."""
     against = [test for test in tests.tests if test.adjusted < LEVEL]
     if against:
         return _written(tests, against, documented)

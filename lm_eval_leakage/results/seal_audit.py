@@ -186,7 +186,7 @@ def _because(verdict: SealedVerdict) -> str:
 
 
 def evalue(log_evalue: float) -> str:
-    """Return `1.3e+12`; a dash for NaN."""
+    """Return an e-value as `1.3e+12`; a dash for NaN."""
     if math.isnan(log_evalue):
         return DASH
     return f"{math.exp(log_evalue):.2g}" if abs(log_evalue) < LARGEST_LOG else f"1e{log_evalue / math.log(10):+.0f}"

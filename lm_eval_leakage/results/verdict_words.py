@@ -126,8 +126,9 @@ def reason_of(verdict: DataVerdict) -> str:
 
 
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
-    """Return `p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the latter is empty for a
-    verdict that is shown alone, unless it is of a later look, or the share of later looks changes its word."""
+    """Return the p-value in two parts, `p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the
+    latter is empty for a verdict that is shown alone, unless it is of a later look, or the share of later looks
+    changes its word."""
     unadjusted = pvalue_equation(verdict.pvalue, verdict.is_bound)
     verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
     if verdict.look > 1:
