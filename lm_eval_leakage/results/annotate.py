@@ -51,11 +51,11 @@ def annotate(
     aliases: Mapping[str, str] | None = None,
     audit_command: AuditCommand | None = None,
 ) -> list[Annotation]:
-    """One annotation per model, of all runs and audits in the folders.
+    """Return one annotation per model, of all runs and audits in the folders.
 
     audits: folders of audits, unless they are among those of the runs
     detector: id of the one whose flags the columns show; by default max_order where it was run
-    references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
+    references: folders of other models' runs and audits: their answers show how hard a question is, and their scores
         of option orders how natural the published one is; a model is no reference for itself
     aliases: other names of models and the name to use, if a model was run and audited under two names
     audit_command: returns the command that audits the questions of a task in a results file with a number of examples;
@@ -69,23 +69,27 @@ def annotate(
     problems: list[Problem] = []
     names = {sanitized(name): model for name, model in (aliases or {}).items()}
 
-    def named(found: Iterable[Run]) -> list[Run]:
-        return [replace(run, model=names.get(run.key, run.model)) for run in found]
+    def named(unnamed: Iterable[Run]) -> list[Run]:
+        return [replace(run, model=names.get(run.key, run.model)) for run in unnamed]
 
     own_runs = named(separated_by_settings(named_by_content(named(find_runs([*runs, *audits], problems))), problems))
     by_model = grouped(separated_by_rows(own_runs, problems), lambda part: part.run.key)
-    known = references_of(named(find_runs(references, problems)), problems) if references else []
-    found = []
-    for own in by_model.values():
-        others = [one for one in known if not any(same_model(one.runs[0], part.run) for part in own)]
-        found.append(annotation_of_model(own, others, detector, audit_command))
-    if detector and not any(one.detector for one in found):
-        told = "; ".join(str(problem) for one in found for problem in one.problems)
-        raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
+    all_references = references_of(named(find_runs(references, problems)), problems) if references else []
+    annotations = []
+    for model_parts in by_model.values():
+        others = [
+            reference
+            for reference in all_references
+            if not any(same_model(reference.runs[0], part.run) for part in model_parts)
+        ]
+        annotations.append(annotation_of_model(model_parts, others, detector, audit_command))
+    if detector and not any(annotation.detector for annotation in annotations):
+        reasons = "; ".join(str(problem) for annotation in annotations for problem in annotation.problems)
+        raise ValueError(f"no audit of any model has the detector {detector!r}: {reasons}")
     checked = [verdict for folder in (*runs, *audits) for verdict in verdicts_in(folder)]
-    judged = adjusted_rows(as_checked([row for one in found for row in one.rows], checked))
+    judged = adjusted_rows(as_checked([row for annotation in annotations for row in annotation.rows], checked))
     rows = iter(replace(row, verdict=at_its_level(row.verdict)) if row.verdict.look else row for row in judged)
-    first, *rest = [replace(one, rows=tuple(islice(rows, len(one.rows)))) for one in found]
+    first, *rest = [replace(annotation, rows=tuple(islice(rows, len(annotation.rows)))) for annotation in annotations]
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 
 
@@ -98,46 +102,51 @@ def annotation_of_model(
     """Join one model's runs and audits; benchmarks of one name with other rows with their own audits alone."""
     model = next((part.run.model for part in reversed(parts) if part.run.results_file), parts[-1].run.model)
     by_label = grouped(parts, lambda part: part.label)
-    found = []
-    for label, own in by_label.items():
-        runs = [replace(part.run, model=model) for part in own]
-        found.append(_named_apart(annotation_of(runs, references, detector, audit_command=audit_command), label))
-    return merged(found)
+    annotations = []
+    for label, labelled in by_label.items():
+        runs = [replace(part.run, model=model) for part in labelled]
+        annotations.append(_named_apart(annotation_of(runs, references, detector, audit_command=audit_command), label))
+    return merged(annotations)
 
 
 def _named_apart(annotation: Annotation, label: str) -> Annotation:
-    """With the label in the names of its benchmarks. Without an audit of these very rows nothing of it is judged."""
+    """Return the annotation with the label in the names of its benchmarks. Without an audit of these very rows nothing
+    of it is judged."""
     if not label:
         return annotation
 
-    def audited(one: AuditedQuestion) -> AuditedQuestion:
-        subject = "" if benchmark_of(one.subject) == one.benchmark else one.subject
-        return replace(one, benchmark=name_apart(one.benchmark, label), subject=subject)
+    def audited(question: AuditedQuestion) -> AuditedQuestion:
+        subject = "" if benchmark_of(question.subject) == question.benchmark else question.subject
+        return replace(question, benchmark=name_apart(question.benchmark, label), subject=subject)
 
-    def answered(one: AnnotatedQuestion) -> AnnotatedQuestion:
+    def answered(question: AnnotatedQuestion) -> AnnotatedQuestion:
         return replace(
-            one, task=name_apart(one.task, label), audited=None if one.audited is None else audited(one.audited)
+            question,
+            task=name_apart(question.task, label),
+            audited=None if question.audited is None else audited(question.audited),
         )
 
-    def row(one: Row) -> Row:
-        return replace(one, task=name_apart(one.task, label), group=name_apart(one.group, label))
+    def row(entry: Row) -> Row:
+        return replace(entry, task=name_apart(entry.task, label), group=name_apart(entry.group, label))
 
     problems = annotation.problems
     if not annotation.audited_questions:
-        names = ", ".join(dict.fromkeys(row(one).task for one in annotation.rows if not one.group))
+        names = ", ".join(dict.fromkeys(row(entry).task for entry in annotation.rows if not entry.group))
         what = f"no audit of this model has the rows of {names}"
-        problems = tuple(Problem(what, incomplete=True) if one.what == NO_AUDIT else one for one in problems)
+        problems = tuple(
+            Problem(what, incomplete=True) if problem.what == NO_AUDIT else problem for problem in problems
+        )
     return replace(
         annotation,
         rows=tuple(map(row, annotation.rows)),
         questions=tuple(map(answered, annotation.questions)),
         audited_questions=tuple(map(audited, annotation.audited_questions)),
         groups={
-            name_apart(name, label): [name_apart(one, label) for one in members]
+            name_apart(name, label): [name_apart(member, label) for member in members]
             for name, members in annotation.groups.items()
         },
         problems=problems,
-        names={name_apart(one.task, label): one.task for one in annotation.rows if one.level != SUBJECT_LEVEL},
+        names={name_apart(entry.task, label): entry.task for entry in annotation.rows if entry.level != SUBJECT_LEVEL},
     )
 
 
@@ -152,12 +161,14 @@ def annotation_of(
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
-    found = tuple(_with_fillers(_with_orders(one, references), references) for one in audited.found)
-    joining = Joining(found)
+    with_references = tuple(
+        _with_fillers(_with_orders(question, references), references) for question in audited.found
+    )
+    joining = Joining(with_references)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
-    parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
+    parts = [_part(part, joining, problems) for part in chosen_runs(runs, problems)]
     problems += joining.problems(audit_command)
-    paired = [one for one in parts if not joining.has_other_questions(one)]
+    paired = [part for part in parts if not joining.has_other_questions(part)]
     rows = rows_of(model, paired, joining.unanswered(), groups, unseen, _ease(references), problems)
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
     names = _benchmarks_by_task(questions)
@@ -167,8 +178,8 @@ def annotation_of(
         audited.detector,
         tuple(replace(row, provenance=made.get(names.get(row.task, row.task), NOT_TOLD)) for row in rows),
         questions,
-        found,
-        {name: members for own in own_groups for name, members in own.items() if members},
+        with_references,
+        {name: members for subtasks in own_groups for name, members in subtasks.items() if members},
         tuple(sorted(problems, key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
     )
@@ -192,18 +203,20 @@ def named_as_benchmarks(annotation: Annotation) -> Annotation:
     Of several tasks of one benchmark only the first is renamed.
     """
     names: dict[str, str] = {}
-    known = {row.task for row in annotation.rows}
+    taken = {row.task for row in annotation.rows}
     for task, benchmark in _benchmarks_by_task(annotation.questions).items():
-        if benchmark not in known:
+        if benchmark not in taken:
             names[task] = benchmark
-            known.add(benchmark)
+            taken.add(benchmark)
 
     def renamed(row: Row) -> Row:
         task = task_of(row)
         return replace(row, task=names.get(task, task) + row.task.removeprefix(task))
 
     rows = tuple(map(renamed, annotation.rows))
-    questions = tuple(replace(one, task=names.get(one.task, one.task)) for one in annotation.questions)
+    questions = tuple(
+        replace(question, task=names.get(question.task, question.task)) for question in annotation.questions
+    )
     return replace(annotation, rows=rows, questions=questions) if names else annotation
 
 
@@ -216,29 +229,30 @@ def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
     }
 
 
-def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
-    """With its questions and metrics. What its log lacks, and what cannot be right, is added to the problems."""
-    if one.log is None:
-        return with_checked_metrics(one, problems)
-    found = one.answers(problems)
-    held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
+def _part(part: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
+    """Return the task's run with its questions and metrics. What its log lacks, and what cannot be right, is added to
+    the problems."""
+    if part.log is None:
+        return with_checked_metrics(part, problems)
+    answers = part.answers(problems)
+    held = Counter(name for answer in answers for name in answer.filters) or {"none": 0}
     for name, n in held.items():
         by = f" by filter {name}" if len(held) > 1 else ""
-        if n < one.n_questions:
-            what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of all of them"
-            problems.append(Problem(what, one.log, incomplete=True))
-    problems += _left_out(one, found)
-    return with_checked_metrics(replace(one, questions=joining.join(one, found)), problems)
+        if n < part.n_questions:
+            what = f"holds {n} of the {part.n_questions} questions of {part.task}{by}; the accuracy is of all of them"
+            problems.append(Problem(what, part.log, incomplete=True))
+    problems += _left_out(part, answers)
+    return with_checked_metrics(replace(part, questions=joining.join(part, answers)), problems)
 
 
-def _left_out(one: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[Problem]:
-    """What a run says about questions that it left out of the accuracy."""
+def _left_out(part: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[Problem]:
+    """Report what a run says about questions that it left out of the accuracy."""
     reasons = [question.left_out for question in questions if question.left_out]
     if reasons:
         longest = max(reasons, key=window_needed)
         why = f"of the longest, {longest}" if window_needed(longest) else Counter(reasons).most_common(1)[0][0]
-        what = f"the accuracy of {one.task} leaves out {len(reasons)} of {len(questions)} questions: {why}"
-        yield Problem(what, one.log)
+        what = f"the accuracy of {part.task} leaves out {len(reasons)} of {len(questions)} questions: {why}"
+        yield Problem(what, part.log)
 
 
 # ---------------------------------------------------------------------- references
@@ -246,7 +260,7 @@ def _left_out(one: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[
 
 @dataclass(frozen=True)
 class Reference:
-    """What another model's runs say.
+    """The answers of another model's runs.
 
     runs: those runs
     right: scores of its answers to a question, by the hash of the row and of its text
@@ -262,54 +276,54 @@ class Reference:
 
 def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Reference]:
     """Return what each model among these runs says."""
-    found: dict[tuple[str, str], Reference] = {}
+    references: dict[tuple[str, str], Reference] = {}
     for run in runs:
-        own = found.setdefault((run.key, digest_of(run.identity)), Reference([]))
-        own.runs.append(run)
-        for answer in (answer for one in chosen_runs([run], problems) for answer in one.answers(problems)):
+        reference = references.setdefault((run.key, digest_of(run.identity)), Reference([]))
+        reference.runs.append(run)
+        for answer in (answer for part in chosen_runs([run], problems) for answer in part.answers(problems)):
             if metric := accuracy_of(answer.scores):
                 for name in filter(None, (answer.doc_hash, answer.content)):
-                    own.right[name].append(answer.scores[metric])
-        for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
+                    reference.right[name].append(answer.scores[metric])
+        for _, line in lines_of_audits([run], []):  # what is missing there was reported with its runs
             if line.orders is not None:
-                own.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
+                reference.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
             if line.fillers is not None:
                 key = line.question, line.fillers.block, line.fillers.layouts
-                own.fillers[key] = line.fillers.loglikelihoods
-    return [*found.values()]
+                reference.fillers[key] = line.fillers.loglikelihoods
+    return [*references.values()]
 
 
 def _ease(references: Sequence[Reference]) -> dict[str, float]:
-    """Share of the reference models' answers to a question that are correct."""
-    found: dict[str, list[float]] = defaultdict(list)
+    """Return the share of the reference models' answers to a question that are correct."""
+    by_name: dict[str, list[float]] = defaultdict(list)
     for reference in references:
         for name, scores in reference.right.items():
-            found[name] += scores
-    return {name: sum(scores) / len(scores) for name, scores in found.items()}
+            by_name[name] += scores
+    return {name: sum(scores) / len(scores) for name, scores in by_name.items()}
 
 
-def _with_orders(one: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
-    """With the mean log-likelihoods of the references that were asked the same orders."""
-    if one.orders is None or one.orders.reference:
-        return one
-    n_orders = len(one.orders.loglikelihoods)
-    key = one.doc_hash, one.orders.layouts
-    found = [own for reference in references if len(own := reference.orders.get(key, ())) == n_orders]
-    if not found:
-        return one
-    return replace(one, orders=replace(one.orders, reference=tuple(np.mean(found, axis=0).tolist())))
+def _with_orders(question: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
+    """Return the question with the mean log-likelihoods of the references that were asked the same orders."""
+    if question.orders is None or question.orders.reference:
+        return question
+    n_orders = len(question.orders.loglikelihoods)
+    key = question.doc_hash, question.orders.layouts
+    of_references = [values for reference in references if len(values := reference.orders.get(key, ())) == n_orders]
+    if not of_references:
+        return question
+    return replace(question, orders=replace(question.orders, reference=tuple(np.mean(of_references, axis=0).tolist())))
 
 
-def _with_fillers(one: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
-    """With the mean log-likelihoods of the references whose rows exchanged the same fillers."""
-    if one.fillers is None or one.fillers.reference:
-        return one
-    key = one.doc_hash, one.fillers.block, one.fillers.layouts
-    found = [reference.fillers[key] for reference in references if key in reference.fillers]
-    if not found:
-        return one
-    means = tuple(map(tuple, np.mean(found, axis=0).tolist()))
-    return replace(one, fillers=replace(one.fillers, reference=means))
+def _with_fillers(question: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
+    """Return the question with the mean log-likelihoods of the references whose rows exchanged the same fillers."""
+    if question.fillers is None or question.fillers.reference:
+        return question
+    key = question.doc_hash, question.fillers.block, question.fillers.layouts
+    of_references = [reference.fillers[key] for reference in references if key in reference.fillers]
+    if not of_references:
+        return question
+    means = tuple(map(tuple, np.mean(of_references, axis=0).tolist()))
+    return replace(question, fillers=replace(question.fillers, reference=means))
 
 
 # ---------------------------------------------------------------------- joining
@@ -319,69 +333,74 @@ class Joining:
     """Joins one model's audited questions with the answers of its runs, task by task."""
 
     def __init__(self, audited_questions: Iterable[AuditedQuestion]) -> None:
-        self._by_hash = {one.doc_hash: one for one in audited_questions}
-        self._by_content = {one.content: one for one in self._by_hash.values() if one.content}
-        self._by_key = {(one.benchmark, one.key): one for one in self._by_hash.values() if one.key}
+        self._by_hash = {question.doc_hash: question for question in audited_questions}
+        self._by_content = {question.content: question for question in self._by_hash.values() if question.content}
+        self._by_key = {
+            (question.benchmark, question.key): question for question in self._by_hash.values() if question.key
+        }
         self._used: set[str] = set()
         self._touched: set[str] = set()
         self._asked: list[TaskRun] = []
 
     @cached_property
     def _by_prompt(self) -> QuestionsInPrompts[AuditedQuestion]:
-        return QuestionsInPrompts((one.question, one.options, one) for one in self._by_hash.values())
+        return QuestionsInPrompts(
+            (question.question, question.options, question) for question in self._by_hash.values()
+        )
 
-    def join(self, one: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
+    def join(self, part: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
         """Return the answers with the audited question of each.
 
         It is found by the hash of the data row, else by the hash of its text, since data sets of one benchmark on the
         hub differ in other fields, else as a copy of a question of the same task. Where the run does not record the
         row, it is searched in the prompt, too.
         """
-        found = [
+        questions = [
             replace(
                 answer,
-                task=one.task,
+                task=part.task,
                 audited=self._by_hash.get(answer.doc_hash)
                 or self._by_content.get(answer.content)
-                or self._by_key.get((one.task, answer.key))
+                or self._by_key.get((part.task, answer.key))
                 or (self._by_prompt.find(answer.question.stem, answer.question.options) if answer.question else None),
-                log="" if one.log is None else str(one.log),
-                n_shot=one.n_shot,
+                log="" if part.log is None else str(part.log),
+                n_shot=part.n_shot,
             )
             for answer in answers
         ]
-        joined = [question.audited for question in found if question.audited is not None]
+        joined = [question.audited for question in questions if question.audited is not None]
         self._used |= {audited.doc_hash for audited in joined}
         self._touched |= {audited.benchmark for audited in joined}
-        self._asked.append(replace(one, questions=found))
-        return found
+        self._asked.append(replace(part, questions=questions))
+        return questions
 
     def unanswered(self) -> dict[str, list[AuditedQuestion]]:
-        """Audited questions of the benchmarks that no run answered at all, by benchmark."""
-        untouched = (one for one in self._by_hash.values() if one.benchmark not in self._touched)
-        return grouped(untouched, lambda one: one.benchmark)
+        """Return the audited questions of the benchmarks that no run answered at all, by benchmark."""
+        untouched = (question for question in self._by_hash.values() if question.benchmark not in self._touched)
+        return grouped(untouched, lambda question: question.benchmark)
 
-    def has_other_questions(self, one: TaskRun) -> bool:
-        """Whether a task has no question in common with the audit of its name, or of that of a group that it is in.
+    def has_other_questions(self, part: TaskRun) -> bool:
+        """Return whether a task has no question in common with the audit of its name, or of that of a group that it is
+        in.
 
-        one: with its joined questions
+        part: with its joined questions
         """
-        names = [one.task, *groups_above(one.task, one.run.results.get("group_subtasks") or {})]
-        if any(question.audited is not None for question in one.questions):
+        names = [part.task, *groups_above(part.task, part.run.results.get("group_subtasks") or {})]
+        if any(question.audited is not None for question in part.questions):
             return False
-        is_readable = all(question.doc_hash or question.question for question in one.questions)
-        return bool(one.questions) and is_readable and not self.unanswered().keys().isdisjoint(names)
+        is_readable = all(question.doc_hash or question.question for question in part.questions)
+        return bool(part.questions) and is_readable and not self.unanswered().keys().isdisjoint(names)
 
     def problems(self, audit_command: AuditCommand | None = None) -> list[Problem]:
-        """What could not be joined, with the command that audits exactly the questions of a run."""
+        """Return what could not be joined, with the command that audits exactly the questions of a run."""
         if not self._by_hash:
             return [Problem(NO_AUDIT)]
         left = defaultdict(list)
-        for one in self._by_hash.values():
-            if one.benchmark in self._touched and one.doc_hash not in self._used and not one.is_shard:
-                left[one.benchmark].append(one.doc_hash[:8])
+        for question in self._by_hash.values():
+            if question.benchmark in self._touched and question.doc_hash not in self._used and not question.is_shard:
+                left[question.benchmark].append(question.doc_hash[:8])
         return [
-            *(problem for one in self._asked for problem in self._unaudited(one, audit_command)),
+            *(problem for part in self._asked for problem in self._unaudited(part, audit_command)),
             *(
                 Problem(
                     f"{name}: {len(hashes)} audited question(s) were answered in no run (doc_hash {_first(hashes)})"
@@ -390,33 +409,31 @@ class Joining:
             ),
         ]
 
-    def _unaudited(self, one: TaskRun, audit_command: AuditCommand | None) -> Iterator[Problem]:
-        missed = [question.doc_id for question in one.questions if question.audited is None]
-        n, n_missed = len(one.questions), len(missed)
+    def _unaudited(self, part: TaskRun, audit_command: AuditCommand | None) -> Iterator[Problem]:
+        missed = [question.doc_id for question in part.questions if question.audited is None]
+        n, n_missed = len(part.questions), len(missed)
         if not missed:
             return
-        remedy = _remedy(one, audit_command)
-        if self.has_other_questions(one):
-            what = f"{one.task}: the audit covers other questions than the run (0 of {n} in common)"
+        remedy = _remedy(part, audit_command)
+        if self.has_other_questions(part):
+            what = f"{part.task}: the audit covers other questions than the run (0 of {n} in common)"
             yield Problem(f"{what}; its row is of the audit alone; {remedy}", incomplete=True)
         elif n_missed == n:
             yield Problem(
-                f"{one.task}: no audit has any of its {n} questions, which are only counted in `n`; {remedy}"
+                f"{part.task}: no audit has any of its {n} questions, which are only counted in `n`; {remedy}"
             )
         else:
             what = f"{n_missed} question(s) are in no audit (doc_id {_first(missed)}) and only counted in `n`"
-            yield Problem(f"{one.task}: its columns rest on {n - n_missed} of {n} questions; {what}; {remedy}")
+            yield Problem(f"{part.task}: its columns rest on {n - n_missed} of {n} questions; {what}; {remedy}")
 
 
-def _remedy(one: TaskRun, audit_command: AuditCommand | None) -> str:
-    file = one.run.results_file
-    command = audit_command(file, one.task, one.n_shot) if audit_command and file else ""
+def _remedy(part: TaskRun, audit_command: AuditCommand | None) -> str:
+    file = part.run.results_file
+    command = audit_command(file, part.task, part.n_shot) if audit_command and file else ""
     if command:
         return f"this audits exactly those of the run: {command}"
-    place = file or one.log
-    return (
-        f"`lm-eval-leakage check --runs {place} --tasks {one.task}`, with the model's options, audits those of the run"
-    )
+    place, task = file or part.log, part.task
+    return f"`lm-eval-leakage check --runs {place} --tasks {task}`, with the model's options, audits those of the run"
 
 
 def _first(names: Sequence[object]) -> str:

@@ -40,25 +40,28 @@ def annotate_task(
     runs = _about([replace(run, model=model) for run in find_runs(files, problems)], task, members)
     if not runs:
         return Annotation(model, "", (), (), (), problems=tuple(problems))
-    found = named_as_benchmarks(annotation_of(runs, references, unseen=unseen))
-    names = {task, *members, *found.groups}
-    questions = tuple(one for one in found.questions if one.task in names)
-    joined = {one.audited.doc_hash for one in questions if one.audited is not None}
+    annotation = named_as_benchmarks(annotation_of(runs, references, unseen=unseen))
+    names = {task, *members, *annotation.groups}
+    questions = tuple(question for question in annotation.questions if question.task in names)
+    joined = {question.audited.doc_hash for question in questions if question.audited is not None}
     return replace(
-        found,
-        rows=tuple(row for row in found.rows if task in (row.group, task_of(row))),
+        annotation,
+        rows=tuple(row for row in annotation.rows if task in (row.group, task_of(row))),
         questions=questions,
         audited_questions=tuple(
-            one for one in found.audited_questions if one.benchmark in names or one.doc_hash in joined
+            question
+            for question in annotation.audited_questions
+            if question.benchmark in names or question.doc_hash in joined
         ),
-        problems=(*problems, *found.problems),
+        problems=(*problems, *annotation.problems),
     )
 
 
-def annotate_others(model: str, asked: Collection[str], files: Sequence[Path]) -> Annotation:
+def annotate_others(model: str, excluded: Collection[str], files: Sequence[Path]) -> Annotation:
     """Join one model's audits of other benchmarks in the files, with their runs.
 
-    asked: tasks that are left out. A group that one of them is in is left out, too, and its other members stand alone.
+    excluded: tasks that are left out. A group that contains one of them is left out, too; its other members stand
+        alone.
     """
     runs = []
     for run in find_runs(files, []):
@@ -66,18 +69,18 @@ def annotate_others(model: str, asked: Collection[str], files: Sequence[Path]) -
         names = dict.fromkeys([*run.results.get("results", {}), *run.logs, *subtasks])
         about = {name: {audited_task(run, leaf) for leaf in leaves(name, subtasks)} for name in names}
         runs.append(
-            without_tasks(replace(run, model=model), [one for one in names if not about[one].isdisjoint(asked)])
+            without_tasks(replace(run, model=model), [name for name in names if not about[name].isdisjoint(excluded)])
         )
     problems: list[Problem] = []
     parts = separated_by_rows([run for run in runs if run.logs], problems)
     if not parts:
         return Annotation(model, "", (), (), ())
-    found = annotation_of_model(parts)
-    judged = {row.group or task_of(row) for row in found.rows if row.verdict.word}
+    annotation = annotation_of_model(parts)
+    judged = {row.group or task_of(row) for row in annotation.rows if row.verdict.word}
     return replace(
-        found,
-        rows=tuple(row for row in found.rows if (row.group or task_of(row)) in judged),
-        problems=(*problems, *found.problems) if judged else (),
+        annotation,
+        rows=tuple(row for row in annotation.rows if (row.group or task_of(row)) in judged),
+        problems=(*problems, *annotation.problems) if judged else (),
     )
 
 
@@ -87,12 +90,12 @@ def _about(runs: Sequence[Run], task: str, members: Collection[str]) -> list[Run
     Runs without a task of these names are kept if no other run has one, as run or as audit, since their questions may
     be known by their texts.
     """
-    found = [(run, _with_task_alone(run, task, members)) for run in runs]
-    kinds = {bool(audit_logs_of(run)) for _, run in found if run is not None}
+    restricted = [(run, _with_task_alone(run, task, members)) for run in runs]
+    kinds = {bool(audit_logs_of(run)) for _, run in restricted if run is not None}
     kept = []
-    for run, own in found:
-        if own is not None:
-            kept.append(own)
+    for run, alone in restricted:
+        if alone is not None:
+            kept.append(alone)
         elif bool(audit_logs_of(run)) not in kinds:
             kept.append(replace(run, results={**run.results, "group_subtasks": {}}))
     return kept
@@ -101,11 +104,11 @@ def _about(runs: Sequence[Run], task: str, members: Collection[str]) -> list[Run
 def _with_task_alone(run: Run, task: str, members: Collection[str]) -> Run | None:
     """Return the run with this task or group alone; None if it has no task of these names."""
     subtasks = run.results.get("group_subtasks") or {}
-    groups = {name: own for name, own in subtasks.items() if own}
+    groups = {name: tasks for name, tasks in subtasks.items() if tasks}
     below = [name for name in groups if audited_task(run, name) == task]
     for name in below:  # which grows by groups within groups
-        below += [one for one in groups[name] if one in groups and one not in below]
-    wanted = {*members, *(audited_task(run, one) for name in below for one in groups[name])}
+        below += [member for member in groups[name] if member in groups and member not in below]
+    wanted = {*members, *(audited_task(run, member) for name in below for member in groups[name])}
     names = [*dict.fromkeys([*run.results.get("results", {}), *run.logs, *subtasks])]
     kept = [name for name in names if name not in subtasks and audited_task(run, name) in wanted]
     if not kept:

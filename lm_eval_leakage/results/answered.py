@@ -16,6 +16,8 @@ from lm_eval_leakage.questions.fields import subject_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
 from lm_eval_leakage.stats.pooling import NAN, Estimate, normal
 
+ACCURACIES = ("acc", "acc_norm", "exact_match")
+
 
 @dataclass(frozen=True)
 class TaskRun:
@@ -35,16 +37,16 @@ class TaskRun:
     metrics: Mapping[str, Estimate] = field(default_factory=dict)
 
     def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
-        """The answers in its log; none if the run kept no samples."""
+        """Return the answers in its log; none if the run kept no samples."""
         return [] if self.log is None else answers(self.run.read_log(self.log, problems), problems, self.log)
 
 
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
-    """For each task that is not an audit, and each number of examples: the run with the most questions, the newest of
-    equals. The others are reported as problems."""
-    candidates = (one for run in runs for one in _tasks(run))
-    for found in grouped(candidates, lambda one: (one.task, one.n_shot)).values():
-        *others, best = sorted(found, key=lambda one: (one.log is not None, one.n_questions, one.run.time))
+    """Return, for each task that is not an audit and each number of examples, the run with the most questions, the
+    newest of equals. The others are reported as problems."""
+    candidates = (part for run in runs for part in _tasks(run))
+    for alike in grouped(candidates, lambda part: (part.task, part.n_shot)).values():
+        *others, best = sorted(alike, key=lambda part: (part.log is not None, part.n_questions, part.run.time))
         for other in others:
             problems.append(
                 Problem(
@@ -80,26 +82,24 @@ def _n_lines(log: Path) -> int:
 
 # ---------------------------------------------------------------------- of one question
 
-ACCURACIES = ("acc", "acc_norm", "exact_match")
-
 
 def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
 ) -> list[AnnotatedQuestion]:
-    """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
-    question that is in the log twice (one run may append to the log of another) counts once.
+    """Return the answers in one task's numbered samples. The harness writes a line per filter, which are merged here;
+    a question that is in the log twice (one run may append to the log of another) counts once.
 
     Left out are accuracies that are not between 0 and 1, and those of a question whose lines disagree.
     """
-    found: dict[tuple[int, str], AnnotatedQuestion] = {}
+    by_key: dict[tuple[int, str], AnnotatedQuestion] = {}
     impossible: dict[str, list[tuple[int, object]]] = {}
     disputed: dict[str, list[tuple[int, object]]] = {}
     for number, sample in lines:
         try:
             key = int(sample["doc_id"]), str(sample["doc_hash"])
-            one = found.get(key) or _unanswered(*key, sample)
-            filters = one.filters | {str(sample.get("filter", "none"))}
-            scores, withheld = dict(one.scores), set(one.withheld)
+            answer = by_key.get(key) or _unanswered(*key, sample)
+            filters = answer.filters | {str(sample.get("filter", "none"))}
+            scores, withheld = dict(answer.scores), set(answer.withheld)
             for name, value in _scores(sample):
                 is_valid = name.split(",")[0] not in ACCURACIES or is_accuracy(value)
                 if not is_valid:
@@ -111,7 +111,7 @@ def answers(
                     continue
                 scores.pop(name, None)
                 withheld.add(name)
-            found[key] = replace(one, scores=scores, filters=filters, withheld=frozenset(withheld))
+            by_key[key] = replace(answer, scores=scores, filters=filters, withheld=frozenset(withheld))
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
     for name, values in impossible.items():
@@ -122,7 +122,7 @@ def answers(
         line, value = values[0]
         what = f"{name} is {value!r}, but another number in an earlier line of the same question; neither counts"
         problems.append(Problem(f"{what}, and so in {len(values)} line(s) in all", file, line))
-    return list(found.values())
+    return list(by_key.values())
 
 
 def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any]) -> AnnotatedQuestion:
@@ -130,12 +130,12 @@ def _unanswered(doc_id: int, doc_hash: str, sample: Mapping[str, Any]) -> Annota
     read, content = content_of(doc)
     length = sum(map(len, _texts(doc)))
     left_out = str(sample.get(LEFT_OUT) or "")
-    one = AnnotatedQuestion("", doc_id, doc_hash, content, subject_of(doc), length, {}, left_out=left_out)
-    return replace(one, key=question_key(read) if read else "", question=None if doc_hash else read)
+    question = AnnotatedQuestion("", doc_id, doc_hash, content, subject_of(doc), length, {}, left_out=left_out)
+    return replace(question, key=question_key(read) if read else "", question=None if doc_hash else read)
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The metrics of a line that are numbers, and whatever stands in the place of an accuracy."""
+    """Return the metrics of a line that are numbers, and whatever stands in the place of an accuracy."""
     for name in sample["metrics"]:
         value = sample.get(name)
         if isinstance(value, (int, float)) or (name in ACCURACIES and not isinstance(value, (list, dict))):
@@ -148,7 +148,7 @@ def is_accuracy(value: object) -> TypeGuard[float]:
 
 
 def accuracy_of(scores: Iterable[str]) -> str | None:
-    """The metric of a question that tells whether its answer is correct; None if it has none."""
+    """Return the metric of a question that shows whether its answer is correct; None if it has none."""
     keys = list(scores)
     return next((key for metric in ACCURACIES for key in keys if key.split(",")[0] == metric), None)
 
@@ -188,13 +188,13 @@ def _row(run: Run, name: str) -> Mapping[str, Any]:
 
 
 def told_metrics(run: Run, name: str) -> dict[str, Estimate]:
-    """What the harness reports of a task or group, by "metric,filter"."""
-    found = {}
+    """Return what the harness reports of a task or group, by "metric,filter"."""
+    metrics = {}
     for key, value in reported(run, name).items():
         if _is_number(value):
             stderr = reported_stderr(run, name, key)
-            found[key] = normal(float(value), float(stderr) if _is_number(stderr) else NAN)
-    return found
+            metrics[key] = normal(float(value), float(stderr) if _is_number(stderr) else NAN)
+    return metrics
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -202,6 +202,6 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def shown_metrics(keys: Iterable[str]) -> list[str]:
-    """Those that have rows: accuracies, else the first one."""
+    """Return the metrics that have rows: accuracies, else the first one."""
     every = list(keys)
     return [key for key in every if key.split(",")[0] in ACCURACIES] or every[:1]

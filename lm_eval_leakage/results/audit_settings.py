@@ -26,7 +26,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """What two audits of a benchmark must share for their results to be compared; each value as it is shown.
+    """The settings that two audits of a benchmark must share for their results to be compared, each as it is shown.
 
     method: id of the detector whose flags count, and what the verdict compares the published orders with
     layouts: in which the options were shown
@@ -67,8 +67,8 @@ def difference(settings: Settings, other: Settings) -> str:
     """Return which settings are others, and than which, as a part of a sentence; empty where all are alike."""
     parts = []
     if settings.keys() != other.keys():
-        own, others = (", ".join(sorted(one)) or "none" for one in (settings, other))
-        parts.append(f"verdicts on other benchmarks ({own} instead of {others})")
+        benchmarks, others = (", ".join(sorted(side)) or "none" for side in (settings, other))
+        parts.append(f"verdicts on other benchmarks ({benchmarks} instead of {others})")
     shared = sorted(settings.keys() & other.keys())
     for field in fields(AuditSettings):
         values = [(getattr(settings[task], field.name), getattr(other[task], field.name)) for task in shared]

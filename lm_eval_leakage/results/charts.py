@@ -1,4 +1,4 @@
-"""Geometry of the charts; the templates draw them, the style sheet colours them.
+"""Computes the geometry of the charts; the templates draw them, the style sheet colours them.
 
 Histograms of one benchmark's questions by the rank of their published order and by their margin, and dot plots with
 intervals.
@@ -29,16 +29,28 @@ LEFT, RIGHT, TOP, BOTTOM = 36, 4, 8, 36
 N_X_TICKS = 6
 N_BINS_NAMED = 12  # up to so many bars, each is labelled
 MOST_STEPS = 6
+SMALLEST_AXIS = 1e-3
+LABEL_HEIGHT, POINT_HEIGHT, DOT_GAP = 15, 10, 8
+SIDE = 10  # margin left and right of the axis, so that a marker at its end is not cut
+LETTER = 5.8  # mean width of a letter of a label, in units of WIDTH
+NOTE_GAP = 3  # letters between a label and its note
+N_BINS = 24  # a bar for each order of four options
+FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
+CONTROL, REFERENCE = "without the question, in words", "by the reference model"  # what ranks are compared with
+NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
+TAIL = 0.005  # share of the margins on either side that the outermost bars collect
+SMALLEST_BAR = 0.1  # nats
 
 
 def _round_step(smallest: float, fits: Callable[[float], bool]) -> float:
-    """The smallest of 1, 2 or 5 times a power of ten that fits."""
+    """Return the smallest of 1, 2 or 5 times a power of ten that fits."""
     powers = range(math.floor(math.log10(smallest)), 308)
     return next(filter(fits, (base * 10.0**power for power in powers for base in (1, 2, 5))))
 
 
 def round_ticks(low: float, high: float, smallest: float = 0.0) -> list[float]:
-    """From `low` or less to `high` or more, in a few round steps, none of them below `smallest`; 0 is among them."""
+    """Return ticks from `low` or less to `high` or more, in a few round steps, none of them below `smallest`; 0 is
+    among them."""
 
     def fits(step: float) -> bool:
         return math.ceil(high / step) - math.floor(low / step) <= MOST_STEPS
@@ -48,8 +60,10 @@ def round_ticks(low: float, high: float, smallest: float = 0.0) -> list[float]:
 
 
 def ticks_of(estimates: Iterable[Estimate]) -> list[float]:
-    """Covers zero and all intervals; from 0 to 1 if there is nothing to cover."""
-    ends = [end for one in estimates for end in (one.low, one.value, one.high) if math.isfinite(end)]
+    """Return ticks that cover zero and all intervals; from 0 to 1 if there is nothing to cover."""
+    ends = [
+        end for estimate in estimates for end in (estimate.low, estimate.value, estimate.high) if math.isfinite(end)
+    ]
     low, high = min([0.0, *ends]), max([0.0, *ends])
     return round_ticks(low, high) if high - low > SMALLEST_AXIS else round_ticks(0.0, 1.0)
 
@@ -59,12 +73,6 @@ def tick_text(value: float) -> str:
 
 
 # ---------------------------------------------------------------------- dot plots
-
-SMALLEST_AXIS = 1e-3
-LABEL_HEIGHT, POINT_HEIGHT, DOT_GAP = 15, 10, 8
-SIDE = 10  # margin left and right of the axis, so that a marker at its end is not cut
-LETTER = 5.8  # mean width of a letter of a label, in units of WIDTH
-NOTE_GAP = 3  # letters between a label and its note
 
 
 @dataclass(frozen=True)
@@ -87,12 +95,13 @@ class Dots:
 
     @property
     def shortened(self) -> str:
-        """Keeps both ends of a long name, of which the later part distinguishes it best; the table has the whole."""
-        room = int(WIDTH / LETTER) - len(self.ending) - (len(self.note) + NOTE_GAP if self.note else 0)
-        if len(self.label) <= room:
+        """Return the title with both ends of a long name, of which the later part distinguishes it best; the table has
+        the whole."""
+        n_letters = int(WIDTH / LETTER) - len(self.ending) - (len(self.note) + NOTE_GAP if self.note else 0)
+        if len(self.label) <= n_letters:
             return f"{self.label}{self.ending}"
-        head = max(1, room // 3)
-        return f"{self.label[:head]}…{self.label[-max(1, room - head - 1) :]}{self.ending}"
+        head = max(1, n_letters // 3)
+        return f"{self.label[:head]}…{self.label[-max(1, n_letters - head - 1) :]}{self.ending}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ class DotChart:
 
     @property
     def depth(self) -> int:
-        """Of a row's marks; grid lines are drawn there only, so that they cross no label."""
+        """Return the height of a row's marks; grid lines are drawn there only, so that they cross no label."""
         return POINT_HEIGHT * max(1, len(self.series))
 
     def top(self, place: int) -> int:
@@ -144,7 +153,7 @@ class DotChart:
 
     @property
     def chances(self) -> list[tuple[float, int]]:
-        """x and top of each dashed line."""
+        """Return x and top of each dashed line."""
         rows = enumerate(self.rows)
         return [(self.x(row.chance), self.top(place)) for place, row in rows if not math.isnan(row.chance)]
 
@@ -165,24 +174,17 @@ class DotChart:
 
     @property
     def caption_lines(self) -> list[str]:
-        """As wide as the drawing, which wraps no text itself."""
+        """Return the caption in lines as wide as the drawing, which wraps no text itself."""
         return wrap(self.caption, int(WIDTH / LETTER))
 
     @property
     def description(self) -> str:
-        """All that is drawn, in words; a row without a mark by its name."""
+        """Return all that is drawn, in words; a row without a mark by its name."""
         without = [row.title for row in self.rows if not any(row.points.values())]
         return f"{self.title}; {self.x_label}. " + "; ".join([*(mark.title for mark in self.marks), *without])
 
 
 # ---------------------------------------------------------------------- histograms
-
-N_BINS = 24  # a bar for each order of four options
-FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
-CONTROL, REFERENCE = "without the question, in words", "by the reference model"  # what ranks are compared with
-NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
-TAIL = 0.005  # share of the margins on either side that the outermost bars collect
-SMALLEST_BAR = 0.1  # nats
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,8 @@ class Bin:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The template draws the two series of each bin, stacked, and the null hypothesis as a band around its mean.
+    """A histogram with two series. The template draws the two series of each bin, stacked, and the null hypothesis as
+    a band around its mean.
 
     series: the names of the two kinds of questions, the lower part of the bars first
     summary: what it shows, in a sentence; compared_with: what the bars' `compared` are of, empty without it
@@ -222,9 +225,9 @@ class Histogram:
 
     @cached_property
     def steps(self) -> list[float]:
-        """Ticks of the counts."""
+        """Return ticks of the counts."""
         tallest = (
-            max(sum(one.counts), one.expected.high if one.expected else 0, one.compared or 0) for one in self.bins
+            max(sum(bar.counts), bar.expected.high if bar.expected else 0, bar.compared or 0) for bar in self.bins
         )
         return round_ticks(0.0, max(1.0, *tallest), smallest=1.0)
 
@@ -237,20 +240,22 @@ class Histogram:
 
     @property
     def x_ticks(self) -> list[tuple[float, str]]:
-        """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
+        """Return the labels: ranks are labelled under their bars, margins under the edges of the bars, zero always
+        included."""
         every = math.ceil(len(self.bins) / N_X_TICKS)
         if self.bins[0].expected:
             every = every if len(self.bins) > N_BINS_NAMED else 1
-            return [(self.x((one.low + one.high) / 2), one.label) for one in self.bins[::every]]
-        zero = next((place for place, one in enumerate(self.bins) if one.low == 0), 0)
-        return [(self.x(one.low), tick_text(one.low)) for one in self.bins[zero % every :: every]]
+            return [(self.x((bar.low + bar.high) / 2), bar.label) for bar in self.bins[::every]]
+        zero = next((place for place, bar in enumerate(self.bins) if bar.low == 0), 0)
+        return [(self.x(bar.low), tick_text(bar.low)) for bar in self.bins[zero % every :: every]]
 
 
 _Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in what it is compared with if there is one
 
 
 def rank(audited: AuditedQuestion) -> int | None:
-    """Rank of the published order among all orders, 1 if it is the most likely; None if the p-value is no rank."""
+    """Return the rank of the published order among all orders, 1 if it is the most likely; None if the p-value is no
+    rank."""
     if audited.pvalue is None or not audited.n_orders:
         return None
     place = audited.pvalue * audited.n_orders
@@ -260,45 +265,46 @@ def rank(audited: AuditedQuestion) -> int | None:
 
 
 def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> tuple[list[Histogram], list[tuple[int, int]]]:
-    """Of one benchmark's questions: a histogram per number of orders, the most common first; and (number of orders,
+    """Return one benchmark's histograms: one per number of orders, the most common first; and (number of orders,
     questions) where there are too few for a chart."""
     answers = [audited.orders for audited in audited_questions if audited.orders]
-    is_compared = CONTROL if any(one.control for one in answers) else ""
-    compared_with = REFERENCE if any(one.reference for one in answers) else is_compared  # as the verdict compares
+    is_compared = CONTROL if any(answer.control for answer in answers) else ""
+    # as the verdict compares
+    compared_with = REFERENCE if any(answer.reference for answer in answers) else is_compared
     ranks: dict[int, list[_Ranked]] = defaultdict(list)
     for audited in audited_questions:
         place = rank(audited)
         if place is not None:
-            n_orders, own, other = _among_compared(audited, place, compared_with)
+            n_orders, among, other = _among_compared(audited, place, compared_with)
             is_guarded = bool(audited.guards)
-            ranks[n_orders].append((own, is_guarded, None if is_guarded else other))
+            ranks[n_orders].append((among, is_guarded, None if is_guarded else other))
     drawn: list[Histogram] = []
     undrawn: list[tuple[int, int]] = []
-    for n_orders, found in sorted(ranks.items(), key=lambda one: (-len(one[1]), one[0])):
-        if not drawn or len(found) >= FEWEST_OF_CHART:
-            drawn.append(_of_ranks(n_orders, found, compared_with))
+    for n_orders, ranked in sorted(ranks.items(), key=lambda item: (-len(item[1]), item[0])):
+        if not drawn or len(ranked) >= FEWEST_OF_CHART:
+            drawn.append(_of_ranks(n_orders, ranked, compared_with))
         else:
-            undrawn.append((n_orders, len(found)))
+            undrawn.append((n_orders, len(ranked)))
     return drawn, undrawn
 
 
 def _among_compared(audited: AuditedQuestion, place: int, compared_with: str) -> tuple[int, int, int | None]:
-    """The number of orders that the verdict compares, the published order's rank among them, and its rank there in
-    what it is compared with, where that was asked; all orders if the verdict does not compare this question's."""
+    """Return the number of orders that the verdict compares, the published order's rank among them, and its rank there
+    in what it is compared with, where that was asked; all orders if the verdict does not compare this question's."""
     orders, n_orders = audited.orders, audited.n_orders or 0
     if orders is None or not compared_with or len(orders.loglikelihoods) != n_orders:
         return n_orders, place, None
     places = orders.compared or range(n_orders)
-    own = _rank_of_first([orders.loglikelihoods[place] for place in places])
+    published = _rank_of_first([orders.loglikelihoods[place] for place in places])
     if compared_with == REFERENCE:
         others = [orders.reference[place] for place in places] if orders.reference else []
     else:
         others = list(orders.controls[0]) if orders.controls else []
-    return len(places), own, _rank_of_first(others) if others else None
+    return len(places), published, _rank_of_first(others) if others else None
 
 
 def _rank_of_first(values: Sequence[float]) -> int:
-    """A tie ranks it lower, as the audits' own ranks."""
+    """Return the rank of the first value; a tie ranks it lower, as the audits' own ranks."""
     first, *others = values
     return 1 + sum(other >= first for other in others)
 
@@ -318,16 +324,17 @@ def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Hi
         share = (last - start) / n_orders
         low, high = map(float, binom.interval(0.95, len(ranks), share))
         expected = Estimate(len(ranks) * share, low=low, high=high)
-        own = counts[i, False], counts[i, True]
-        bins.append(Bin(label, start, last, own, expected, compared[i] if compared else None))
+        heights = counts[i, False], counts[i, True]
+        bins.append(Bin(label, start, last, heights, expected, compared[i] if compared else None))
     title, x_label = f"Rank among {n_orders} orders", "rank of the published order"
     summary = _summary(n_orders, ranks, compared_with)
     return Histogram(title, x_label, ("no guard", "guarded"), bins, summary, compared_with)
 
 
 def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str:
-    """How many questions have rank 1; where there is something to compare with, of those that have both ranks."""
-    both = [one for one in ranks if one[2] is not None] or ranks
+    """Return how many questions have rank 1; where there is something to compare with, of those that have both
+    ranks."""
+    both = [entry for entry in ranks if entry[2] is not None] or ranks
     first = sum(place == 1 for place, _, _ in both)
     which = counted(len(both)) + (" without a guard" if compared_with else "")
     there = f", {sum(other == 1 for _, _, other in both)} {compared_with}" if compared_with else ""
@@ -335,7 +342,8 @@ def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str
 
 
 def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram | None:
-    """None if no tested question has a margin. Zero is always an edge, so that no bar mixes both signs."""
+    """Return the histogram of margins; None if no tested question has a margin. Zero is always an edge, so that no bar
+    mixes both signs."""
     margins = [
         (audited.margin, bool(audited.flagged))
         for audited in audited_questions

@@ -16,15 +16,13 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, 
 from lm_eval_leakage.texts import as_json, as_yaml
 
 NO_GUARANTEE = "nothing is guaranteed for the kept questions: how many seen questions are not flagged is unknown"
-
-
-def _by_name(found: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
-    """By the hash of the row, and by that of its text."""
-    return {name: one for one in found for name in (one.content, one.doc_hash) if name}
-
-
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
 WHY_FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
+
+
+def _by_name(questions: Iterable[AuditedQuestion]) -> dict[str, AuditedQuestion]:
+    """Return the questions by the hash of the row, and by that of its text."""
+    return {name: question for question in questions for name in (question.content, question.doc_hash) if name}
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """why: WHY_FLAGGED, UNSCORED (with `strong`, if no run tells whether the answer is correct) or UNTESTED
+    """A question that a clean set leaves out.
+
+    why: WHY_FLAGGED, UNSCORED (with `strong`, if no run shows whether the answer is correct) or UNTESTED
     by: the models for which that holds
     """
 
@@ -72,27 +72,27 @@ class CleanSet:
 
 
 def clean_name(name: str) -> str:
-    """Name of the clean version of a task or group."""
+    """Return the name of the clean version of a task or group."""
     return f"{name}_clean"
 
 
 def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untested: bool = False) -> list[CleanSet]:
-    """One per task of the runs. A question, with its copies, is left out if any model's audit has something against
-    it.
+    """Return one clean set per task of the runs. A question, with its copies, is left out if any model's audit has
+    something against it.
 
     rule: see RULES
     keep_untested: also keep questions that the audit of some model did not test
     """
-    if renamed := {name: own for one in annotations for name, own in one.names.items()}:
+    if renamed := {name: original for annotation in annotations for name, original in annotation.names.items()}:
         name = next(iter(renamed.values()))
-        several = ", ".join(repr(other) for other, own in renamed.items() if own == name)
+        several = ", ".join(repr(other) for other, original in renamed.items() if original == name)
         raise ValueError(
             f"{name} is the name of several benchmarks with other rows ({several}), and a clean task restricts only "
             "one; give the folders of that one"
         )
     with_rows = [  # a clean task names the data rows that it keeps
-        replace(one, questions=tuple(question for question in one.questions if question.doc_hash))
-        for one in annotations
+        replace(annotation, questions=tuple(question for question in annotation.questions if question.doc_hash))
+        for annotation in annotations
     ]
     tasks = list(dict.fromkeys(question.task for annotation in with_rows for question in annotation.questions))
     if not tasks:
@@ -117,16 +117,16 @@ class _View:
         self._audited = _by_name(annotation.audited_questions)
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
-        """Why it is left out, by the most serious reason among its copies; None if it is kept."""
-        if own := self._asked.get((question.task, question.doc_hash)):
-            copies = self._copies[question.task, _key(own)]
+        """Return why it is left out, by the most serious reason among its copies; None if it is kept."""
+        if answered := self._asked.get((question.task, question.doc_hash)):
+            copies = self._copies[question.task, _key(answered)]
             return _gravest({_why_not(copy.audited, copy.scores, rule) for copy in copies})
         # audited, but not answered in a run
         return _why_not(self._audited.get(question.doc_hash) or self._audited.get(question.content), {}, rule)
 
 
 def _key(question: AnnotatedQuestion) -> str:
-    """Equal for copies within a task."""
+    """Return a key that is equal for copies within a task."""
     return (question.audited and question.audited.key) or question.doc_hash
 
 
@@ -150,12 +150,16 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
             for number, question in enumerate(copies):
                 rows.setdefault((doc_hash, number), question)
     first = {doc_hash: question for (doc_hash, number), question in rows.items() if number == 0}
-    told = [(view.annotation, {name: view.why_not(one, rule) for name, one in first.items()}) for view in views]
+    all_reasons = [
+        (view.annotation, {name: view.why_not(question, rule) for name, question in first.items()}) for view in views
+    ]
     # a model whose audits tested nothing in the task is not consulted; if that holds for all, it is untested
-    heard = [(annotation, reasons) for annotation, reasons in told if {*reasons.values()} != {UNTESTED}] or told
+    consulted = [
+        (annotation, reasons) for annotation, reasons in all_reasons if {*reasons.values()} != {UNTESTED}
+    ] or all_reasons
     kept, left_out, n_untested = [], [], 0
     for (doc_hash, _), question in sorted(rows.items(), key=lambda row: row[1].doc_id):
-        given = [(annotation.model, reasons[doc_hash]) for annotation, reasons in heard]
+        given = [(annotation.model, reasons[doc_hash]) for annotation, reasons in consulted]
         why = _gravest([reason for _, reason in given])
         n_untested += any(reason == UNTESTED for _, reason in given)
         if why is None or (why == UNTESTED and keep_untested):
@@ -172,8 +176,8 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
     return CleanSet(
         task=task,
         rule=rule,
-        detector=", ".join(dict.fromkeys(annotation.detector for annotation, _ in heard)),
-        models=tuple(dict.fromkeys(annotation.model for annotation, _ in heard)),
+        detector=", ".join(dict.fromkeys(annotation.detector for annotation, _ in consulted)),
+        models=tuple(dict.fromkeys(annotation.model for annotation, _ in consulted)),
         kept=tuple(kept),
         left_out=tuple(left_out),
         n_untested=n_untested,
@@ -182,7 +186,7 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
 
 
 def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
-    """The JSON file of a set.
+    """Return the JSON file of a set.
 
     made_with: versions by package
     """
@@ -203,7 +207,7 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
 
 
 def render_task(clean: CleanSet, base: Mapping[str, object], version: object, questions: str) -> str:
-    """The YAML of a set's task. JSON is valid YAML.
+    """Return the YAML of a set's task. JSON is valid YAML.
 
     base: where the base task's settings are, as metadata for clean_task.py
     version: of the base task; None if it has none
@@ -217,7 +221,7 @@ def render_task(clean: CleanSet, base: Mapping[str, object], version: object, qu
 
 
 def render_group(name: str, members: Sequence[str], metrics: Sequence[str], version: object) -> str:
-    """The YAML of a group, whose accuracy is that of all its questions together.
+    """Return the YAML of a group, whose accuracy is that of all its questions together.
 
     metrics: those that all members have
     """

@@ -31,6 +31,14 @@ from lm_eval_leakage.stats.inflation import without
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 
 METRIC = Kind("", lambda key: Cell(key.removesuffix(",none")))
+UNCOUNTED = "too long, or without a valid answer; left out if there are none"
+TOO_LONG = "they are longer than the model's window; left out if there are none"
+ARMS_IN_WORDS = {
+    "original": "as published",
+    "shuffled": "shuffled",
+    "replaced": "options replaced",
+    "generalized": "replaced and shuffled",
+}
 
 
 def _of_row(
@@ -40,8 +48,6 @@ def _of_row(
     return Column(heading, kind, attrgetter(key), meaning, key, is_optional=is_optional, record=record)
 
 
-UNCOUNTED = "too long, or without a valid answer; left out if there are none"
-TOO_LONG = "they are longer than the model's window; left out if there are none"
 OF_RUN: Sequence[Column[Row]] = (
     MODEL := _of_row("model", "model", TEXT, "The model, with its revision where one was asked for", record="model"),
     TASK := _of_row("task", "task", TEXT, "A group, a task, or a subject of a task as task/subject"),
@@ -154,13 +160,6 @@ ACCURACY_CLEAN: Column[Row] = Column(
     record="accuracy_clean",
 )
 
-ARMS_IN_WORDS = {
-    "original": "as published",
-    "shuffled": "shuffled",
-    "replaced": "options replaced",
-    "generalized": "replaced and shuffled",
-}
-
 
 def _arm(name: str) -> Column[Row]:
     key, meaning = f"accuracy_{name}", f"The accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}"
@@ -173,15 +172,15 @@ ARM_COLUMNS = {name: _arm(name) for name in ARMS}
 
 
 def displayed() -> list[Column[Row]]:
-    """Columns with a heading, in the order of tables and pages: accuracies come together."""
+    """Return columns with a heading, in the order of tables and pages: accuracies come together."""
     by_flag = (ACCURACY_UNFLAGGED, ACCURACY_FLAGGED)
-    found = dict.fromkeys((*OF_RUN, ACCURACY_CLEAN, INFLATION, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
-    return [column for column in found if column.heading]  # a column may be on no page, and a number in no column
+    distinct = dict.fromkeys((*OF_RUN, ACCURACY_CLEAN, INFLATION, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
+    return [column for column in distinct if column.heading]  # a column may be on no page, and a number in no column
 
 
 def recorded() -> list[Column[Row]]:
-    """All columns in the order of JSON and CSV: texts, counts, estimates, other numbers, each in the order of the
-    sections."""
+    """Return all columns in the order of JSON and CSV: texts, counts, estimates, other numbers, each in the order of
+    the sections."""
     sorts = (str, int, Estimate, float)
     return sorted(
         (column for column in _every() if column.key), key=lambda column: sorts.index(type(column.kind.undefined))
@@ -189,7 +188,7 @@ def recorded() -> list[Column[Row]]:
 
 
 def in_harness() -> list[Column[Row]]:
-    """Columns that the harness's results have, in that order."""
+    """Return columns that the harness's results have, in that order."""
     return [column for column in _every() if column.harness]
 
 

@@ -28,8 +28,8 @@ MOST_ROWS = 24
 
 
 def comparison(rows: Sequence[Row]) -> DotChart | None:
-    """Of the given benchmarks' rows, in their order, without those that no audit covers; None if there is nothing to
-    draw."""
+    """Return the chart of the given benchmarks' rows, in their order, without those that no audit covers; None if
+    there is nothing to draw."""
     basis = common_basis(rows)
     rows = [row for row in rows if row.verdict.word or (FLAGGED.of(row) and not basis)]
     shown = rows[:MOST_ROWS]
@@ -58,16 +58,17 @@ def comparison(rows: Sequence[Row]) -> DotChart | None:
 
 
 def common_basis(rows: Sequence[Row]) -> str:
-    """What all verdicts with a test are computed from; empty if they differ, or if none has a test."""
+    """Return what all verdicts with a test are computed from; empty if they differ, or if none has a test."""
     bases = {row.verdict.basis for row in rows if not math.isnan(row.verdict.tested.mean)}
     return bases.pop() if len(bases) == 1 else ""
 
 
 def _label(row: Row, rows: Sequence[Row]) -> tuple[str, str]:
-    """As short as the rows allow: the model, the benchmark, or both; the benchmark is the ending then."""
-    if len({one.model for one in rows}) == 1:
+    """Return a label as short as the rows allow: the model, the benchmark, or both; the benchmark is the ending
+    then."""
+    if len({row.model for row in rows}) == 1:
         return row.name, ""
-    return row.model, "" if len({one.name for one in rows}) == 1 else f", {row.name}"
+    return row.model, "" if len({other.name for other in rows}) == 1 else f", {row.name}"
 
 
 def _preference(row: Row) -> Estimate:
@@ -76,7 +77,7 @@ def _preference(row: Row) -> Estimate:
 
 
 def _reached(row: Row) -> float:
-    """What the published orders of a benchmark that was not seen reach, in standard deviations."""
+    """Return what the published orders of a benchmark that was not seen reach, in standard deviations."""
     if row.verdict.basis in TOLERANCES:
         return TOLERANCES[row.verdict.basis]
     mean, spread = row.verdict.natural
@@ -85,7 +86,10 @@ def _reached(row: Row) -> float:
 
 @dataclass(frozen=True)
 class Plot:
-    """svg: a drawing that needs no other file; it follows the reader's light or dark mode"""
+    """A plot that notebooks show.
+
+    svg: a drawing that needs no other file; it follows the reader's light or dark mode
+    """
 
     svg: str
 
@@ -104,11 +108,11 @@ class Plot:
 
 
 def comparison_plot(annotations: Sequence[Annotation]) -> Plot:
-    """The interval plot at the top of a report: each model and benchmark, the most suspicious first.
+    """Return the interval plot at the top of a report: each model and benchmark, the most suspicious first.
 
     Raises ValueError if no audit has anything to draw.
     """
-    found = comparison(benchmarks(row for annotation in annotations for row in annotation.rows))
-    if found is None:
+    drawn = comparison(benchmarks(row for annotation in annotations for row in annotation.rows))
+    if drawn is None:
         raise ValueError("there is nothing to plot: no audit of these runs has option orders or flags; run one first")
-    return Plot(render("plot.svg.j2", chart=found).strip())
+    return Plot(render("plot.svg.j2", chart=drawn).strip())

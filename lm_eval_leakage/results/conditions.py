@@ -36,7 +36,10 @@ def check_complete(problems: Iterable[Problem]) -> None:
 
 @dataclass(frozen=True)
 class Condition:
-    """bound: a number; for the verdict, the place of its word in `VerdictWord`"""
+    """A condition that a row meets or not.
+
+    bound: a number; for the verdict, the place of its word in `VerdictWord`
+    """
 
     column: str
     comparison: str
@@ -44,8 +47,8 @@ class Condition:
 
     @staticmethod
     def of(text: str) -> Condition:
-        """Of a comparison of a column with a number, of the verdict with a word, or of a word alone, from which on
-        verdicts meet it. Raises ValueError for any other text."""
+        """Return the condition of a comparison of a column with a number, of the verdict with a word, or of a word
+        alone, from which on verdicts meet it. Raises ValueError for any other text."""
         match = FORM.fullmatch(text)
         try:
             if match is None:
@@ -62,7 +65,7 @@ class Condition:
 
     @property
     def reservation(self) -> str:
-        """Why the condition says less than it seems to; empty if it does not."""
+        """Return why the condition says less than it seems to; empty if it does not."""
         if self.column not in OF_FLAGS:
             return ""
         return (
@@ -77,39 +80,39 @@ class Condition:
     def unjudged_of(self, rows: Sequence[Row]) -> list[str]:
         """Return a sentence for each audited benchmark that the condition cannot judge: it has no verdict, or none of
         its rows has the column."""
-        known = {(row.model, row.name) for row in rows if self._number(flat_row(row)) is not None}
-        told = []
+        measured = {(row.model, row.name) for row in rows if self._number(flat_row(row)) is not None}
+        sentences = []
         for row in benchmarks(rows):
             reason = ""
-            if row.verdict.word and (row.model, row.name) not in known:
+            if row.verdict.word and (row.model, row.name) not in measured:
                 reason = f"it has no {self.column}"
             elif self._needs_a_verdict and row.verdict.word == VerdictWord.NO_VERDICT:
                 reason = f"it has {sentence_of(row.verdict)}"
             if reason:
-                told.append(f"{row.model}, {row.task}: not judged, since {reason}")
-        return list(dict.fromkeys(told))
+                sentences.append(f"{row.model}, {row.task}: not judged, since {reason}")
+        return list(dict.fromkeys(sentences))
 
     def met_by(self, rows: Iterable[Row]) -> list[str]:
-        """A sentence for each group, and task outside groups, that meets it. Their parts are not judged: with many
-        parts, some would meet it by chance.
+        """Return a sentence for each group, and task outside groups, that meets it. Their parts are not judged: with
+        many parts, some would meet it by chance.
 
         Raises ValueError if no such row has the column: a check that cannot fail would go unnoticed. So would one of
         benchmarks that `unjudged_of` names.
         """
         whole = [(row, flat_row(row)) for row in rows if row.level != SUBJECT_LEVEL and not row.group]
-        known = [(row, value) for row, flat in whole if (value := self._number(flat)) is not None]
-        if not known:
+        measured = [(row, value) for row, flat in whole if (value := self._number(flat)) is not None]
+        if not measured:
             columns = sorted({name for _, flat in whole for name, value in flat.items() if isinstance(value, float)})
             raise ValueError(
                 f"the condition is on {self.column!r}, which no row has; the columns here: {', '.join(columns)}"
             )
         met = []
-        for row, value in known:
+        for row, value in measured:
             if COMPARISONS[self.comparison](value, self.bound):
                 is_word = self.column == VERDICT.key
-                found = sentence_of(row.verdict) if is_word else f"{self.column} is {value:.4g}"
+                finding = sentence_of(row.verdict) if is_word else f"{self.column} is {value:.4g}"
                 bound = repr(str([*VerdictWord][int(self.bound)])) if is_word else f"{self.bound:g}"
-                met.append(f"{row.model}, {row.task}: {found}, which is {self.comparison} {bound}")
+                met.append(f"{row.model}, {row.task}: {finding}, which is {self.comparison} {bound}")
         return list(dict.fromkeys(met))  # a verdict is the same for each metric
 
     def _number(self, flat: Mapping[str, object]) -> float | None:
@@ -120,6 +123,7 @@ class Condition:
 
 
 def _place_of(word: str) -> float:
-    """Of `strong evidence`, "strong evidence" in quotation marks, or strong_evidence. Raises ValueError."""
+    """Return the place of a word, written as `strong evidence`, "strong evidence" in quotation marks, or
+    strong_evidence. Raises ValueError."""
     quoted = QUOTED.fullmatch(word)
     return float(VerdictWord((quoted[2] if quoted else word).replace("_", " ")).place)

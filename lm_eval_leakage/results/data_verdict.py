@@ -86,6 +86,9 @@ PATTERN_ALONE = (
     "controls were tried, so that a model may prefer them without having seen them; questions of the same kind that "
     "it cannot have seen (`check --unseen FILE`) would tell how much"
 )
+USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
+USUAL_QUESTIONS = 200
+MARGIN = 1.2  # a model's scores differ from the usual ones
 
 
 def data_verdict(
@@ -94,7 +97,7 @@ def data_verdict(
     fillers: Iterable[FillerAnswers] = (),
     unseen_fillers: Sequence[FillerAnswers] = (),
 ) -> DataVerdict:
-    """The verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
+    """Return the verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
 
     natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
     fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
@@ -112,8 +115,8 @@ def together(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
     """Return the verdict on a data set by the orders of its options and by the names in its rows."""
     is_by_names = math.isnan(by_orders.pvalue) and not math.isnan(by_names.pvalue)
     main, other = (by_names, by_orders) if is_by_names else (by_orders, by_names)
-    found = replace(main, beside=other)
-    return replace(found, at_most=_seen_at_most(found, SEEN_ERROR / STAGES)) if main.at_most else found
+    verdict = replace(main, beside=other)
+    return replace(verdict, at_most=_seen_at_most(verdict, SEEN_ERROR / STAGES)) if main.at_most else verdict
 
 
 def _seen_at_most(verdict: DataVerdict, error: float) -> Shares:
@@ -126,30 +129,33 @@ _of_fillers = lru_cache(maxsize=64)(filler_verdict)
 
 
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
-    """The preference for published orders of questions that the model cannot have seen; None for too few of them."""
-    asked = [one for one in unseen if not one.guarded and len(one.controls) == len(CONTROL_FORMS)]
-    scored = [one for one in _scored(Basis.CONTROL, asked) if one.prior[0] < 1]
-    numbers = _families([one.answers for one in scored])
+    """Return the preference for published orders of questions that the model cannot have seen; None for too few of
+    them."""
+    controlled = [
+        question for question in unseen if not question.guarded and len(question.controls) == len(CONTROL_FORMS)
+    ]
+    scored = [question for question in _scored(Basis.CONTROL, controlled) if question.prior[0] < 1]
+    numbers = _families([question.answers for question in scored])
     if len(set(numbers)) < FEWEST_JUDGED:
         return None
-    first = np.array([[form[0] for form in one.scores] for one in scored])
+    first = np.array([[form[0] for form in question.scores] for question in scored])
     errors = tuple(error_of_mean(form, numbers) for form in first.T)
     return NaturalPart(len(scored), tuple(first.mean(axis=0).tolist()), errors)
 
 
 @lru_cache(maxsize=64)
 def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
-    """Several rows and columns need the same verdict."""
+    """Return the verdict by orders; cached, since several rows and columns need the same one."""
     if not questions:
         return NOT_AUDITED
     orders = _weakest(questions)
-    basis, asked = _compared_by(questions, natural)
-    found = _not_comparable(basis, questions, natural)
-    if found is None:
-        found = _by_draws(basis, asked) if is_exact(orders) else _tested(basis, asked, natural)
-    layouts = max(one.layouts for one in questions)  # of all of them, unless a group has others
+    basis, compared = _compared_by(questions, natural)
+    verdict = _not_comparable(basis, questions, natural)
+    if verdict is None:
+        verdict = _by_draws(basis, compared) if is_exact(orders) else _tested(basis, compared, natural)
+    layouts = max(question.layouts for question in questions)  # of all of them, unless a group has others
     ratio = _ratio(_counted(questions, natural))
-    return replace(found, orders=orders, n_asked=len(questions), ratio=ratio, layouts=layouts)
+    return replace(verdict, orders=orders, n_asked=len(questions), ratio=ratio, layouts=layouts)
 
 
 def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict | None:
@@ -157,23 +163,27 @@ def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = 
     orders; None if they have one."""
     if not questions:
         return NOT_AUDITED
-    basis, asked = _compared_by(questions, natural)
-    found = _not_comparable(basis, questions, natural)
-    return found or _units(basis, asked, equally=is_exact(_weakest(questions))).refusal
+    basis, compared = _compared_by(questions, natural)
+    verdict = _not_comparable(basis, questions, natural)
+    return verdict or _units(basis, compared, equally=is_exact(_weakest(questions))).refusal
 
 
 def _not_comparable(
     basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None
 ) -> DataVerdict | None:
     """Return the verdict where there is nothing that the published orders may be compared with."""
-    if not _counted(questions, natural) and any(not one.guarded for one in questions):
+    if not _counted(questions, natural) and any(not question.guarded for question in questions):
         return DataVerdict(Basis.CONTROL, doubt=PATTERN_ALONE)
     return DataVerdict(basis) if basis == Basis.RATIO else None
 
 
 def _counted(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> list[OrderAnswers]:
     """Return those that a verdict counts where the orders were not drawn."""
-    return [one for one in questions if not one.guarded and (natural or one.orders != OrderStatus.PATTERNED)]
+    return [
+        question
+        for question in questions
+        if not question.guarded and (natural or question.orders != OrderStatus.PATTERNED)
+    ]
 
 
 def _compared_by(
@@ -181,13 +191,13 @@ def _compared_by(
 ) -> tuple[Basis, Sequence[OrderAnswers]]:
     """Return what the published orders are compared with, and the questions of which that may be done."""
     orders, unguarded = _weakest(questions), _counted(questions, natural)
-    referred = [one for one in (questions if is_exact(orders) else unguarded) if one.reference]
+    referred = [question for question in (questions if is_exact(orders) else unguarded) if question.reference]
     if is_exact(orders):
         return (Basis.REFERENCE, referred) if orders == OrderStatus.DRAWN and referred else (Basis.ORDERS, questions)
-    if any(one.reference for one in questions):
+    if any(question.reference for question in questions):
         return Basis.REFERENCE, referred
-    if any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
-        return Basis.CONTROL, [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
+    if any(question.control for question in questions) or not unguarded:  # of which alone the control forms are asked
+        return Basis.CONTROL, [question for question in unguarded if len(question.controls) == len(CONTROL_FORMS)]
     return Basis.RATIO, unguarded
 
 
@@ -195,20 +205,24 @@ def _by_draws(basis: Basis, questions: Sequence[OrderAnswers]) -> DataVerdict:
     compared = questions
     if basis == Basis.REFERENCE:
         scored = _scored(basis, questions, equally=True)
-        compared = [replace(one.answers, loglikelihoods=tuple(one.scores[0].tolist())) for one in scored]
+        compared = [
+            replace(question.answers, loglikelihoods=tuple(question.scores[0].tolist())) for question in scored
+        ]
     independent = [compared[family] for family in dict.fromkeys(_families(compared))]
     return replace(_tested(basis, questions, equally=True), seen=best_bound(order_hits(independent)))
 
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
-    """As of `questions.families`; the key of a sealed benchmark draws for each question by itself."""
-    return families([() if one.orders == OrderStatus.SEALED else one.shared for one in questions])
+    """Return the families, as of `questions.families`; the key of a sealed benchmark draws for each question by
+    itself."""
+    return families([() if question.orders == OrderStatus.SEALED else question.shared for question in questions])
 
 
 def _weakest(questions: Sequence[OrderAnswers]) -> OrderStatus:
-    """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones."""
-    known = {_status_of(one) for one in questions}
-    return min(known, key=[*OrderStatus].index)
+    """Return the status that holds for all of them: a group may have tasks with drawn orders and tasks with written
+    ones."""
+    statuses = {_status_of(question) for question in questions}
+    return min(statuses, key=[*OrderStatus].index)
 
 
 def _status_of(answers: OrderAnswers) -> OrderStatus:
@@ -219,21 +233,21 @@ def _status_of(answers: OrderAnswers) -> OrderStatus:
 
 
 def order_hits(questions: Sequence[OrderAnswers]) -> tuple[Hits, ...]:
-    """By which the number of seen questions can be bounded, where the published orders were drawn."""
-    scores = [one.loglikelihoods for one in questions]
+    """Return the hits that bound the number of seen questions where the published orders were drawn."""
+    scores = [question.loglikelihoods for question in questions]
     return hits_of("option orders", scores), hits_of("option orders, first sixth", scores, TOP_SIXTH)
 
 
 def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
     if len(unguarded) < FEWEST_JUDGED:
         return OrderRatio(len(unguarded))
-    n_first = sum(own[0] > max(own[1:]) for own in (one.loglikelihoods for one in unguarded))
-    return order_ratio(n_first, [1 / len(one.loglikelihoods) for one in unguarded])
+    n_first = sum(values[0] > max(values[1:]) for values in (question.loglikelihoods for question in unguarded))
+    return order_ratio(n_first, [1 / len(question.loglikelihoods) for question in unguarded])
 
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """What a test is made of.
+    """The questions that a test counts, and their families.
 
     families: of each question, the number of its family
     refusal: the verdict that they are too few for a test; None if they are not
@@ -246,14 +260,15 @@ class _Units:
 
 def _units(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool) -> _Units:
     usable = _scored(basis, questions, equally=equally)
-    scored = [one for one in usable if one.prior[0] < 1]
-    scored.sort(key=lambda one: tuple(one.scores[0]))  # so that no draw depends on which log has a question first
+    scored = [question for question in usable if question.prior[0] < 1]
+    # so that no draw depends on which log has a question first
+    scored.sort(key=lambda question: tuple(question.scores[0]))
     n = len(scored)
     if usable and not scored:
         return _Units(scored, refusal=DataVerdict(basis, doubt=ONE_PLACE))
     if n < FEWEST_JUDGED:
         return _Units(scored, refusal=DataVerdict(basis, n=n))
-    numbers = _families([one.answers for one in scored])
+    numbers = _families([question.answers for question in scored])
     if len(set(numbers)) < FEWEST_JUDGED:
         few = f"{counted(n)} {in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
         return _Units(scored, numbers, DataVerdict(basis, n=n, doubt=few))
@@ -263,7 +278,8 @@ def _units(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool) ->
 def _tested(
     basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
 ) -> DataVerdict:
-    """Where the scores are compared with several others, each comparison must find the published orders preferred.
+    """Return the verdict of a test. Where the scores are compared with several others, each comparison must find the
+    published orders preferred.
 
     equally: whether all orders were as likely to be published and no preference for them is natural
     """
@@ -272,28 +288,30 @@ def _tested(
         return units.refusal
     scored, numbers, n = units.scored, units.families, len(units.scored)
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
-    n_layouts = max(len(one.answers.layouts) for one in scored) or 1
+    n_layouts = max(len(question.answers.layouts) for question in scored) or 1
     weigh = _weighed_by(basis)
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == Basis.CONTROL:
-        is_usual = all(one.answers.orders != OrderStatus.PATTERNED for one in scored)
+        is_usual = all(question.answers.orders != OrderStatus.PATTERNED for question in scored)
         naturals = expected(natural, len(kinds), usual_spread(n_layouts), is_usual=is_usual)
-    priors = None if equally else [one.prior for one in scored]
+    priors = None if equally else [question.prior for question in scored]
     tests, powers = [], []
     for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):
-        scores = [one.scores[place] for one in scored]
+        scores = [question.scores[place] for question in scored]
         tests.append(order_sum(scores, rng, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors))
         powers.append(_power(basis, kind, scores, tolerance, spread, priors, numbers, n_layouts=n_layouts))
     doubt = _doubt_of_reference(scored, numbers, rng) if basis == Basis.REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
     tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
-    means = tuple(float(np.mean(own)) for own in zip(*(one.published for one in scored), strict=True))
+    means = tuple(
+        float(np.mean(of_form)) for of_form in zip(*(question.published for question in scored), strict=True)
+    )
     shares = () if doubt else seen_at_most(powers, SEEN_ERROR / STAGES)
-    found = DataVerdict(basis, n=n, tested=tested, at_most=shares, doubt=doubt, power=tuple(powers), scores=means)
+    verdict = DataVerdict(basis, n=n, tested=tested, at_most=shares, doubt=doubt, power=tuple(powers), scores=means)
     if basis == Basis.CONTROL:
-        found = replace(found, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
-    return found
+        verdict = replace(verdict, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
+    return verdict
 
 
 def _weighed_by(basis: Basis) -> Weigh:
@@ -317,20 +335,15 @@ def _power(
     return OrderPower([*map(weigh, scores)], bases, ranks, families, found_with, spread * len(scores), priors)
 
 
-USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
-USUAL_QUESTIONS = 200
-MARGIN = 1.2  # a model's scores differ from the usual ones
-
-
 def usually_needed(basis: Basis, n_orders: int, detect: float, level: float, *, n_layouts: int = 1) -> int | None:
-    """About how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if they were
-    normal; None if no number does."""
+    """Return about how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if
+    they were normal; None if no number does."""
     n = needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, n_layouts), detect, level)
     return None if n is None else math.ceil(MARGIN * n)
 
 
 def usually_found(basis: Basis, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Shares:
-    """What `n` questions of `n_orders` orders find, likewise, but without a margin."""
+    """Return what `n` questions of `n_orders` orders find, likewise, but without a margin."""
     powers = _usual_powers(basis, n_orders, n, n_layouts)
     return found_by_all(power.detectable(level) for power in powers)
 
@@ -339,14 +352,14 @@ def _usual_powers(basis: Basis, n_orders: int, n: int, n_layouts: int) -> list[O
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     drawn = rng.normal(size=(n, n_orders))
     size = 1.0 if basis == Basis.ORDERS else USUAL_DEVIATION
-    scores = [size * (own - own.mean()) / own.std() for own in drawn]
+    scores = [size * (values - values.mean()) / values.std() for values in drawn]
     spread = usual_spread(n_layouts) if basis == Basis.CONTROL else 0.0
     return [_power(basis, kind, scores, TOLERANCES.get(basis, 0.0), spread, n_layouts=n_layouts) for kind in kinds]
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
-    """At the level that decides the word, and its share of all looks' error: with the threshold, and with how many of
-    the questions may have been seen."""
+    """Return the verdict at the level that decides the word, and its share of all looks' error, with the threshold,
+    and with how many of the questions may have been seen."""
     if verdict.at_most:
         verdict = replace(verdict, at_most=_seen_at_most(verdict, SEEN_ERROR / STAGES * verdict.spent))
     if not verdict.power or verdict.basis != Basis.CONTROL:
@@ -356,19 +369,19 @@ def at_its_level(verdict: DataVerdict) -> DataVerdict:
 
 
 def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: np.random.Generator) -> str:
-    """Why this reference subtracts more than natural preferences; empty if it does not."""
-    alike = np.mean([_correlation(one.answers.loglikelihoods, one.answers.reference) for one in scored])
+    """Return why this reference subtracts more than natural preferences; empty if it does not."""
+    alike = np.mean([_correlation(question.answers.loglikelihoods, question.answers.reference) for question in scored])
     if alike > TOO_ALIKE:
         return (
             f"the reference prefers the same orders as the model (mean correlation {number(float(alike), 2)}), as the "
             "model itself or a version of it does; what both have seen cannot show, so take a model of another origin"
         )
     turned = order_sum(
-        [-one.scores[0] for one in scored],
+        [-question.scores[0] for question in scored],
         rng,
         tolerance=TOLERANCES[Basis.REFERENCE],
         families=numbers,
-        priors=[one.prior for one in scored],
+        priors=[question.prior for question in scored],
     )
     if turned.pvalue <= EVIDENCE_LEVEL:
         return (
@@ -378,9 +391,9 @@ def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: 
     return ""
 
 
-def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    own, theirs = standard_scores(np.array(one)), standard_scores(np.array(other))
-    return 0.0 if own is None or theirs is None else float(np.mean(own * theirs))
+def _correlation(loglikelihoods: Sequence[float], other: Sequence[float]) -> float:
+    ours, theirs = standard_scores(np.array(loglikelihoods)), standard_scores(np.array(other))
+    return 0.0 if ours is None or theirs is None else float(np.mean(ours * theirs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,43 +411,44 @@ class _Scored:
 
 
 def _scored(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
-    """The questions of which each comparison can be made. One whose published order alone was possible tells nothing.
+    """Return the questions for which each comparison can be made. A question with a single possible order shows
+    nothing.
 
     Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
     are as likely to be published as the right options of all these questions stand in that place.
     """
-    counts = Counter((max(one.right), one.right[0]) for one in questions if one.right)
-    found = []
-    for one in questions:
-        places = [*(range(len(one.loglikelihoods)) if equally else _compared(basis, one))]
-        own = np.array(one.loglikelihoods)[places]
+    counts = Counter((max(question.right), question.right[0]) for question in questions if question.right)
+    scored = []
+    for question in questions:
+        places = [*(range(len(question.loglikelihoods)) if equally else _compared(basis, question))]
+        values = np.array(question.loglikelihoods)[places]
         others: list[Floats | None] = [None]
         if basis == Basis.REFERENCE:
-            others = [np.array(one.reference)[places]]
+            others = [np.array(question.reference)[places]]
         elif basis == Basis.CONTROL:
-            others = [np.array(form) for form in one.controls]
-        scores = [standard_scores(own, other) for other in others]
+            others = [np.array(form) for form in question.controls]
+        scores = [standard_scores(values, other) for other in others]
         prior = np.full(len(places), 1 / len(places))
-        if one.right and not equally:
-            prior = np.array([float(counts[max(one.right), one.right[place]]) for place in places])
+        if question.right and not equally:
+            prior = np.array([float(counts[max(question.right), question.right[place]]) for place in places])
             prior /= prior.sum()
-        usable = [own for own in scores if own is not None]
+        usable = [form for form in scores if form is not None]
         if len(usable) == len(scores):
-            each = [standard_scores(form) for form in (own, *(other for other in others if other is not None))]
+            each = [standard_scores(form) for form in (values, *(other for other in others if other is not None))]
             published = tuple(0.0 if form is None else float(form[0] - prior @ form) for form in each)
-            found.append(_Scored(one, tuple(own - float(prior @ own) for own in usable), prior, published))
-    return found
+            scored.append(_Scored(question, tuple(form - float(prior @ form) for form in usable), prior, published))
+    return scored
 
 
-def _compared(basis: Basis, one: OrderAnswers) -> Sequence[int]:
-    """The places of the orders that are compared. Where it is not known how the right option stands in them, only
-    those that have it in its published place were marked."""
-    every = range(len(one.loglikelihoods))
-    is_marked = basis == Basis.CONTROL or (basis == Basis.REFERENCE and not one.right)
-    return one.compared or every if is_marked else every
+def _compared(basis: Basis, answers: OrderAnswers) -> Sequence[int]:
+    """Return the places of the orders that are compared. Where it is not known how the right option stands in them,
+    only those that have it in its published place were marked."""
+    every = range(len(answers.loglikelihoods))
+    is_marked = basis == Basis.CONTROL or (basis == Basis.REFERENCE and not answers.right)
+    return answers.compared or every if is_marked else every
 
 
 def verdict_on(verdicts: Verdicts) -> DataVerdict:
-    """The verdict on the questions whose orders, or whose rows with other fillers, were asked."""
-    orders = (one for one in verdicts if isinstance(one, OrderAnswers))
-    return data_verdict(orders, fillers=(one for one in verdicts if isinstance(one, FillerAnswers)))
+    """Return the verdict on the questions whose orders, or whose rows with other fillers, were asked."""
+    orders = (answers for answers in verdicts if isinstance(answers, OrderAnswers))
+    return data_verdict(orders, fillers=(answers for answers in verdicts if isinstance(answers, FillerAnswers)))

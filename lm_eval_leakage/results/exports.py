@@ -28,11 +28,34 @@ if TYPE_CHECKING:  # the command line needs the names of formats, and these take
 
 LONGEST_PART = 80  # characters of a name in a path
 UNKNOWN = "unknown"
+SCHEMA_VERSION = "0.3.0"  # of its eval.schema.json
+LABEL = "leakage"
+COLOURS = {  # white texts have a contrast of at least 4.5 on each
+    "strong evidence": "#a3130c",
+    "evidence": "#b33c00",
+    "inconclusive": "#7a5c00",
+    "none found": "#00795a",
+    "no verdict": "#565e69",
+}
+PIXELS = 6.5  # of a letter
+SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img" aria-label="{name}">
+<title>{name}</title>
+<rect width="{whole}" height="20" rx="3" fill="#3a414a"/>
+<path d="M{left} 0h{square}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{square}z" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
+<text x="6" y="14" textLength="{label_length}">{label}</text>
+<text x="{start}" y="14" textLength="{word_length}">{word}</text>
+</g>
+</svg>
+"""
 
 
 @dataclass(frozen=True)
 class Export:
-    """meaning: for `--help` and the docs
+    """A format of files.
+
+    meaning: for `--help` and the docs
     path: of a row's file, in the folder that is named like the format; text: of the file, as of a time
     lacking: why there is no file for a row; empty if there is one
     """
@@ -44,7 +67,7 @@ class Export:
 
 
 def exported(rows: Sequence[Row], formats: Sequence[str], now: datetime) -> tuple[dict[str, str], list[str]]:
-    """The texts of all files by their paths, and a sentence for each row that is left out."""
+    """Return the texts of all files by their paths, and a sentence for each row that is left out."""
     texts, left_out = dict[str, str](), list[str]()
     for name in formats:
         for row in rows:
@@ -58,7 +81,7 @@ def exported(rows: Sequence[Row], formats: Sequence[str], now: datetime) -> tupl
 
 
 def _part(name: str) -> str:
-    """A name as a part of a path on any system; Every Eval Ever keeps `data` for itself."""
+    """Return a name as a part of a path on any system; Every Eval Ever keeps `data` for itself."""
     safe = re.sub(r"[^\w.+-]+", "_", name).strip("._")[-LONGEST_PART:]
     return f"{safe}_" if safe in ("", "data") else safe
 
@@ -78,20 +101,18 @@ def _no_accuracy(row: Row) -> str:
 
 # ---------------------------------------------------------------------- Every Eval Ever
 
-SCHEMA_VERSION = "0.3.0"  # of its eval.schema.json
-
 
 def _owner_and_name(row: Row) -> tuple[str, str]:
-    """Of the model; a folder on disk has no owner."""
+    """Return the model's owner and name; a folder on disk has no owner."""
     from lm_eval_leakage.results.result_types import HUB_NAME
 
     named = row.provenance.weights or row.model
-    found = HUB_NAME.fullmatch(named)
-    return (found["owner"], found["name"]) if found else (UNKNOWN, named.rstrip("/").rpartition("/")[2] or UNKNOWN)
+    match = HUB_NAME.fullmatch(named)
+    return (match["owner"], match["name"]) if match else (UNKNOWN, named.rstrip("/").rpartition("/")[2] or UNKNOWN)
 
 
 def _place_of_record(row: Row) -> str:
-    """The same for the same model and benchmark, whose record is replaced."""
+    """Return the path of a record: the same for the same model and benchmark, whose record is replaced."""
     made = row.provenance
     digest = blake2b(json.dumps([row.model, made.revision, row.name, made.digest]).encode(), digest_size=16)
     parts = (row.task, *_owner_and_name(row))
@@ -183,7 +204,7 @@ def _details(row: Row) -> dict[str, str]:
 
 
 def _told(**values: object) -> dict[str, str]:
-    """The format has texts only; without what is not known."""
+    """Return the values as texts, without those that are not known; the format has texts only."""
     return {key: str(value) for key, value in values.items() if value not in (None, "")}
 
 
@@ -211,27 +232,6 @@ def _entry(row: Row, now: datetime) -> str:
 
 
 # ---------------------------------------------------------------------- badges
-
-LABEL = "leakage"
-COLOURS = {  # white texts have a contrast of at least 4.5 on each
-    "strong evidence": "#a3130c",
-    "evidence": "#b33c00",
-    "inconclusive": "#7a5c00",
-    "none found": "#00795a",
-    "no verdict": "#565e69",
-}
-PIXELS = 6.5  # of a letter
-SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img" aria-label="{name}">
-<title>{name}</title>
-<rect width="{whole}" height="20" rx="3" fill="#3a414a"/>
-<path d="M{left} 0h{square}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{square}z" fill="{colour}"/>
-<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
-<text x="6" y="14" textLength="{label_length}">{label}</text>
-<text x="{start}" y="14" textLength="{word_length}">{word}</text>
-</g>
-</svg>
-"""
 
 
 def _badge(row: Row, now: datetime) -> str:

@@ -47,13 +47,13 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
     """
     n_asked = len(answers)
     # a group may have tasks whose rows have names, and others whose rows have only numbers
-    fillers = NAMES if not answers or any(one.fillers == NAMES for one in answers) else NUMBERS
-    answers = [one for one in answers if one.fillers == fillers]
+    fillers = NAMES if not answers or any(answer.fillers == NAMES for answer in answers) else NUMBERS
+    answers = [answer for answer in answers if answer.fillers == fillers]
     blocks, scores = crossed_blocks(answers), _scores(answers)
     compared = [block for block in blocks if all(score(block) is not None for score in scores.values())]
     n = sum(block.size for block in compared)
-    layouts = max((one.layouts for one in answers), default=())
-    by_reference = any(one.reference for one in answers)
+    layouts = max((answer.layouts for answer in answers), default=())
+    by_reference = any(answer.reference for answer in answers)
     is_drawn = bool(answers) and all(answer.is_drawn for answer in answers)
     verdict = DataVerdict(
         Basis.FILLERS,
@@ -61,7 +61,7 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
         n=n,
         n_asked=n_asked,
         layouts=layouts if len(layouts) > 1 else (),
-        start=max((one.start for one in answers), default=""),
+        start=max((answer.start for answer in answers), default=""),
         fillers=fillers,
         by_reference=by_reference,
     )
@@ -73,23 +73,25 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
         naturals, n_unseen = _naturals(unseen, scores, SPREADS[fillers])
     if fillers == NUMBERS and not (is_drawn or by_reference or n_unseen):
         return replace(verdict, doubt=NUMBERS_ALONE)
-    found = {form: _preference(compared, score, *naturals[form]) for form, score in scores.items()}
-    powers = tuple(_power(form, own, len(found), *naturals[form]) for form, own in found.items())
-    *_, beyond = found.values()  # what the control form, or the reference, leaves
+    preferences = {form: _preference(compared, score, *naturals[form]) for form, score in scores.items()}
+    powers = tuple(
+        _power(form, preferred, len(preferences), *naturals[form]) for form, preferred in preferences.items()
+    )
+    *_, beyond = preferences.values()  # what the control form, or the reference, leaves
     tested = replace(
-        max((own.test for own in found.values()), key=lambda test: test.pvalue),
+        max((preferred.test for preferred in preferences.values()), key=lambda test: test.pvalue),
         n=n,
         n_units=beyond.n_blocks,
         mean=beyond.effect,
         mean_error=beyond.error,
-        log_evalue=min(own.test.log_evalue for own in found.values()),
+        log_evalue=min(preferred.test.log_evalue for preferred in preferences.values()),
     )
     return replace(
         verdict,
         tested=tested,
         power=powers,
         at_most=seen_at_most(powers, SEEN_ERROR),
-        scores=tuple(own.effect for own in found.values()),
+        scores=tuple(preferred.effect for preferred in preferences.values()),
         natural=naturals[[*naturals][-1]],
         n_unseen=n_unseen,
     )
@@ -105,7 +107,9 @@ def _naturals(
     if n < FEWEST_JUDGED:
         return dict.fromkeys(scores, (0.0, spread)), 0
     shown = {form: _preference(blocks, score) for form, score in scores.items()}
-    return {form: (max(0.0, own.effect), math.hypot(spread, own.error)) for form, own in shown.items()}, n
+    return {
+        form: (max(0.0, preferred.effect), math.hypot(spread, preferred.error)) for form, preferred in shown.items()
+    }, n
 
 
 def rows_usually_needed(detect: float, level: float, *, has_reference: bool, fillers: str = NAMES) -> int | None:
@@ -122,10 +126,10 @@ def rows_usually_needed(detect: float, level: float, *, has_reference: bool, fil
 
 def _scores(answers: Sequence[FillerAnswers]) -> dict[str, Score]:
     """Return by form what is computed of each block; None where a block lacks what is needed."""
-    form = max((one.fillers for one in answers), default=NAMES)
-    if any(one.reference for one in answers):
+    form = max((answer.fillers for answer in answers), default=NAMES)
+    if any(answer.reference for answer in answers):
         return {form: _beyond_reference}
-    has_control = any(one.control for one in answers)
+    has_control = any(answer.control for answer in answers)
     return {form: _alone, IN_WORDS: _beyond_control} if has_control else {form: _alone}
 
 
@@ -146,11 +150,11 @@ def _preference(blocks: Sequence[CrossedBlock], score: Score, natural: float = 0
     return preference(scores, sizes, natural=natural, spread=spread)
 
 
-def _power(form: str, found: Preference, n_tests: int, natural: float, spread: float) -> FillerPower:
+def _power(form: str, preferred: Preference, n_tests: int, natural: float, spread: float) -> FillerPower:
     return FillerPower(
-        found.effect - natural,
-        found.n_rows,
-        found.null_error,
+        preferred.effect - natural,
+        preferred.n_rows,
+        preferred.null_error,
         SEEN_EFFECTS[form],
         spread,
         1 - (1 - FOUND_WITH) / n_tests,

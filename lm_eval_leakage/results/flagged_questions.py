@@ -42,7 +42,7 @@ def n_bytes(text: str) -> int:
 
 def listed(annotation: Annotation, budget: int) -> Listed:
     """Return the flagged questions that fit into `budget` bytes, the highest scores first."""
-    flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_score)
+    flagged = sorted((question for question in annotation.audited_questions if question.flagged), key=_by_score)
     answers = _answers(annotation)
     lines: list[str] = []
     used = 2
@@ -62,7 +62,8 @@ def _by_score(audited: AuditedQuestion) -> tuple[float, str]:
 
 
 def _entry(audited: AuditedQuestion, answers: Iterable[str]) -> dict[str, Any]:
-    """The keys are short because they are repeated for every question; `page.js` reads them."""
+    """Return a question's entry. Its keys are short because they are repeated for every question; `page.js` reads
+    them."""
     subject = benchmark_of(audited.subject)  # the audit's name without subjects
     is_whole = subject in ("", audited.benchmark)
     return {
@@ -101,14 +102,15 @@ def _rounded(value: float | None, decimals: int = 2) -> float | None:
 
 
 def _answers(annotation: Annotation) -> Mapping[str, Iterable[str]]:
-    """How each question was answered in the tasks of the run, each answer once, by the hash of its audited row."""
+    """Return how each question was answered in the tasks of the run, each answer once, by the hash of its audited
+    row."""
     first_metrics = {row.task: row.metric for row in reversed(annotation.rows) if row.level == TASK_LEVEL}
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    by_hash: dict[str, dict[str, None]] = defaultdict(dict)
     for question in annotation.questions:
         if question.audited is not None:
             score = question.scores.get(first_metrics.get(question.task, ""), math.nan)
-            known = "not scored" if math.isnan(score) else f"scored {number(score)}"
-            answer = {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, known)
+            scored = "not scored" if math.isnan(score) else f"scored {number(score)}"
+            answer = {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, scored)
             shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
-            found[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
-    return found
+            by_hash[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
+    return by_hash

@@ -26,15 +26,21 @@ HUGE = 1e6  # from here on in scientific notation, to keep cells short
 COARSE_ERROR = 0.0095  # an error that is visible in two decimals
 LOW_SHARE = 0.0095  # a share below it is shown with a decimal
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
+STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; `--help` needs them, and this is quick to import
+TAG = re.compile(r"<(?=[A-Za-z/!?])")  # Markdown would pass it on as HTML
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets read the wide forms as formulas, too
+SPECIAL = {**{letter: f"\\{letter}" for letter in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SPECIAL |= {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$", "≤": r"$\leq$", "∞": r"$\infty$"}
+SPECIAL |= {DASH: "--"}
 
 
 def defined(value: Any) -> Any:
-    """None for NaN, which JSON does not have."""
+    """Return the value, or None for NaN, which JSON does not have."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def number(value: float | None, decimals: int = 3) -> str:
-    """`value` with a true minus sign; a dash for None and NaN."""
+    """Return a number with a true minus sign; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return DASH
     if math.isinf(value):
@@ -49,31 +55,32 @@ def count(n: int) -> str:
 
 
 def counted(n: int, noun: str = "question") -> str:
-    """`1 question`, `2 questions`."""
+    """Return a number and its noun: `1 question`, `2 questions`."""
     return f"{count(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def rounded_up(n: float) -> int:
-    """A number above 0, to two digits."""
+    """Return a number above 0, to two digits."""
     size = int(10.0 ** max(0, math.floor(math.log10(n)) - 1))
     return math.ceil(n / size) * size
 
 
 def about(n: int) -> str:
-    """`9.6 million`, `36,000`: two digits, for an estimate that is worth no more."""
+    """Return a rough number, `9.6 million` or `36,000`: two digits, for an estimate that is worth no more."""
     rounded = int(float(f"{n:.2g}"))
     return count(rounded) if rounded < 1_000_000 else f"{rounded / 1e6:,g} million"
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`."""
+    """Return a duration: `45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
-    """`0.41 ± 0.02`; without the error where it is undefined. As many decimals as the error needs, or those given."""
+    """Return an estimate as `0.41 ± 0.02`, without the error where it is undefined. It has as many decimals as the
+    error needs, or those given."""
     if decimals is None:
         decimals = 3 if estimate.stderr < COARSE_ERROR else 2
     value = number(estimate.value, decimals)
@@ -81,25 +88,25 @@ def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
 
 
 def interval(estimate: Any, decimals: int = 2) -> str:
-    """`[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined."""
+    """Return an interval as `[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined."""
     if math.isnan(estimate.low) or math.isnan(estimate.high):
         return ""
     return f"[{number(estimate.low, decimals)}, {number(estimate.high, decimals)}]"
 
 
 def value_in_interval(estimate: Any) -> str:
-    """`0.50 [0.40, 0.62]`; a dash where the value is undefined."""
+    """Return an estimate as `0.50 [0.40, 0.62]`; a dash where the value is undefined."""
     shown = number(estimate.value, 2)
     return f"{shown} {interval(estimate)}".rstrip()
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """`4.2%`; a dash for NaN."""
+    """Return a share as `4.2%`; a dash for NaN."""
     return DASH if math.isnan(share) else f"{share:.{decimals}%}"
 
 
 def whole_percent(share: float) -> str:
-    """`54 %`, with a decimal below 1 %; a dash for NaN."""
+    """Return a share as `54 %`, with a decimal below 1 %; a dash for NaN."""
     if math.isnan(share):
         return DASH
     decimals = 1 if 0 < share < LOW_SHARE else 0
@@ -107,7 +114,7 @@ def whole_percent(share: float) -> str:
 
 
 def pvalue(value: float, is_bound: bool = False) -> str:
-    """`0.032`, `≤ 1e-80` for an upper bound; an underflow is a bound, not a zero."""
+    """Return a p-value as `0.032`, or `≤ 1e-80` for an upper bound; an underflow is a bound, not a zero."""
     if math.isnan(value):
         return DASH
     if value < SMALLEST_PVALUE:
@@ -116,15 +123,18 @@ def pvalue(value: float, is_bound: bool = False) -> str:
 
 
 def pvalue_equation(value: float, is_bound: bool = False) -> str:
-    """`p = 0.032`, `p ≤ 1e-80`, `p < 1e-300`."""
+    """Return a p-value as an equation: `p = 0.032`, `p ≤ 1e-80`, `p < 1e-300`."""
     text = pvalue(value, is_bound)
     return f"p {text}" if text.startswith(("<", "≤")) else f"p = {text}"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """text: as shown; small: a second line; order: sort key if it is not the text; badge: the style of a text that is
-    shown as a badge"""
+    """A cell of a table.
+
+    text: as shown; small: a second line; order: sort key if it is not the text; badge: the style of a text that is
+        shown as a badge
+    """
 
     text: str = DASH
     small: str = ""
@@ -133,7 +143,7 @@ class Cell:
 
     @property
     def in_line(self) -> str:
-        """Both texts on one line, for text tables; with a minus sign that any terminal encoding can print."""
+        """Return both texts on one line, for text tables; with a minus sign that any terminal encoding can print."""
         text = f"{self.text} {self.small}".rstrip()
         return text if self.order is None else text.replace("−", "-")
 
@@ -174,10 +184,14 @@ NUMBER = Kind(math.nan, lambda value: Cell(number(value), order=value))
 PERCENT = Kind(math.nan, lambda share: Cell(whole_percent(share), order=share))
 PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value), order=value))
 BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value, is_bound=True), order=value))
-WITH_ERROR = Kind(UNKNOWN, lambda found: Cell(plus_minus(found, 3), order=found.value), ("", "_stderr"))
-INTERVAL = Kind(UNKNOWN, lambda found: Cell(number(found.value), interval(found), found.value), ("", "_low", "_high"))
+WITH_ERROR = Kind(UNKNOWN, lambda estimate: Cell(plus_minus(estimate, 3), order=estimate.value), ("", "_stderr"))
+INTERVAL = Kind(
+    UNKNOWN, lambda estimate: Cell(number(estimate.value), interval(estimate), estimate.value), ("", "_low", "_high")
+)
 # may be far above 1
-RATIO = Kind(UNKNOWN, lambda found: Cell(number(found.value, 2), interval(found), found.value), ("", "_low"))
+RATIO = Kind(
+    UNKNOWN, lambda estimate: Cell(number(estimate.value, 2), interval(estimate), estimate.value), ("", "_low")
+)
 
 
 def flat_value(name: str, kind: Kind, value: Any) -> dict[str, Any]:
@@ -221,7 +235,7 @@ class Column(Generic[Record]):
     record: str = ""
 
     def cell(self, record: Record) -> Cell:
-        """The record's value, as tables and pages show it."""
+        """Return the record's value, as tables and pages show it."""
         if self.shown is not None:
             return self.shown(record)
         value = self.of(record)
@@ -230,7 +244,10 @@ class Column(Generic[Record]):
 
 @dataclass(frozen=True)
 class Table:
-    """lines: each with a value to filter lines by; the first cell names the line"""
+    """A table in columns.
+
+    lines: each with a value to filter lines by; the first cell names the line
+    """
 
     columns: Sequence[Column[Any]]
     lines: Sequence[tuple[str, Sequence[Cell]]]
@@ -241,7 +258,7 @@ class Table:
 
     @property
     def cells(self) -> Cells:
-        """The headings, and the lines as texts."""
+        """Return the headings, and the lines as texts."""
         lines = ([visible(cell.in_line) for cell in line] for _, line in self.lines)
         return [[column.heading for column in self.columns], *lines]
 
@@ -249,25 +266,18 @@ class Table:
 def tabulate(
     records: Sequence[Record], columns: Sequence[Column[Record]], level: Callable[[Record], str] = lambda _: ""
 ) -> Table:
-    """The first column names the lines and is always shown; of the others those in which some record has a value."""
-    found = [(column, [column.cell(record) for record in records]) for column in columns]
-    shown = [pair for pair in found if pair is found[0] or set(pair[1]) - {EMPTY}]
+    """Return the table. The first column names the lines and is always shown; of the others those in which some record
+    has a value."""
+    filled = [(column, [column.cell(record) for record in records]) for column in columns]
+    shown = [pair for pair in filled if pair is filled[0] or set(pair[1]) - {EMPTY}]
     lines = zip(*(cells for _, cells in shown), strict=True)
     return Table(
-        [column for column, _ in shown], [(level(one), line) for one, line in zip(records, lines, strict=True)]
+        [column for column, _ in shown], [(level(record), line) for record, line in zip(records, lines, strict=True)]
     )
 
 
-STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; `--help` needs them, and this is quick to import
-TAG = re.compile(r"<(?=[A-Za-z/!?])")  # Markdown would pass it on as HTML
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets read the wide forms as formulas, too
-SPECIAL = {**{letter: f"\\{letter}" for letter in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-SPECIAL |= {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$", "≤": r"$\leq$", "∞": r"$\infty$"}
-SPECIAL |= {DASH: "--"}
-
-
 def aligned(lines: Cells) -> str:
-    """A heading and rows in columns of equal width."""
+    """Return a heading and rows in columns of equal width."""
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
     return "\n".join(
@@ -281,13 +291,13 @@ def _width(text: str) -> int:
 
 
 def markdown_of(lines: Cells) -> str:
-    """A heading and rows, such as `cells` returns."""
+    """Return a heading and rows, such as `cells` returns."""
     head, *body = [[TAG.sub("&lt;", visible(cell)).replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
 
 
 def latex_of(lines: Cells) -> str:
-    """For the booktabs package."""
+    """Return a LaTeX table for the booktabs package."""
     texts = [["".join(SPECIAL.get(letter, letter) for letter in cell) for cell in line] for line in lines]
     head, *body = [f"{' & '.join(line)} \\\\" for line in texts]
     begin = f"\\begin{{tabular}}{{{'l' * len(lines[0])}}}"
@@ -295,8 +305,8 @@ def latex_of(lines: Cells) -> str:
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:
-    """Has every column that any record has; a text that a spreadsheet would read as a formula begins with an
-    apostrophe."""
+    """Return CSV with every column that any record has; a text that a spreadsheet would read as a formula begins with
+    an apostrophe."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for record in records for name in record))
     writer = csv.DictWriter(text, names, lineterminator="\n")

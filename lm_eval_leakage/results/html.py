@@ -24,8 +24,9 @@ FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);,]+|−?[\d.]+ ± [\d.]+")
 
 @cache
 def environment() -> Environment:
-    """Everything except our own templates is escaped, such as texts of data sets and names of models."""
-    found = Environment(
+    """Return the environment. Everything except our own templates is escaped, such as texts of data sets and names of
+    models."""
+    environment = Environment(
         loader=PackageLoader("lm_eval_leakage.results"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -33,7 +34,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(
+    environment.filters.update(
         number=formatting.number,
         count=formatting.count,
         counted=formatting.counted,
@@ -43,7 +44,7 @@ def environment() -> Environment:
         tick_text=tick_text,
     )
     style, script = asset("page.css"), asset("page.js")
-    found.globals.update(
+    environment.globals.update(
         style=Markup(style),
         script=Markup(script),
         plot_style=Markup(asset("plot.css")),
@@ -55,11 +56,11 @@ def environment() -> Environment:
         evidence_level=EVIDENCE_LEVEL,
         strong_level=STRONG_LEVEL,
     )
-    return found
+    return environment
 
 
 def render(template: str, **values: object) -> str:
-    """A page that can be encoded as UTF-8, even if a log holds lone surrogates."""
+    """Return a page that can be encoded as UTF-8, even if a log holds lone surrogates."""
     page = environment().get_template(template).render(**values)
     return page.encode("utf-8", "replace").decode("utf-8")
 
@@ -69,12 +70,12 @@ def asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    """Texts with invisible characters escaped; our own markup unchanged."""
+    """Return texts with invisible characters escaped, and our own markup unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _hash(source: str) -> str:
-    """The hash for the content security policy, with which a browser runs only our own script and style."""
+    """Return the hash for the content security policy, with which a browser runs only our own script and style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(source.encode('utf-8')).digest()).decode('ascii')}"
 
 
@@ -98,5 +99,5 @@ def _code(text: str) -> Markup:
 
 
 def breakable(name: str) -> Markup:
-    """Allows a long name to wrap after each `_` and `/`."""
+    """Return the name as markup that allows a long name to wrap after each `_` and `/`."""
     return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(visible(name)))))

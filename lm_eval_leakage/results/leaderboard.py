@@ -50,6 +50,16 @@ from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
+RANK_LEVEL = 0.05
+MORE_THAN = "flagged more often than"
+HOW_TO_READ = (
+    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
+    "Intervals and lists hold for all models at once with probability 95 %."
+)
+NAMES_SHOWN = 5
+ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
+CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -74,7 +84,7 @@ class Standing:
 
     @property
     def ranks(self) -> str:
-        """`2`, or `2–4`; empty if no question was tested that can be flagged."""
+        """Return the ranks as `2` or `2–4`; empty if no question was tested that can be flagged."""
         if not self.row.n_tested:
             return ""
         return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
@@ -85,7 +95,7 @@ Board = Sequence[Standing]
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """What is known of several models.
+    """The boards of several models.
 
     boards: of each benchmark, the models that were audited alike, the most suspicious verdict first, then the highest
         ranks; a benchmark has several boards where models were audited in different ways
@@ -99,17 +109,6 @@ class Leaderboard:
     confused: tuple[Row, ...] = ()
     detectors: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
-
-
-RANK_LEVEL = 0.05
-MORE_THAN = "flagged more often than"
-HOW_TO_READ = (
-    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
-    "Intervals and lists hold for all models at once with probability 95 %."
-)
-NAMES_SHOWN = 5
-ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
-CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
 
 
 def _signed(cell: Cell) -> Cell:
@@ -139,10 +138,10 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
     for task, by_model in rows.items():
         audited = [row for row in by_model.values() if row.n_tested or row.verdict.word]
         alike = grouped(audited, lambda row: settings[row.task, row.model])
-        of_task = sorted((_board(own, how) for how, own in alike.items()), key=len, reverse=True)
+        of_task = sorted((_board(peers, how) for how, peers in alike.items()), key=len, reverse=True)
         boards += [(min(_place(board[0])[0] for board in of_task), task, of_task)] if of_task else []
-    boards.sort(key=lambda found: found[:2])
-    confused = [row for own in rows.values() for row in own.values() if columns.CONFUSION.of(row)]
+    boards.sort(key=lambda entry: entry[:2])
+    confused = [row for of_models in rows.values() for row in of_models.values() if columns.CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = dict.fromkeys(problem for annotation in annotations for problem in annotation.problems)
     return Leaderboard(
@@ -165,9 +164,11 @@ def _audited_models(
                 words.setdefault(model, {})[task] = row.verdict.word
     return [
         AuditedModel(
-            model, own, {task: settings[task, model] for task, word in own.items() if word != VerdictWord.NO_VERDICT}
+            model,
+            verdicts,
+            {task: settings[task, model] for task, word in verdicts.items() if word != VerdictWord.NO_VERDICT},
         )
-        for model, own in words.items()
+        for model, verdicts in words.items()
     ]
 
 
@@ -185,7 +186,7 @@ def _board(rows: Sequence[Row], settings: AuditSettings) -> Board:
 def why_apart(board: Board, boards: Sequence[Board]) -> str:
     """Return why a board's models are not ranked with others on its benchmark; empty for its first board."""
     task = board[0].row.task
-    first = next(one for one in boards if one[0].row.task == task)
+    first = next(other for other in boards if other[0].row.task == task)
     how, usual = board[0].settings, first[0].settings
     if how is None or usual is None or how == usual:
         return ""
@@ -193,20 +194,20 @@ def why_apart(board: Board, boards: Sequence[Board]) -> str:
 
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
-    """The most suspicious verdict first; among equal ones the most flagged."""
+    """Return a key that sorts the most suspicious verdict first; among equal ones the most flagged."""
     row, flagged = standing.row, columns.FLAGGED.of(standing.row)
     return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
 def _apart(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Pairs whose first model is flagged more often, by Holm's procedure."""
+    """Return pairs whose first model is flagged more often, by Holm's procedure."""
     pairs, pvalues = [], []
-    for one, other in combinations(range(len(rows)), 2):
-        common = [name for name in rows[one].flags if name in rows[other].flags]
+    for index, other in combinations(range(len(rows)), 2):
+        common = [name for name in rows[index].flags if name in rows[other].flags]
         if common:
-            first, second = ([rows[place].flags[name] for name in common] for place in (one, other))
+            first, second = ([rows[place].flags[name] for name in common] for place in (index, other))
             change = difference_of_answers(first, second)
-            pairs.append((one, other) if change.value < 0 else (other, one))
+            pairs.append((index, other) if change.value < 0 else (other, index))
             pvalues.append(change.pvalue)
     return [pair for pair, p in zip(pairs, adjusted_by_holm(pvalues), strict=True) if p <= RANK_LEVEL]
 
@@ -217,10 +218,10 @@ def as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> str:
     chosen: keys of the columns of the boards' tables; the usual ones if empty
     """
     parts = [_models_as_markdown(board.models)] if board.models else []
-    for own in board.boards:
-        text = f"{own[0].n_common} questions that all {len(own)} models were tested on. {HOW_TO_READ}"
-        text = "\n\n".join(filter(None, (why_apart(own, board.boards), text)))
-        parts.append(f"## {visible(own[0].row.task)}\n\n{text}\n\n{_table_of(own, chosen)}")
+    for standings in board.boards:
+        text = f"{standings[0].n_common} questions that all {len(standings)} models were tested on. {HOW_TO_READ}"
+        text = "\n\n".join(filter(None, (why_apart(standings, board.boards), text)))
+        parts.append(f"## {visible(standings[0].row.task)}\n\n{text}\n\n{_table_of(standings, chosen)}")
     if board.confused:
         table = markdown_of(tabulate(board.confused, CONFUSION_ARMS).cells)
         parts.append(f"## Choice confusion\n\n{CONFUSION_ACCURACY}\n\n{table}")
@@ -238,12 +239,15 @@ def _table_of(board: Board, chosen: Sequence[str]) -> str:
     if chosen:
         return markdown_of(tabulate(board, [_of_standing(columns.MODEL), *chosen_columns(chosen)]).cells)
     head, *body = cells([standing.row for standing in board])
-    lines = [[one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(board, body, strict=True)]
+    lines = [
+        [standing.ranks or DASH, *line, shortened(standing.more_than)]
+        for standing, line in zip(board, body, strict=True)
+    ]
     return markdown_of([["rank", *head, MORE_THAN], *lines])
 
 
 def shortened(models: Sequence[str]) -> str:
-    """The models' names; the number of the rest if they are many."""
+    """Return the models' names; the number of the rest if they are many."""
     rest = len(models) - NAMES_SHOWN
     return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
 
@@ -267,11 +271,11 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
     """Return one record per model and benchmark, every column by its key."""
     of_model: dict[str, dict[str, object]] = {}
     for number, group in enumerate(board.models, 1):
-        for one in group.models:
-            share = None if one.place is None else one.evidence_share
-            of_model[one.model] = {"model_group": number, "model_place": one.place, "evidence_share": share}
+        for ranked in group.models:
+            share = None if ranked.place is None else ranked.evidence_share
+            of_model[ranked.model] = {"model_group": number, "model_place": ranked.place, "evidence_share": share}
     nothing = dict.fromkeys(("model_group", "model_place", "evidence_share"))
-    found: list[Mapping[str, object]] = [
+    lines: list[Mapping[str, object]] = [
         {
             "benchmark": standing.row.task,
             "rank_low": standing.first if standing.ranks else None,
@@ -281,25 +285,25 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
             **of_model.get(standing.row.model, nothing),
             **flat_row(standing.row),
         }
-        for own in board.boards
-        for standing in own
+        for standings in board.boards
+        for standing in standings
     ]
     untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
     without = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
     for row in untested:
-        found.append({"benchmark": row.task, **without, **of_model.get(row.model, nothing), **flat_row(row)})
-    return found
+        lines.append({"benchmark": row.task, **without, **of_model.get(row.model, nothing), **flat_row(row)})
+    return lines
 
 
 # ---------------------------------------------------------------------- as a page
 
 
 def _of_standing(column: Column[Row]) -> Column[Standing]:
-    return Column(column.heading, column.kind, lambda one: column.cell(one.row), column.meaning)
+    return Column(column.heading, column.kind, lambda standing: column.cell(standing.row), column.meaning)
 
 
-def _rank(one: Standing) -> Cell:
-    return Cell(one.ranks, "", one.first + one.last) if one.ranks else EMPTY
+def _rank(standing: Standing) -> Cell:
+    return Cell(standing.ranks, "", standing.first + standing.last) if standing.ranks else EMPTY
 
 
 STANDINGS: Sequence[Column[Standing]] = (
@@ -313,7 +317,7 @@ STANDINGS: Sequence[Column[Standing]] = (
     ),
 )
 FURTHER = (
-    *(one for one in columns.OF_VERDICT if one.heading and one is not columns.VERDICT),
+    *(column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT),
     columns.FLAGGED_UNGUARDED,
     columns.N_TESTED,
 )
@@ -322,11 +326,13 @@ ALL_STANDINGS: Sequence[Column[Standing]] = (
     Column(
         MORE_THAN,
         TEXT,
-        lambda one: shortened(one.more_than) if one.more_than else "",
+        lambda standing: shortened(standing.more_than) if standing.more_than else "",
         "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
     ),
     *map(_of_standing, FURTHER),
-    Column("common", COUNT, lambda one: one.n_common, "questions on which all models of the board were tested"),
+    Column(
+        "common", COUNT, lambda standing: standing.n_common, "questions on which all models of the board were tested"
+    ),
 )
 OF_BOARDS = {"rank": STANDINGS[-1], "more_than": ALL_STANDINGS[len(STANDINGS)], "n_common": ALL_STANDINGS[-1]}
 
@@ -336,13 +342,13 @@ def chosen_columns(names: Sequence[str]) -> list[Column[Standing]]:
 
     Raises ValueError for a name that is no key.
     """
-    known = OF_BOARDS | {column.key: _of_standing(column) for column in columns.recorded()}
+    by_key = OF_BOARDS | {column.key: _of_standing(column) for column in columns.recorded()}
     for name in names:
-        if name not in known:
-            close = get_close_matches(name, known, n=3)
+        if name not in by_key:
+            close = get_close_matches(name, by_key, n=3)
             remedy = f"did you mean {' or '.join(close)}?" if close else "`--format csv` prints every column"
             raise ValueError(f"--columns has {name!r}, which is no column; {remedy}")
-    return [replace(known[name], heading=known[name].heading or name) for name in names]
+    return [replace(by_key[name], heading=by_key[name].heading or name) for name in names]
 
 
 def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
@@ -351,8 +357,8 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
     chosen: keys of the columns of its table of standings; the usual ones if empty
     """
     boards = leaderboard.boards
-    standings = [one for board in boards for one in board]
-    rows = [one.row for one in standings]
+    standings = [standing for board in boards for standing in board]
+    rows = [standing.row for standing in standings]
     ticks = ticks_of(columns.FLAGGED.of(row) for row in rows)  # one scale for all charts
     shown = [_shown(board) | {"apart": why_apart(board, boards)} for board in boards]
     shown_columns = [_of_standing(MODEL_AND_BENCHMARK), *chosen_columns(chosen)] if chosen else STANDINGS
@@ -365,9 +371,11 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
         confusion_accuracy=CONFUSION_ACCURACY,
         models=[(group.apart, tabulate(group.models, RANKED)) for group in leaderboard.models],
         number_meaning=NUMBER_MEANING,
-        table=tabulate(standings, shown_columns, lambda one: one.row.task),
-        all_columns=tabulate(standings, ALL_STANDINGS, lambda one: one.row.task),
-        charts=[_chart(board, ticks) for board in boards if any(columns.FLAGGED.of(one.row) for one in board)],
+        table=tabulate(standings, shown_columns, lambda standing: standing.row.task),
+        all_columns=tabulate(standings, ALL_STANDINGS, lambda standing: standing.row.task),
+        charts=[
+            _chart(board, ticks) for board in boards if any(columns.FLAGGED.of(standing.row) for standing in board)
+        ],
         checked=benchmark_table(rows, CHECKED),
         citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
@@ -377,7 +385,8 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
 
 
 def _shown(board: Board) -> dict[str, Any]:
-    """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
+    """Return what is on top of the page: the models by verdict, the first few by name; who is flagged most and least;
+    a plot."""
     rows = [standing.row for standing in board]
     judged = []
     for word in reversed(VerdictWord):
@@ -400,7 +409,7 @@ def _flags(rows: Sequence[Row]) -> str:
 
 
 def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
-    """Like Figure 3 of Ni et al. (2025)."""
+    """Return a chart like Figure 3 of Ni et al. (2025)."""
     rows = [standing.row for standing in board]
     dots = [
         Dots(row.model, {"flagged": columns.FLAGGED.of(row)}, columns.NULL_RATE.of(row), note=row.verdict.word)

@@ -1,4 +1,4 @@
-"""What `load_run` returns: a record per question, and their verdicts as a table for notebooks."""
+"""The return value of `load_run`: a record per question, and their verdicts as a table for notebooks."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ class LoadedRun(list[dict[str, Scalar]]):
     """
 
     def __init__(self, annotations: Sequence[Annotation]) -> None:
-        found = ((one.model, question) for one in annotations for question in one.questions)
-        super().__init__(same_columns([{"model": model, **flat_question(question)} for model, question in found]))
+        pairs = ((annotation.model, question) for annotation in annotations for question in annotation.questions)
+        super().__init__(same_columns([{"model": model, **flat_question(question)} for model, question in pairs]))
         self.annotations = tuple(annotations)
 
     def to_pandas(self) -> DataFrame:
-        """One row per question."""
+        """Return one row per question."""
         import pandas
 
         return pandas.DataFrame(list(self))
 
     def plot(self) -> Plot:
-        """The plot that compares models and benchmarks, which a notebook shows; `plot().save("plot.svg")` keeps it.
+        """Return the plot that compares models and benchmarks, which a notebook shows; `plot().save("plot.svg")` keeps
+        it.
 
         Raises ValueError if no audit has anything to draw.
         """

@@ -66,15 +66,17 @@ class Flags:
 
 
 def flags_of(questions: Iterable[AuditedQuestion], unguarded: bool = False) -> Flags:
-    """The flags of all tested questions, or of those without a guard."""
-    tested = [one for one in questions if one.null_rate is not None and not (unguarded and one.guards)]
-    return Flags([_is_flagged(one) for one in tested], [one.null_rate or 0.0 for one in tested])
+    """Return the flags of all tested questions, or of those without a guard."""
+    tested = [
+        question for question in questions if question.null_rate is not None and not (unguarded and question.guards)
+    ]
+    return Flags([_is_flagged(question) for question in tested], [question.null_rate or 0.0 for question in tested])
 
 
-def _is_flagged(one: AuditedQuestion) -> bool:
-    if one.flagged is not None:
-        return one.flagged
-    return one.pvalue is not None and one.null_rate is not None and one.pvalue <= one.null_rate
+def _is_flagged(question: AuditedQuestion) -> bool:
+    if question.flagged is not None:
+        return question.flagged
+    return question.pvalue is not None and question.null_rate is not None and question.pvalue <= question.null_rate
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Entry:
 
 
 def computed(heading: str, kind: Kind, **more: Any) -> Callable[[Callable[[Measured], Value]], cached_property[Value]]:
-    """A property that is a column, too; `more` as of `Column`."""
+    """Return a decorator of a property that is a column, too; `more` as of `Column`."""
 
     def register(compute: Callable[[Measured], Value]) -> cached_property[Value]:
         key, meaning = documented(compute)
@@ -117,33 +119,33 @@ class Measured:
 
     @cached_property
     def _once(self) -> list[tuple[Entry, AuditedQuestion]]:
-        """The questions that were matched to an audit, without copies."""
+        """Return the questions that were matched to an audit, without copies."""
         matched = [(entry, entry.audited) for entry in self.entries if entry.audited is not None]
         return each_once(matched, lambda pair: pair[1].key, lambda pair: pair[1].benchmark)
 
     @property
     def n_copies(self) -> int:
-        """Number of rows that were matched to an audit and left out."""
+        """Return the number of rows that were matched to an audit and left out."""
         return sum(entry.audited is not None for entry in self.entries) - len(self._once)
 
     @cached_property
     def joined(self) -> list[AuditedQuestion]:
-        """The questions that were matched to an audit."""
+        """Return the questions that were matched to an audit."""
         return [audited for _, audited in self._once]
 
     @cached_property
     def comparable(self) -> UnseenQuestions | None:
-        """The unseen questions, if all of the row's are of the benchmark that they are compared with."""
+        """Return the unseen questions, if all of the row's are of the benchmark that they are compared with."""
         return self.unseen if self.unseen is not None and self.unseen.compares(self.joined) else None
 
     @cached_property
     def tested(self) -> list[AuditedQuestion]:
-        """Those that the main detector tested."""
-        return [one for one in self.joined if one.flagged is not None]
+        """Return those that the main detector tested."""
+        return [question for question in self.joined if question.flagged is not None]
 
     @cached_property
     def answered(self) -> list[tuple[bool, float, Hashable]]:
-        """Flag, score and stratum of each question that was tested and answered."""
+        """Return the flag, score and stratum of each question that was tested and answered."""
         return [
             (audited.flagged, entry.score, entry.stratum)
             for entry, audited in self._once
@@ -152,7 +154,8 @@ class Measured:
 
     @cached_property
     def within_strata(self) -> Gap | None:
-        """The gap within strata; None unless there are flagged and unflagged questions with scores of 0 or 1."""
+        """Return the gap within strata; None unless there are flagged and unflagged questions with scores of 0 or
+        1."""
         flags = [flag for flag, _, _ in self.answered]
         if len(set(flags)) < 2 or any(score not in (0, 1) for _, score, _ in self.answered):
             return None
@@ -160,22 +163,22 @@ class Measured:
         return accuracy_gap(flags, right, [stratum for _, _, stratum in self.answered])
 
     def known(self, name: str) -> list[Any]:
-        """What is known under this name of some of the questions."""
-        return [value for one in self.joined if (value := getattr(one, name)) is not None]
+        """Return what is known under this name of some of the questions."""
+        return [value for question in self.joined if (value := getattr(question, name)) is not None]
 
     def arm(self, name: str) -> list[bool]:
-        """Whether each question of the choice-confusion audit was answered correctly in this arm."""
+        """Return whether each question of the choice-confusion audit was answered correctly in this arm."""
         return [getattr(arms, name) for arms in self.known("arms")]
 
     @computed("flagged", WITH_ERROR, harness="flagged_rate")
     def flagged_rate(self) -> Estimate:
         """Share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)."""
-        return share([bool(one.flagged) for one in self.tested])
+        return share([bool(question.flagged) for question in self.tested])
 
     @computed("by chance", NUMBER, harness="null_rate")
     def null_rate(self) -> float:
         """The share flagged under the detector's null hypothesis, which natural orders violate."""
-        return mean_and_stderr([one.null_rate for one in self.tested if one.null_rate is not None])[0]
+        return mean_and_stderr([question.null_rate for question in self.tested if question.null_rate is not None])[0]
 
     @computed("", PVALUE)
     def pvalue(self) -> float:
@@ -186,7 +189,7 @@ class Measured:
     @computed("flagged, no guard", WITH_ERROR, in_text=False)
     def flagged_rate_unguarded(self) -> Estimate:
         """Share flagged among the questions whose options have no recognised natural order."""
-        return share([bool(one.flagged) for one in self.tested if not one.guards])
+        return share([bool(question.flagged) for question in self.tested if not question.guards])
 
     @computed("", PVALUE)
     def pvalue_unguarded(self) -> float:
@@ -230,7 +233,7 @@ class Measured:
         unseen = self.comparable
         if unseen is not None and unseen.by_letters == bool(self._answered_twice):
             return by_unseen(self.arm("original"), unseen.answered)
-        shared = [() if one.orders is None else one.orders.shared for one, _ in self._twice]
+        shared = [() if question.orders is None else question.orders.shared for question, _ in self._twice]
         return by_shuffling(self._answered_twice, families(shared))
 
     @property
@@ -239,11 +242,16 @@ class Measured:
 
     @cached_property
     def _twice(self) -> list[tuple[AuditedQuestion, AnsweredTwice]]:
-        """The questions that were answered as published and with their options shuffled."""
+        """Return the questions that were answered as published and with their options shuffled."""
         return [
-            (one, AnsweredTwice(one.arms.original, one.arms.shuffled, one.answer, one.arms.shuffled_place))
-            for one in self.joined
-            if one.arms is not None and one.answer is not None and one.arms.shuffled_place is not None
+            (
+                question,
+                AnsweredTwice(
+                    question.arms.original, question.arms.shuffled, question.answer, question.arms.shuffled_place
+                ),
+            )
+            for question in self.joined
+            if question.arms is not None and question.answer is not None and question.arms.shuffled_place is not None
         ]
 
     @computed("accuracy, unflagged", INTERVAL, harness="{metric}_unflagged")

@@ -86,20 +86,21 @@ def rank_models(models: Iterable[AuditedModel]) -> tuple[ModelGroup, ...]:
 
 
 def _size(members: Sequence[AuditedModel]) -> tuple[bool, int, int, str]:
-    """Sort key of a group: the most models first, then the most benchmarks; without a verdict last."""
+    """Return a sort key of a group: the most models first, then the most benchmarks; without a verdict last."""
     n_judged = len(members[0].settings)
-    return not n_judged, -len(members), -n_judged, min(one.model for one in members)
+    return not n_judged, -len(members), -n_judged, min(model.model for model in members)
 
 
 def _ranked(members: Sequence[AuditedModel]) -> tuple[RankedModel, ...]:
-    scored = [RankedModel(one.model, Counter(one.words.values())) for one in members]
+    scored = [RankedModel(model.model, Counter(model.words.values())) for model in members]
     if not members[0].settings:
-        return tuple(sorted(scored, key=lambda one: one.model))
-    shares = [one.evidence_share for one in scored]
+        return tuple(sorted(scored, key=lambda model: model.model))
+    shares = [model.evidence_share for model in scored]
     placed = [
-        RankedModel(one.model, one.n_words, 1 + sum(share < one.evidence_share for share in shares)) for one in scored
+        RankedModel(model.model, model.n_words, 1 + sum(share < model.evidence_share for share in shares))
+        for model in scored
     ]
-    return tuple(sorted(placed, key=lambda one: (one.place, one.model)))
+    return tuple(sorted(placed, key=lambda model: (model.place, model.model)))
 
 
 def _why_apart(model: AuditedModel, first: AuditedModel) -> str:
@@ -111,9 +112,9 @@ def _why_apart(model: AuditedModel, first: AuditedModel) -> str:
 
 
 RANKED: Sequence[Column[RankedModel]] = (
-    Column("model", TEXT, lambda one: one.model),
-    Column("place", COUNT, lambda one: EMPTY if one.place is None else one.place),
-    Column("benchmarks with evidence", PERCENT, lambda one: one.evidence_share),
-    Column("of benchmarks with a verdict", COUNT, lambda one: one.n_judged),
-    Column("verdicts", TEXT, lambda one: one.words),
+    Column("model", TEXT, lambda model: model.model),
+    Column("place", COUNT, lambda model: EMPTY if model.place is None else model.place),
+    Column("benchmarks with evidence", PERCENT, lambda model: model.evidence_share),
+    Column("of benchmarks with a verdict", COUNT, lambda model: model.n_judged),
+    Column("verdicts", TEXT, lambda model: model.words),
 )

@@ -35,32 +35,35 @@ EARLIER: Sequence[Column[Any]] = (
 
 
 def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> str:
-    """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
-    below 5 MB.
+    """Return one page for all models, the most suspicious verdicts first; flagged questions are left out as needed to
+    keep it below 5 MB.
 
     annotations: one per model, or one for each of its benchmarks
     earlier: verdicts of earlier checks, with the attributes of EARLIER, which are shown apart
     """
-    models = sorted(grouped(annotations, lambda one: one.model).values(), key=lambda own: min(map(_suspicion, own)))
+    models = sorted(
+        grouped(annotations, lambda annotation: annotation.model).values(),
+        key=lambda parts: min(map(_suspicion, parts)),
+    )
     annotations = [*map(merged, models)]
     rows = [row for annotation in annotations for row in annotation.rows]
     first = benchmarks(rows)
-    told = [*map(told_verdict, first)]
-    sections = [_section(whole, own) for whole, own in zip(annotations, models, strict=True)]
-    further = Counter(one.word or "without a verdict" for one in told[N_TOLD:])
+    verdicts = [*map(told_verdict, first)]
+    sections = [_section(whole, parts) for whole, parts in zip(annotations, models, strict=True)]
+    further = Counter(verdict.word or "without a verdict" for verdict in verdicts[N_TOLD:])
 
     def page(budget: int) -> str:
         return render_template(
             "page.html.j2",
             models=list(zip(sections, _lists(annotations, budget), strict=True)),
-            verdicts=told[:N_TOLD],
-            further=told[N_TOLD:],
+            verdicts=verdicts[:N_TOLD],
+            further=verdicts[N_TOLD:],
             further_words=", ".join(f"{count(n)} {word}" for word, n in further.items()),
             comparison=comparison(first) if len(first) > 1 else None,
             table=benchmark_table(first, FIRST),
             checked=benchmark_table(first, CHECKED),
             all_rows=rows_table(by_suspicion(rows)),
-            has_verdicts=any(one.word for one in told),
+            has_verdicts=any(verdict.word for verdict in verdicts),
             has_flags=any(section["n_tested"] for section in sections),
             earlier=tabulate(earlier, EARLIER),
         )
@@ -69,13 +72,15 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
 
 
 def _suspicion(annotation: Annotation) -> Suspicion:
-    """Of the model's most suspicious benchmark."""
+    """Return the suspicion of the model's most suspicious benchmark."""
     return min((suspicion(row.verdict) for row in benchmarks(annotation.rows)), default=LEAST)
 
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
-    """An equal share of the budget per model; what one does not need goes to those that need more."""
-    n_flagged = [sum(bool(found.flagged) for found in annotation.audited_questions) for annotation in annotations]
+    """Return an equal share of the budget per model; what one does not need goes to those that need more."""
+    n_flagged = [
+        sum(bool(question.flagged) for question in annotation.audited_questions) for annotation in annotations
+    ]
     lists: dict[int, Listed] = {}
     for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
         lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
@@ -84,19 +89,21 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
 
 
 def _section(annotation: Annotation, parts: Sequence[Annotation]) -> dict[str, Any]:
-    """What the page shows about the audits of one model, except its flagged questions: the charts of each benchmark,
-    since questions of several are never counted together, the most suspicious first.
+    """Return what the page shows about the audits of one model, except its flagged questions: the charts of each
+    benchmark, since questions of several are never counted together, the most suspicious first.
 
     parts: that the annotation is merged from; a question may be in several
     """
     audited = annotation.audited_questions
-    by_benchmark = [(name, own) for part in sorted(parts, key=_suspicion) for name, own in _by_benchmark(part).items()]
-    charts = [_charts(name, own) for name, own in by_benchmark]
-    charts = [one for one in charts if one["ranks"] or one["margins"]]
+    by_benchmark = [
+        (name, questions) for part in sorted(parts, key=_suspicion) for name, questions in _by_benchmark(part).items()
+    ]
+    charts = [_charts(name, questions) for name, questions in by_benchmark]
+    charts = [benchmark for benchmark in charts if benchmark["ranks"] or benchmark["margins"]]
     drawn = charts[:N_DRAWN]
-    ranks = [chart for one in drawn for chart in one["ranks"]]
-    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited)
-    n_tested = sum(found.flagged is not None for found in audited)
+    ranks = [chart for benchmark in drawn for chart in benchmark["ranks"]]
+    n_asked = sum(question.flagged is not None or question.pvalue is not None for question in audited)
+    n_tested = sum(question.flagged is not None for question in audited)
     arms, others = _arms(annotation.rows), other_detectors(annotation.rows)
     return {
         "annotation": annotation,
@@ -105,43 +112,43 @@ def _section(annotation: Annotation, parts: Sequence[Annotation]) -> dict[str, A
         "arms": arms,
         "others": others,
         "benchmarks": drawn,
-        "not_drawn": [one["name"] for one in charts[N_DRAWN:]],
-        "n_unranked": n_asked - sum(rank(found) is not None for found in audited),
+        "not_drawn": [benchmark["name"] for benchmark in charts[N_DRAWN:]],
+        "n_unranked": n_asked - sum(rank(question) is not None for question in audited),
         "has_ranks": bool(ranks),
-        "has_margins": any(one["margins"] for one in drawn),
+        "has_margins": any(benchmark["margins"] for benchmark in drawn),
         "is_compared": any(chart.compared_with for chart in ranks),
     }
 
 
 def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
-    """The audited questions of each benchmark, a group or a task in no group, the most suspicious first."""
+    """Return the audited questions of each benchmark, a group or a task in no group, the most suspicious first."""
     groups = {row.task: row.group for row in annotation.rows if row.group}
-    found: dict[str, list[AuditedQuestion]] = {row.task: [] for row in benchmarks(annotation.rows)}
+    by_benchmark: dict[str, list[AuditedQuestion]] = {row.task: [] for row in benchmarks(annotation.rows)}
     for audited in annotation.audited_questions:
-        found.setdefault(groups.get(audited.benchmark, audited.benchmark), []).append(audited)
-    return {name: own for name, own in found.items() if own}
+        by_benchmark.setdefault(groups.get(audited.benchmark, audited.benchmark), []).append(audited)
+    return {name: questions for name, questions in by_benchmark.items() if questions}
 
 
 def _charts(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str, Any]:
-    has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
+    has_enough = sum(bool(question.flagged) for question in audited_questions) >= FEWEST_FLAGGED
     ranks, undrawn = rank_histograms(audited_questions)
     margins = margin_histogram(audited_questions) if has_enough else None
     return {"name": name, "ranks": ranks, "undrawn": undrawn, "margins": margins}
 
 
 def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """A chart of the benchmarks and a table of all rows with choice confusion."""
-    asked = [row for row in rows if any(arm.of(row) for arm in columns.ARM_COLUMNS.values())]
-    if not asked:
+    """Return a chart of the benchmarks and a table of all rows with choice confusion."""
+    compared = [row for row in rows if any(arm.of(row) for arm in columns.ARM_COLUMNS.values())]
+    if not compared:
         return None
-    first = [row for row in benchmarks(rows) if row in asked] or asked[:1]
+    first = [row for row in benchmarks(rows) if row in compared] or compared[:1]
     arms = {
         columns.ARMS_IN_WORDS[name]: arm
         for name, arm in columns.ARM_COLUMNS.items()
-        if any(arm.of(row) for row in asked)
+        if any(arm.of(row) for row in compared)
     }
     dots = [Dots(row.task, {name: arm.of(row) for name, arm in arms.items()}) for row in first]
     by_arm = [replace(arm, heading=name, meaning="") for name, arm in arms.items()]
     chart = DotChart("Accuracy by arm", "accuracy, 95 % interval", dots, round_ticks(0.0, 1.0))
     task = replace(columns.TASK, of=lambda row: Cell(row.task, place_of(row)), meaning="")
-    return {"chart": chart, "table": tabulate(asked, [task, *by_arm])}
+    return {"chart": chart, "table": tabulate(compared, [task, *by_arm])}

@@ -39,7 +39,8 @@ def benchmark_table(rows: Sequence[Row], further: Sequence[Column[Row]]) -> Tabl
 
 
 def deciding_cell(row: Row) -> Cell:
-    """The p-value, sorted by the adjusted one; where none holds, the order ratio, which sorts after all p-values."""
+    """Return the p-value, sorted by the adjusted one; where none holds, the order ratio, which sorts after all
+    p-values."""
     verdict, ratio = row.verdict, row.verdict.ratio
     if not math.isnan(verdict.deciding_pvalue):
         return Cell(*pvalue_parts(verdict), order=verdict.deciding_pvalue)
@@ -96,7 +97,8 @@ CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
+    """Return all columns with a heading: the task, the model if there are several, those of the first table, the
+    others."""
     is_one = len({row.model for row in rows}) < 2
     verdicts = [column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT]
     first = [
@@ -118,12 +120,13 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 
 def place_of(row: Row) -> str:
-    """The group that a row is part of, since its task may also stand there by itself."""
+    """Return the group that a row is part of, since its task may also stand there by itself."""
     return f"in {row.group}" if row.group else ""
 
 
 def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
-    """Empty for rows with fewer flagged questions than allow a claim about their answers."""
+    """Return the column with empty cells for rows with fewer flagged questions than allow a claim about their
+    answers."""
     if column not in OF_FLAGGED_ANSWERS:
         return column
     return replace(column, shown=lambda row: column.cell(row) if has_enough_flagged(row) else EMPTY)
@@ -133,7 +136,7 @@ def other_detectors(rows: Sequence[Row]) -> Table | None:
     """Return the values of detectors that have no column: a line per group or task, detector and value."""
     # not for each metric of the run
     once = {(row.group, row.name): row for row in reversed(rows) if row.level != SUBJECT_LEVEL}
-    found = [(row, value) for row in reversed(once.values()) for value in row.others]
+    entries = [(row, value) for row in reversed(once.values()) for value in row.others]
     shown: list[Column[tuple[Row, DetectorValue]]] = [
         Column(columns.TASK.heading, TEXT, lambda line: Cell(line[0].name, place_of(line[0]))),
         Column("detector", TEXT, lambda line: line[1].detector),
@@ -142,4 +145,4 @@ def other_detectors(rows: Sequence[Row]) -> Table | None:
         Column("mean", WITH_ERROR, lambda line: line[1].estimate),
         Column(columns.NULL_RATE.heading, NUMBER, lambda line: line[1].null_rate),
     ]
-    return tabulate(found, shown) if found else None
+    return tabulate(entries, shown) if entries else None

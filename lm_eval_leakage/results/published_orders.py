@@ -53,11 +53,15 @@ N_TESTS = 8  # among which Holm adjusts if all can act
 ENOUGH_QUESTIONS = 400  # a mean effect of 0.21 is found with probability .8; every written benchmark we know has 0.28
 GENERAL = ("likeness of neighbours", "length trend")  # the tests that act on almost any question of three options
 PATTERN = 0.9  # mean effect of one of these on a question, in standard deviations; of the written benchmarks that we
+TEST_COLUMNS = ["test", "questions", "measure", "observed", "by chance", "p", "adjusted p"]
+FEWEST_TESTED = 20  # below, nothing is computed: a p-value of so few questions would be read as an answer
+_WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+")
+PIECE = 2  # characters of the pieces by which options are compared; in Chinese a piece is about a word
 # know, C3 has the largest, 0.72, and a benchmark from long to short has 1.7
 
 
 class OrderStatus(StrEnum):
-    """What is known of a benchmark's published orders, from the weakest to the strongest."""
+    """The status of a benchmark's published orders, from the weakest to the strongest."""
 
     PATTERNED = "patterned"
     WRITTEN = "written"
@@ -77,7 +81,8 @@ def is_exact(status: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Documented:
-    """What a benchmark's builder says about the published orders: a key of `DOCUMENTED`, and where it is said."""
+    """The documentation of a benchmark's published orders by its builder: a key of `DOCUMENTED`, and where it is
+    said."""
 
     says: str
     source: str
@@ -102,29 +107,29 @@ class NullStatus:
     contradicted: bool = False
 
 
-def null_status(found: OrderTests, documented: Documented | None = None) -> NullStatus:
-    """`written` if any test contradicts random orders; else what is documented; else `consistent with random` if the
-    tests that act on almost any question had enough of them. Documentation never overrides a test, and the reason
-    shows both."""
-    against = [test for test in found.tests if test.adjusted < LEVEL]
+def null_status(tests: OrderTests, documented: Documented | None = None) -> NullStatus:
+    """Return the status: `written` if any test contradicts random orders; else what is documented; else `consistent
+    with random` if the tests that act on almost any question had enough of them. Documentation never overrides a test,
+    and the reason shows both."""
+    against = [test for test in tests.tests if test.adjusted < LEVEL]
     if against:
-        return _written(found, against, documented)
-    seen = _nothing_found(found)
+        return _written(tests, against, documented)
+    seen = _nothing_found(tests)
     if documented is not None:
         status = DOCUMENTED[documented.says]
         return NullStatus(status, f"`{status}`, as documented ({documented.source}). {seen}")
-    if found.tests and all(test.n_questions >= ENOUGH_QUESTIONS for test in _general(found)):
+    if tests.tests and all(test.n_questions >= ENOUGH_QUESTIONS for test in _general(tests)):
         passed = "which no test can prove; `drawn` is what the builder documents"
         return NullStatus(OrderStatus.CONSISTENT, f"`{OrderStatus.CONSISTENT}`, {passed}. {seen}")
-    return NullStatus(OrderStatus.UNDECIDED, f"`{OrderStatus.UNDECIDED}`: {_too_few(found)}. {seen}")
+    return NullStatus(OrderStatus.UNDECIDED, f"`{OrderStatus.UNDECIDED}`: {_too_few(tests)}. {seen}")
 
 
-def _general(found: OrderTests) -> list[OrderTest]:
-    return [test for test in found.tests if test.name in GENERAL]
+def _general(tests: OrderTests) -> list[OrderTest]:
+    return [test for test in tests.tests if test.name in GENERAL]
 
 
-def _written(found: OrderTests, against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
-    status = OrderStatus.PATTERNED if found.pattern >= PATTERN else OrderStatus.WRITTEN
+def _written(tests: OrderTests, against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
+    status = OrderStatus.PATTERNED if tests.pattern >= PATTERN else OrderStatus.WRITTEN
     shown = "; ".join(f"{test.name}, {_numbers(test)}" for test in against)
     reason = (
         f"`{status}`: the orders are not random ({shown}), so a model may prefer the published ones without having "
@@ -132,7 +137,7 @@ def _written(found: OrderTests, against: Sequence[OrderTest], documented: Docume
     )
     if status == OrderStatus.PATTERNED:
         reason += (
-            f" They follow a pattern of length or likeness: {number(found.pattern, 2)} standard deviations per "
+            f" They follow a pattern of length or likeness: {number(tests.pattern, 2)} standard deviations per "
             f"question without a guard, {PATTERN} or more."
         )
     if documented is None:
@@ -152,48 +157,46 @@ def _numbers(test: OrderTest) -> str:
 
 
 def _figures(test: OrderTest) -> tuple[str, str]:
-    """What was observed, and what is expected by chance."""
+    """Return what was observed, and what is expected by chance."""
     decimals = (2, 2) if test.measure == "share" else (1, 0)
     return number(test.observed, decimals[0]), number(test.expected, decimals[1])
 
 
-def _nothing_found(found: OrderTests) -> str:
-    """What the tests could have seen."""
-    acting = [test for test in found.tests if test.n_questions]
+def _nothing_found(tests: OrderTests) -> str:
+    """Return what the tests could have seen."""
+    acting = [test for test in tests.tests if test.n_questions]
     if not acting:
         return "No test could act."
-    able = [test for test in _general(found) if test.n_questions]
+    able = [test for test in _general(tests) if test.n_questions]
     effects = ", ".join(f"{test.name} {number(detectable(test.n_questions), 2)}" for test in able)
     power = f"; the mean effects per question that would be found with probability {POWER}: {effects}" if able else ""
     return f"None of {counted(len(acting), 'test')} finds anything at {LEVEL}{power} (in standard deviations)."
 
 
 def detectable(n_questions: int) -> float:
-    """Smallest mean of a question's standardised value that a `GENERAL` test of so many questions finds with
-    probability `POWER`, if Holm asks most of it: normal approximation."""
-    asked = ndtri(1 - LEVEL / N_TESTS / 2) + ndtri(POWER)
-    return float(asked) / math.sqrt(n_questions)
+    """Return the smallest mean of a question's standardised value that a `GENERAL` test of so many questions finds
+    with probability `POWER`, if Holm asks most of it: normal approximation."""
+    effect = ndtri(1 - LEVEL / N_TESTS / 2) + ndtri(POWER)
+    return float(effect) / math.sqrt(n_questions)
 
 
-def _too_few(found: OrderTests) -> str:
-    if not found.tests:
-        n = found.n_questions
+def _too_few(tests: OrderTests) -> str:
+    if not tests.tests:
+        n = tests.n_questions
         return f"there are {n} different questions with two options or more; {FEWEST_TESTED} are needed"
-    acted = " and ".join(f"{test.name} on {counted(test.n_questions)}" for test in _general(found))
+    acted = " and ".join(f"{test.name} on {counted(test.n_questions)}" for test in _general(tests))
     return f"it was possible to test {acted}; {ENOUGH_QUESTIONS} each are needed to call orders random"
 
 
 # ---------------------------------------------------------------------- shown
 
-TEST_COLUMNS = ["test", "questions", "measure", "observed", "by chance", "p", "adjusted p"]
 
-
-def as_markdown(found: OrderTests, status: NullStatus) -> str:
-    """A row per test, and the status in words below."""
-    lines = [TEST_COLUMNS, *(_cells(test) for test in found.tests)]
-    table = [markdown_of(lines), ""] if found.tests else []
-    left_out = f"{counted(found.n_left_out)} with fewer than two options, or copies of others, left out."
-    return "\n".join([*table, status.reason, *([left_out] if found.n_left_out else [])])
+def as_markdown(tests: OrderTests, status: NullStatus) -> str:
+    """Return a row per test, and the status in words below."""
+    lines = [TEST_COLUMNS, *(_cells(test) for test in tests.tests)]
+    table = [markdown_of(lines), ""] if tests.tests else []
+    left_out = f"{counted(tests.n_left_out)} with fewer than two options, or copies of others, left out."
+    return "\n".join([*table, status.reason, *([left_out] if tests.n_left_out else [])])
 
 
 def _cells(test: OrderTest) -> list[str]:
@@ -202,15 +205,15 @@ def _cells(test: OrderTest) -> list[str]:
     return [test.name, f"{test.n_questions:,}", test.measure, *shown]
 
 
-def as_record(found: OrderTests, status: NullStatus) -> dict[str, object]:
-    """For JSON: everything, with null for what is undefined."""
-    tests = [{key: defined(value) for key, value in asdict(test).items()} for test in found.tests]
-    return {**asdict(status), "n_questions": found.n_questions, "n_left_out": found.n_left_out, "tests": tests}
-
-
-FEWEST_TESTED = 20  # below, nothing is computed: a p-value of so few questions would be read as an answer
-_WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+")
-PIECE = 2  # characters of the pieces by which options are compared; in Chinese a piece is about a word
+def as_record(order_tests: OrderTests, status: NullStatus) -> dict[str, object]:
+    """Return everything for JSON, with null for what is undefined."""
+    tests = [{key: defined(value) for key, value in asdict(test).items()} for test in order_tests.tests]
+    return {
+        **asdict(status),
+        "n_questions": order_tests.n_questions,
+        "n_left_out": order_tests.n_left_out,
+        "tests": tests,
+    }
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,7 @@ class OrderTests:
 
 
 def order_tests(questions: Iterable[Question]) -> OrderTests:
-    """All tests. Copies count once, since their orders are not independent."""
+    """Return all tests. Copies count once, since their orders are not independent."""
     given = list(questions)
     kept = [question for question in distinct(given) if len(question.options) > 1]
     n_left_out = len(given) - len(kept)
@@ -275,13 +278,14 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
 
 
 def _effect(values: Iterable[Floats]) -> float:
-    """Mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
-    published = [float(own[0]) for one in values if (own := standard_scores(one)) is not None]
+    """Return the mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
+    published = [float(scores[0]) for numbers in values if (scores := standard_scores(numbers)) is not None]
     return abs(math.fsum(published)) / len(published) if len(published) >= FEWEST_TESTED else 0.0
 
 
 def _rng(questions: Sequence[Question]) -> np.random.Generator:
-    """Seeded by all ids together: with a seed per question, two questions with one id would get the same draws."""
+    """Return a generator seeded by all ids together: with a seed per question, two questions with one id would get the
+    same draws."""
     digest = hashlib.sha256("\n".join(question.id for question in questions).encode("utf-8", "replace"))
     return np.random.default_rng(int.from_bytes(digest.digest(), "big"))
 
@@ -300,7 +304,7 @@ def sorted_quantities(questions: Sequence[Question]) -> OrderTest:
     is no answer are left out. One-sided: builders sort, none is known to avoid sorted orders. Limits: acts on three or
     more quantities in the same words, as `questions.natural_orders` reads them.
     """
-    found, rates = 0, []
+    n_sorted, rates = 0, []
     for question in questions:
         values = quantities([option for option in question.options if not _refers(option)])
         different = set(values)
@@ -310,8 +314,8 @@ def sorted_quantities(questions: Sequence[Question]) -> OrderTest:
         rate = 2 * same / math.factorial(len(values))
         if rate < 1:
             rates.append(rate)
-            found += values in (sorted(values), sorted(values, reverse=True))
-    return _share_test("numbers sorted", found, rates, poisson_binomial_tail)
+            n_sorted += values in (sorted(values), sorted(values, reverse=True))
+    return _share_test("numbers sorted", n_sorted, rates, poisson_binomial_tail)
 
 
 def referring_last(questions: Sequence[Question]) -> OrderTest:
@@ -321,13 +325,13 @@ def referring_last(questions: Sequence[Question]) -> OrderTest:
     number of such questions is Poisson-binomial, exactly. Two-sided: a builder may also keep them from being last.
     Limits: recognised by wording, in the languages that `questions.guards` knows.
     """
-    found, rates = 0, []
+    n_last, rates = 0, []
     for question in questions:
         refer = [_refers(option) for option in question.options]
         if 0 < sum(refer) < len(refer):
             rates.append(sum(refer) / len(refer))
-            found += refer[-1]
-    return _share_test("“none of the above” last", found, rates, both_tails)
+            n_last += refer[-1]
+    return _share_test("“none of the above” last", n_last, rates, both_tails)
 
 
 def _refers(option: str) -> bool:
@@ -335,12 +339,12 @@ def _refers(option: str) -> bool:
 
 
 def _share_test(
-    name: str, found: int, rates: Sequence[float], tail: Callable[[int, Sequence[float]], float]
+    name: str, n_observed: int, rates: Sequence[float], tail: Callable[[int, Sequence[float]], float]
 ) -> OrderTest:
     if not rates:
         return OrderTest(name, 0, "share")
     n = len(rates)
-    return OrderTest(name, n, "share", found / n, math.fsum(rates) / n, tail(found, rates))
+    return OrderTest(name, n, "share", n_observed / n, math.fsum(rates) / n, tail(n_observed, rates))
 
 
 def neighbours_alike(questions: Sequence[Question], orders: Sequence[Places]) -> list[Floats]:
@@ -357,18 +361,18 @@ def neighbours_alike(questions: Sequence[Question], orders: Sequence[Places]) ->
 
 
 def _likeness(options: Sequence[str]) -> Floats:
-    """For each two options, the number of pieces in both over the number in either."""
+    """Return, for each two options, the number of pieces in both over the number in either."""
     pieces = [_pieces(option) for option in options]
     alike = np.zeros((len(options), len(options)))
-    for one, own in enumerate(pieces):
-        for other in range(one):
-            both = len(own & pieces[other])
-            alike[one, other] = alike[other, one] = both / (len(own) + len(pieces[other]) - both)
+    for place, pieces_here in enumerate(pieces):
+        for other in range(place):
+            both = len(pieces_here & pieces[other])
+            alike[place, other] = alike[other, place] = both / (len(pieces_here) + len(pieces[other]) - both)
     return alike
 
 
 def _pieces(option: str) -> set[str]:
-    """With a space at both ends, so that every option has one."""
+    """Return the option's pieces, with a space at both ends, so that every option has one."""
     text = f" {option.strip().casefold()} "
     return {text[start : start + PIECE] for start in range(len(text) - PIECE + 1)}
 
@@ -376,7 +380,7 @@ def _pieces(option: str) -> set[str]:
 def alphabet_places(questions: Sequence[Question]) -> list[list[int]]:
     """Are options in alphabetical order, or against it, by the code points of their small letters?"""
     texts = [[option.strip().casefold() for option in question.options] for question in questions]
-    return [[sorted(own).index(text) for text in own] for own in texts]
+    return [[sorted(options).index(text) for text in options] for options in texts]
 
 
 def frequencies(questions: Sequence[Question]) -> list[list[float]]:
@@ -390,7 +394,7 @@ def frequencies(questions: Sequence[Question]) -> list[list[float]]:
     def usual(option: Sequence[str]) -> float:
         return math.fsum(math.log(counts[word]) for word in option) / len(option) if option else 0.0
 
-    return [list(map(usual, own)) for own in words]
+    return [list(map(usual, options)) for options in words]
 
 
 def places_of_mention(questions: Sequence[Question]) -> list[list[float]]:
@@ -398,10 +402,10 @@ def places_of_mention(questions: Sequence[Question]) -> list[list[float]]:
     on two or more named options, as `questions.natural_orders` reads them."""
     places = []
     for question in questions:
-        found = mentions(question.stem, question.options)
-        named = sorted(place for place in found if place is not None)
+        mentioned = mentions(question.stem, question.options)
+        named = sorted(place for place in mentioned if place is not None)
         middle = (len(named) - 1) / 2
-        places.append([0.0 if place is None else named.index(place) - middle for place in found])
+        places.append([0.0 if place is None else named.index(place) - middle for place in mentioned])
     return places
 
 
@@ -413,11 +417,11 @@ def _trends(numbers: Iterable[Sequence[float]], orders: Sequence[Places]) -> lis
     up to a factor. Null: the published order's value is any of them. Two-sided. Cannot act where all are equal.
     """
     pairs = zip(numbers, orders, strict=True)
-    return [np.asarray(own, dtype=float)[places] @ np.arange(len(own), dtype=float) for own, places in pairs]
+    return [np.asarray(values, dtype=float)[places] @ np.arange(len(values), dtype=float) for values, places in pairs]
 
 
 def _sum_test(name: str, values: Iterable[Floats], rng: np.random.Generator) -> OrderTest:
-    standard = [own for own in map(standard_scores, values) if own is not None]
+    standard = [scores for scores in map(standard_scores, values) if scores is not None]
     if not standard:
         return OrderTest(name, 0, "z")
     z, pvalue = sum_test(standard, rng)
@@ -438,6 +442,6 @@ def right_places(questions: Sequence[Question], rng: np.random.Generator) -> Ord
     ]
     if not places:
         return OrderTest("place of the right option", 0, "chi-square")
-    found, freedom, pvalue = place_test(places, rng)
+    statistic, freedom, pvalue = place_test(places, rng)
     error = monte_carlo_error(pvalue)
-    return OrderTest("place of the right option", len(places), "chi-square", found, float(freedom), pvalue, error)
+    return OrderTest("place of the right option", len(places), "chi-square", statistic, float(freedom), pvalue, error)

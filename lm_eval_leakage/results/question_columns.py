@@ -19,7 +19,9 @@ def _of_question(key: str, meaning: str, of: Callable[[Any], Any] | None = None)
 def _of_arm(name: str) -> Column[AuditedQuestion]:
     """Return the column of an arm of choice confusion."""
     meaning = f"whether choice confusion's arm `{name}` was answered correctly"
-    return _of_question(f"right_{name}", meaning, lambda one: one.arms and bool(getattr(one.arms, name)))
+    return _of_question(
+        f"right_{name}", meaning, lambda question: question.arms and bool(getattr(question.arms, name))
+    )
 
 
 # In the files the run's metrics come before IS_AUDITED, and the values of other detectors last.
@@ -45,7 +47,7 @@ AUDIT_COLUMNS: Sequence[Column[AuditedQuestion]] = (
     _of_question("margin", "published order minus the best other order, nats"),
     _of_question("n_orders", "number of orders that were scored"),
     _of_question("reason", "why it was not tested"),
-    _of_question("guards", "natural orders of its options", lambda one: ",".join(one.guards)),
+    _of_question("guards", "natural orders of its options", lambda question: ",".join(question.guards)),
     _of_question("outlier_flagged", "by the outlier test", attrgetter("outlier")),
     *map(_of_arm, ARMS),
 )

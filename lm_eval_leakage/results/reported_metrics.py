@@ -69,7 +69,7 @@ def _accuracies(run: Run, name: str) -> list[tuple[str, Any]]:
 
 
 def _no_accuracy(key: str, value: object) -> str:
-    """Why a value cannot be an accuracy; empty if it can."""
+    """Return why a value cannot be an accuracy; empty if it can."""
     return "" if is_accuracy(value) else f"the results file says that {key} is {value!r}, which is not between 0 and 1"
 
 
@@ -89,11 +89,11 @@ def _estimate(run: Run, name: str, key: str, value: float, reason: str, problems
 
 
 def _mean_of_samples(part: TaskRun, key: str) -> float | None:
-    """The mean of a metric over all questions of a task; None if its log is not complete, or if the harness computes
-    the metric in another way."""
+    """Return the mean of a metric over all questions of a task; None if its log is not complete, or if the harness
+    computes the metric in another way."""
     scores = [question.scores[key] for question in part.questions if key in question.scores]
-    asked = n_reported(part.run, part.task)
-    if not scores or len(scores) < len(part.questions) or len(scores) < (asked or 0) or not _is_mean(part, key):
+    n_expected = n_reported(part.run, part.task)
+    if not scores or len(scores) < len(part.questions) or len(scores) < (n_expected or 0) or not _is_mean(part, key):
         return None
     return float(np.mean(scores))
 
@@ -102,9 +102,9 @@ def _is_mean(part: TaskRun, key: str) -> bool:
     config: Mapping[str, Any] = (part.run.results.get("configs") or {}).get(part.task) or {}
     metrics: Iterable[Any] = config.get("metric_list") or ()
     ways = [
-        one.get("aggregation")
-        for one in metrics
-        if isinstance(one, Mapping) and one.get("metric") == key.split(",")[0]
+        metric.get("aggregation")
+        for metric in metrics
+        if isinstance(metric, Mapping) and metric.get("metric") == key.split(",")[0]
     ]
     return all(way in (None, "mean") for way in ways)
 
@@ -118,14 +118,14 @@ def _is_withheld(part: TaskRun, key: str) -> bool:
 
 
 def _follows(key: str, value: float, run: Run, tasks: Sequence[str], members: Sequence[str]) -> bool:
-    """Whether a group's value is a mean over its tasks or its members, each counted once or by its questions. It may
-    be any other number if these have no such metric."""
+    """Return whether a group's value is a mean over its tasks or its members, each counted once or by its questions.
+    It may be any other number if these have no such metric."""
     for names in (tasks, members):
-        found = [(told_metrics(run, name).get(key), _size(run, name)) for name in names]
-        known = [(one.value, size) for one, size in found if one is not None]
-        if len(known) < len(names):
+        estimates = [(told_metrics(run, name).get(key), _size(run, name)) for name in names]
+        defined = [(estimate.value, size) for estimate, size in estimates if estimate is not None]
+        if len(defined) < len(names):
             return True
-        values, sizes = np.array(known).T
+        values, sizes = np.array(defined).T
         means = [values.mean(), *([np.average(values, weights=sizes)] if sizes.sum() else [])]
         if any(abs(mean - value) <= ROUNDED for mean in means):
             return True

@@ -1,4 +1,4 @@
-"""Values of the detectors that have no column in the registry, so that every audit shows up in the results.
+"""Collects the values of detectors that have no column in the registry, so that every audit shows up in the results.
 
 What a reader needs to repeat a verdict: which model, which questions, which version of lm_eval, when.
 
@@ -41,13 +41,17 @@ NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FL
 Values = Mapping[str, float]  # values of one detector on one question, by name
 Key = TypeVar("Key")
 One = TypeVar("One")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+OF_FILES = "files with digest"  # in the provenance of a model with local files
+OF_NAME = ("pretrained", "model")  # arguments that name the model itself
+HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
 
 
-def grouped(found: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
-    """By key, in the order in which they come."""
+def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    """Return the items by key, in the order in which they come."""
     groups: dict[Key, list[One]] = {}
-    for one in found:
-        groups.setdefault(key(one), []).append(one)
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
@@ -75,7 +79,7 @@ class DetectorValue:
 
 
 def values_of_line(line: AuditLine) -> Values:
-    """What a question contributes to each row of its statistic; nothing where it was not tested."""
+    """Return what a question contributes to each row of its statistic; nothing where it was not tested."""
     if line.reason is not None:
         return {}
     null_rate = {} if line.null_rate is None else {NULL_RATE_ROW.name: line.null_rate}
@@ -84,38 +88,33 @@ def values_of_line(line: AuditLine) -> Values:
 
 
 def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[DetectorValue, ...]:
-    """Every value of every detector, sorted by detector.
+    """Return every value of every detector, sorted by detector.
 
     questions: of each, its values by detector
     """
-    known = [(detector, values) for question in questions for detector, values in question.items() if values]
+    measured = [(detector, values) for question in questions for detector, values in question.items() if values]
     return tuple(
-        _over_questions(detector, name, [values for _, values in found])
-        for detector, found in sorted(grouped(known, lambda one: one[0]).items())
-        for name in dict.fromkeys(name for _, values in found for name in values if name != NULL_RATE_ROW.name)
+        _over_questions(detector, name, [values for _, values in pairs])
+        for detector, pairs in sorted(grouped(measured, lambda pair: pair[0]).items())
+        for name in dict.fromkeys(name for _, values in pairs for name in values if name != NULL_RATE_ROW.name)
     )
 
 
-def _over_questions(detector: str, name: str, found: Sequence[Values]) -> DetectorValue:
-    numbers = [values[name] for values in found if name in values]
-    null_rates = [values[NULL_RATE_ROW.name] for values in found if NULL_RATE_ROW.name in values]
+def _over_questions(detector: str, name: str, of_questions: Sequence[Values]) -> DetectorValue:
+    numbers = [values[name] for values in of_questions if name in values]
+    null_rates = [values[NULL_RATE_ROW.name] for values in of_questions if NULL_RATE_ROW.name in values]
     if name != FLAGGED_RATE.name or not null_rates:
         return DetectorValue(detector, name, len(numbers), share(numbers))
-    decidable = [values[name] for values in found if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
+    decidable = [values[name] for values in of_questions if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
     rate = share(decidable)
     pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)
     return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
 
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
-OF_FILES = "files with digest"  # in the provenance of a model with local files
-OF_NAME = ("pretrained", "model")  # arguments that name the model itself
-HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
-
-
 @dataclass(frozen=True)
 class Provenance:
-    """Empty or None where the run does not say it.
+    """The provenance of a result: its model, questions and versions. A value is empty or None where the run does not
+    say it.
 
     model: as it was given; weights: the name of its weights, on the hub or on disk, which may be another one
     revision: its commit, or a digest of its files, in words
@@ -142,47 +141,50 @@ NOT_TOLD = Provenance()
 
 
 def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
-    """By benchmark and group: of the newest run with an audit of it; without any, of the newest run of it."""
-    found: dict[str, Provenance] = {}
+    """Return provenances by benchmark and group: that of the newest run with an audit of it; without any, of the
+    newest run of it."""
+    by_name: dict[str, Provenance] = {}
     for run in runs:
-        told, groups = provenance_of(run), run.results.get("group_subtasks") or {}
+        provenance, groups = provenance_of(run), run.results.get("group_subtasks") or {}
         for name in (*run.logs, *groups):
             tasks = leaves(name, groups)
             dataset, config = _dataset(run, tasks)
             digest = _digest(run, dict(zip(tasks, tasks, strict=True)))
-            found[name] = replace(told, digest=digest, dataset=dataset, config=config)
+            by_name[name] = replace(provenance, digest=digest, dataset=dataset, config=config)
     for run in with_audits(runs):
-        told, groups = provenance_of(run), benchmarks_of_groups(run)
+        provenance, groups = provenance_of(run), benchmarks_of_groups(run)
         audits = {audited_task(run, audit): audit for audit in run.logs}
         for name in (*audits, *groups):
-            of_run = found.get(name, NOT_TOLD)
+            of_run = by_name.get(name, NOT_TOLD)
             digest = _digest(run, {task: audits.get(task, task) for task in leaves(name, groups)})
-            found[name] = replace(told, digest=digest, dataset=of_run.dataset, config=of_run.config)
-    return found
+            by_name[name] = replace(provenance, digest=digest, dataset=of_run.dataset, config=of_run.config)
+    return by_name
 
 
 def _digest(run: Run, tasks: Mapping[str, str]) -> str:
-    """Of a benchmark's tasks, each with its name in the run; empty if one is not written down."""
-    known = {task: run.data[own] for task, own in tasks.items() if own in run.data}
-    return digest_of(known) if known and len(known) == len(tasks) else ""
+    """Return the digest of a benchmark's tasks, each with its name in the run; empty if that of a task is not
+    recorded."""
+    digests = {task: run.data[name] for task, name in tasks.items() if name in run.data}
+    return digest_of(digests) if digests and len(digests) == len(tasks) else ""
 
 
 def _dataset(run: Run, tasks: Sequence[str]) -> tuple[str, str]:
-    """The data set on the hub that all of the tasks are made from, and the configuration that they have in common."""
+    """Return the data set on the hub that all of the tasks are made from, and the configuration that they have in
+    common."""
     configs = [(run.results.get("configs") or {}).get(task) or {} for task in tasks]
     (dataset, *others), (config, *different) = (
-        [*dict.fromkeys(str(one.get(key) or "") for one in configs)] for key in ("dataset_path", "dataset_name")
+        [*dict.fromkeys(str(config.get(key) or "") for config in configs)] for key in ("dataset_path", "dataset_name")
     )
     is_of_hub = HUB_NAME.fullmatch(dataset) and not others and not Path(dataset).exists()
     return (dataset, "" if different else config) if is_of_hub else ("", "")
 
 
 def provenance_of(run: Run) -> Provenance:
-    told = provenance_of_model(run.named, run.identity)
+    provenance = provenance_of_model(run.named, run.identity)
     commit = (run.results.get("config") or {}).get("model_sha")  # by the harness
     return replace(
-        told,
-        revision=told.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
+        provenance,
+        revision=provenance.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
         seed=run.draw.get("seed"),
         lm_eval=str(run.results.get("lm_eval_version") or ""),
         date=run.time[: len("2026-01-31")],
@@ -190,17 +192,17 @@ def provenance_of(run: Run) -> Provenance:
 
 
 def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
-    """Of a model that has answered nothing yet. The revision is that of the model, then of what it was asked with,
-    such as an adapter."""
+    """Return the provenance of a model that has answered nothing yet. The revision is that of the model, then of what
+    it was asked with, such as an adapter."""
     revisions, others = dict[str, str](), [identity.get("backend", "")]
-    for argument, told in identity.items():
-        if match := CONTENT.fullmatch(told):
+    for argument, value in identity.items():
+        if match := CONTENT.fullmatch(value):
             digest = match["digest"]
             revisions[argument] = f"{'revision' if COMMIT.fullmatch(digest) else OF_FILES} {digest}"
         elif argument not in (*OF_NAME, "backend"):
-            others.append(f"{argument}={told}")
-    own = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
-    revision = ", ".join([*own, *(f"{argument} {one}" for argument, one in revisions.items())])
+            others.append(f"{argument}={value}")
+    of_name = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
+    revision = ", ".join([*of_name, *(f"{argument} {content}" for argument, content in revisions.items())])
     named = next((identity[argument] for argument in OF_NAME if argument in identity), name)
     weights = name if LOCAL.fullmatch(named) else match["name"] if (match := CONTENT.fullmatch(named)) else named
     return Provenance(name, revision, ", ".join(filter(None, others)), weights=weights)
@@ -208,7 +210,7 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
 
 @dataclass(frozen=True)
 class AuditedQuestion:
-    """What a model's audits found about one question.
+    """The results of a model's audits for one question.
 
     benchmark: the audited task's name; subject: according to the benchmark, else the task's name
     question, options, answer: as published; no options if the row could not be read
@@ -339,7 +341,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The task's name, with the number of few-shot examples if there are any."""
+        """Return the task's name, with the number of few-shot examples if there are any."""
         return self.task if self.n_shot in ("", "0") else f"{self.task} ({self.n_shot}-shot)"
 
 
@@ -373,19 +375,25 @@ def merged(annotations: Sequence[Annotation]) -> Annotation:
     if len(annotations) == 1:
         return annotations[0]
     first, *_ = annotations
-    audited = [question for one in annotations for question in one.audited_questions]
-    once = {(one.benchmark, one.doc_hash): one for one in sorted(audited, key=lambda one: bool(one.flagged))}
-    keys = dict.fromkeys(key for one in annotations for key in one.origins)
+    audited = [question for annotation in annotations for question in annotation.audited_questions]
+    once = {
+        (question.benchmark, question.doc_hash): question
+        for question in sorted(audited, key=lambda question: bool(question.flagged))
+    }
+    keys = dict.fromkeys(key for annotation in annotations for key in annotation.origins)
     return Annotation(
         first.model,
-        ", ".join(dict.fromkeys(one.detector for one in annotations if one.detector)),
-        tuple(row for one in annotations for row in one.rows),
-        tuple(question for one in annotations for question in one.questions),
+        ", ".join(dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)),
+        tuple(row for annotation in annotations for row in annotation.rows),
+        tuple(question for annotation in annotations for question in annotation.questions),
         tuple(once.values()),
-        {name: members for one in annotations for name, members in one.groups.items()},
-        tuple(dict.fromkeys(problem for one in annotations for problem in one.problems)),
-        {key: [*dict.fromkeys(told for one in annotations for told in one.origins.get(key, ()))] for key in keys},
-        {name: own for one in annotations for name, own in one.names.items()},
+        {name: members for annotation in annotations for name, members in annotation.groups.items()},
+        tuple(dict.fromkeys(problem for annotation in annotations for problem in annotation.problems)),
+        {
+            key: [*dict.fromkeys(origin for annotation in annotations for origin in annotation.origins.get(key, ()))]
+            for key in keys
+        },
+        {name: original for annotation in annotations for name, original in annotation.names.items()},
     )
 
 
@@ -394,7 +402,7 @@ Lines = Mapping[str, AuditLine]  # of one question, by detector
 
 @dataclass(frozen=True)
 class AskedOnce:
-    """A question, asked by one row or several.
+    """A question that one row or several ask.
 
     key: equal for copies; the hash of the row where it cannot be read
     rows: the lines of each row by its hash, the first row of the benchmark first
@@ -407,31 +415,32 @@ class AskedOnce:
 
     @property
     def name(self) -> str:
-        """The hash of the first row."""
+        """Return the hash of the first row."""
         return next(iter(self.rows))
 
     @cached_property
     def lines(self) -> Lines:
-        """What counts: of each detector, the line of the first row that it judged."""
+        """Return what counts: of each detector, the line of the first row that it judged."""
         merged: dict[str, AuditLine] = {}
-        for own in self.rows.values():
-            for detector, line in own.items():
+        for by_detector in self.rows.values():
+            for detector, line in by_detector.items():
                 merged.setdefault(detector, line)
         return merged
 
     @property
     def first(self) -> AuditLine:
-        """One line of the first row."""
+        """Return one line of the first row."""
         return next(iter(self.lines.values()))
 
     @property
     def scores(self) -> dict[str, float]:
-        """By the names of detectors."""
+        """Return the scores by the names of detectors."""
         return {name: score for line in self.lines.values() for name, score in line.scores.items()}
 
 
 def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[AskedOnce]:
-    """The questions of one model's lines, oldest first; if a detector judged a row twice, the later line counts.
+    """Return the questions of one model's lines, oldest first; if a detector judged a row twice, the later line
+    counts.
 
     by_task: whether what two tasks ask counts once for each
     """
@@ -443,23 +452,23 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
             repeated.setdefault(line.question, set()).add(line.doc_id)
         else:
             row[line.detector] = line
-    first = {name: next(iter(own.values())) for name, own in rows.items()}
+    first = {name: next(iter(by_detector.values())) for name, by_detector in rows.items()}
 
     def key(name: str) -> tuple[str, str]:
-        """As an audit wrote it; the hash of a row that could not be read, or of a shard."""
+        """Return the key as an audit wrote it; the hash of a row that could not be read, or of a shard."""
         written = (line.question_key for line in rows[name].values() if line.question_key)
         return first[name].benchmark if by_task else "", next(written, name)
 
     def place(name: str) -> tuple[str, float]:
-        """The task and the number of the row; unknown numbers last."""
+        """Return the task and the number of the row; unknown numbers last."""
         number = first[name].doc_id
         return first[name].benchmark, math.inf if number is None else number
 
     return [
         AskedOnce(
-            own,
+            question_key,
             {name: rows[name] for name in sorted(names, key=place)},
             {name: 1 + len(repeated.get(name, ())) for name in names},
         )
-        for (_, own), names in grouped(rows, key).items()
+        for (_, question_key), names in grouped(rows, key).items()
     ]

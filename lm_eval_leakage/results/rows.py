@@ -40,16 +40,20 @@ def rows_of(
     ease: Mapping[str, float],
     problems: list[Problem],
 ) -> list[Row]:
-    """Groups first, then each task with its subjects; then the same for benchmarks that were audited but answered in
-    no run.
+    """Return the rows: groups first, then each task with its subjects; then the same for benchmarks that were audited
+    but answered in no run.
 
     groups_of_audits: groups of the audited benchmarks, with their members
     unseen: what the model's audits of unseen questions say; None if it was not asked any
     ease: share of reference models that answer a question correctly, by its hash or content
     problems: gets what cannot be right in the numbers of groups
     """
-    begun = [*_groups(model, parts, problems), *_tasks(model, parts), *_of_audits(model, unanswered, groups_of_audits)]
-    return [row for one in begun for row in _of_metrics(one, unseen, ease)]
+    unmeasured = [
+        *_groups(model, parts, problems),
+        *_tasks(model, parts),
+        *_of_audits(model, unanswered, groups_of_audits),
+    ]
+    return [row for part in unmeasured for row in _of_metrics(part, unseen, ease)]
 
 
 def _groups(model: str, parts: Sequence[TaskRun], problems: list[Problem]) -> Iterator[Begun]:
@@ -81,8 +85,8 @@ def _tasks(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
             part.metrics,
             part.questions,
         )
-        for subject, found in _by_subject(task, part.questions):
-            yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found
+        for subject, questions in _by_subject(task, part.questions):
+            yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, questions
 
 
 def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:
@@ -90,22 +94,23 @@ def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, r
     return Row(model, task, level, "", n_shot, n, UNKNOWN, 0, 0, group=group, origin=origin)
 
 
-def _by_subject(task: str, found: Sequence[AnnotatedQuestion]) -> Iterator[tuple[str, list[AnnotatedQuestion]]]:
-    """The questions of each subject of a task, if it has several."""
-    subjects = grouped(found, lambda one: one.subject)
-    for subject, own in sorted(subjects.items()) if len(subjects) > 1 else ():
-        yield f"{task}/{subject}", own
+def _by_subject(task: str, questions: Sequence[AnnotatedQuestion]) -> Iterator[tuple[str, list[AnnotatedQuestion]]]:
+    """Return the questions of each subject of a task, if it has several."""
+    subjects = grouped(questions, lambda question: question.subject)
+    for subject, of_subject in sorted(subjects.items()) if len(subjects) > 1 else ():
+        yield f"{task}/{subject}", of_subject
 
 
-def _of_metrics(begun: Begun, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
-    """A row per accuracy; for the first metric if there is no accuracy, and without a metric if nothing was scored."""
-    begun_row, told, questions = begun
+def _of_metrics(unmeasured: Begun, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
+    """Return a row per accuracy; for the first metric if there is no accuracy, and without a metric if nothing was
+    scored."""
+    begun_row, reported, questions = unmeasured
     row = _with_left_out(begun_row, questions)
-    metrics = shown_metrics(told or dict.fromkeys(key for question in questions for key in question.scores))
+    metrics = shown_metrics(reported or dict.fromkeys(key for question in questions for key in question.scores))
     for metric in metrics or ([""] if row.n_left_out else []):
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])
-        accuracy = told.get(metric, pooled)
+        accuracy = reported.get(metric, pooled)
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         n = row.n + row.n_left_out if row.n else len(questions)  # the harness counts those with a score
@@ -117,7 +122,8 @@ def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:
     """Count the questions that have no accuracy, those that are longer than the model's window, and those that no
     audit could test for another reason."""
     audited = [question.audited for question in questions if question.audited is not None]
-    reasons = (one.reason for one in audited if one.orders is None)  # two options have no p-value, and are tested
+    # two options have no p-value, and are tested
+    reasons = (question.reason for question in audited if question.orders is None)
     needed = [_window_needed(question) for question in questions]
     return replace(
         row,
@@ -134,9 +140,9 @@ def _window_needed(question: AnnotatedQuestion) -> int:
 
 
 def _measured(row: Row, measured: Measured) -> Row:
-    others = [one.others for one in measured.joined if one.others]
-    orders = (one.orders for one in measured.joined if one.orders is not None)
-    fillers = (one.fillers for one in measured.joined if one.fillers is not None)
+    others = [question.others for question in measured.joined if question.others]
+    orders = (question.orders for question in measured.joined if question.orders is not None)
+    fillers = (question.fillers for question in measured.joined if question.fillers is not None)
     unseen = measured.comparable
     natural, unseen_fillers = (None, ()) if unseen is None else (unseen.natural, unseen.fillers)
     verdict = data_verdict(orders, natural, fillers, unseen_fillers)
@@ -149,7 +155,7 @@ def _measured(row: Row, measured: Measured) -> Row:
         n_copies=measured.n_copies,
         values=columns.values_of(measured),
         others=detector_values(others) if others else (),
-        flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
+        flags={question.doc_hash: bool(question.flagged) for question in measured.tested},
         verdict=replace(verdict, n_copies=measured.n_copies if verdict.basis else 0, texts=texts),
     )
 
@@ -169,53 +175,62 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
 def _of_audits(
     model: str, unanswered: Mapping[str, Sequence[AuditedQuestion]], members: Mapping[str, Sequence[str]]
 ) -> Iterator[Begun]:
-    def begun(name: str, level: str, found: Sequence[AnnotatedQuestion], group: str) -> Begun:
-        return _begun(model, name, level, "", 0, group, None), {"": UNKNOWN}, found
+    def begun(name: str, level: str, questions: Sequence[AnnotatedQuestion], group: str) -> Begun:
+        return _begun(model, name, level, "", 0, group, None), {"": UNKNOWN}, questions
 
-    asked = {name: [row for one in found for row in _rows_asked(one)] for name, found in unanswered.items()}
+    by_benchmark = {
+        name: [row for question in questions for row in _rows_asked(question)]
+        for name, questions in unanswered.items()
+    }
     for group in outer_first(members):
-        if pooled := [one for name in leaves(group, members) if name != group for one in asked.get(name, ())]:
+        if pooled := [
+            question for name in leaves(group, members) if name != group for question in by_benchmark.get(name, ())
+        ]:
             yield begun(group, GROUP_LEVEL, pooled, outermost(group, members))
-    for benchmark, found in asked.items():
+    for benchmark, questions in by_benchmark.items():
         group = outermost(benchmark, members)
-        yield begun(benchmark, TASK_LEVEL, found, group)
-        for subject, part in _by_subject(benchmark, found):
+        yield begun(benchmark, TASK_LEVEL, questions, group)
+        for subject, part in _by_subject(benchmark, questions):
             yield begun(subject, SUBJECT_LEVEL, part, group)
 
 
-def _rows_asked(one: AuditedQuestion) -> list[AnnotatedQuestion]:
-    """The rows of a question that no run answered."""
-    return one.n_rows * [AnnotatedQuestion(one.benchmark, 0, one.doc_hash, one.content, one.subject, 0, {}, one)]
+def _rows_asked(question: AuditedQuestion) -> list[AnnotatedQuestion]:
+    """Return the rows of a question that no run answered."""
+    return question.n_rows * [
+        AnnotatedQuestion(
+            question.benchmark, 0, question.doc_hash, question.content, question.subject, 0, {}, question
+        )
+    ]
 
 
 def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows of all models that are shown together, with the p-values of their verdicts, adjusted for their looks,
-    adjusted by Holm: over all models' benchmarks (tasks and groups in no group), over the members of each model's
-    group, over the subjects of each of its tasks."""
+    """Return the rows of all models that are shown together, with the p-values of their verdicts, adjusted for their
+    looks, adjusted by Holm: over all models' benchmarks (tasks and groups in no group), over the members of each
+    model's group, over the subjects of each of its tasks."""
     families: dict[tuple[str, ...], dict[tuple[str, str], float]] = defaultdict(dict)
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
             families[_family(row)][row.model, row.task] = row.verdict.looked_pvalue  # the same for each metric
     adjusted = {}
-    for family, own in families.items():
-        pvalues = [*own.values()]
-        level, n = holm_level(pvalues, EVIDENCE_LEVEL), len(own)
-        for name, pvalue in zip(own, adjusted_by_holm(pvalues), strict=True):
+    for family, by_row in families.items():
+        pvalues = [*by_row.values()]
+        level, n = holm_level(pvalues, EVIDENCE_LEVEL), len(by_row)
+        for name, pvalue in zip(by_row, adjusted_by_holm(pvalues), strict=True):
             adjusted[family, name] = pvalue, n, level
-    found = []
+    judged = []
     for row in rows:
-        told = adjusted.get((_family(row), (row.model, row.task)))
-        if told and not math.isnan(row.verdict.pvalue):
-            pvalue, n, level = told
+        terms = adjusted.get((_family(row), (row.model, row.task)))
+        if terms and not math.isnan(row.verdict.pvalue):
+            pvalue, n, level = terms
             verdict = replace(row.verdict, adjusted=pvalue, n_together=n, level=level * row.verdict.spent)
             row = replace(row, verdict=verdict)
-        found.append(row)
-    return found
+        judged.append(row)
+    return judged
 
 
 def _family(row: Row) -> tuple[str, ...]:
-    """The rows that are read side by side. A task that was asked for and is in a group that was asked for, too, is in
-    two families, and its subjects are so."""
+    """Return the rows that are read side by side. A task that was asked for and is in a group that was asked for, too,
+    is in two families, and its subjects are so."""
     if row.level == SUBJECT_LEVEL:
         return row.model, row.group, task_of(row)
     return (row.model, row.group) if row.group else ()
@@ -229,12 +244,12 @@ def task_of(row: Row) -> str:
 def strata_of(
     subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
 ) -> list[tuple[str, int, int | None]]:
-    """Stratum of each question: its subject, the tercile of its length within the subject, and the third of [0, 1] in
-    which the share of reference models that answer it correctly lies."""
+    """Return the stratum of each question: its subject, the tercile of its length within the subject, and the third of
+    [0, 1] in which the share of reference models that answer it correctly lies."""
     places = range(len(subjects))
     ends = {
-        subject: [sorted(lengths[place] for place in own)[third * (len(own) - 1) // 3] for third in (1, 2)]
-        for subject, own in grouped(places, subjects.__getitem__).items()
+        subject: [sorted(lengths[place] for place in alike)[third * (len(alike) - 1) // 3] for third in (1, 2)]
+        for subject, alike in grouped(places, subjects.__getitem__).items()
     }
     return [
         (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
@@ -243,8 +258,8 @@ def strata_of(
 
 
 def flat_row(row: Row) -> dict[str, Scalar]:
-    """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The values of
-    other detectors follow, as `token_evidence.min_k`."""
+    """Return every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The
+    values of other detectors follow, as `token_evidence.min_k`."""
     flat: dict[str, Scalar] = {}
     for column in columns.recorded():
         value = column.of(row)
@@ -260,25 +275,27 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
-    """A question's answer and verdicts as scalars; None for what is unknown."""
+    """Return a question's answer and verdicts as scalars; None for what is unknown."""
     of_run = {column.key: column.of(question) for column in question_columns.RUN_COLUMNS}
-    found: dict[str, Scalar] = {
+    flat: dict[str, Scalar] = {
         **of_run,
         **question.scores,
         question_columns.IS_AUDITED.key: question.audited is not None,
     }
-    one = question.audited
-    if one is None:
-        return found
-    found |= {column.key: column.of(one) for column in question_columns.AUDIT_COLUMNS}
-    return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
+    audited = question.audited
+    if audited is None:
+        return flat
+    flat |= {column.key: column.of(audited) for column in question_columns.AUDIT_COLUMNS}
+    return flat | {
+        f"{detector}.{name}": value for detector, values in audited.others.items() for name, value in values.items()
+    }
 
 
 def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
-    """Every record with the columns that any of them has a value for, so that readers that guess types from the first
-    lines (`datasets`, pandas) meet no empty column."""
-    known = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
-    return [{name: record.get(name) for name in known} for record in records]
+    """Return every record with the columns that any of them has a value for, so that readers that guess types from the
+    first lines (`datasets`, pandas) meet no empty column."""
+    names = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
+    return [{name: record.get(name) for name in names} for record in records]
 
 
 def _flat_estimate(key: str, estimate: Estimate) -> dict[str, Scalar]:

@@ -1,4 +1,4 @@
-"""What the audits of a sealed benchmark say about each model: all tests, combined, and a look in the ledger.
+"""The results of the audits of a sealed benchmark for each model: all tests, combined, and a look in the ledger.
 
 The audit of a sealed benchmark as a text table with a sentence per model, and as a record for JSON.
 """
@@ -42,10 +42,13 @@ from lm_eval_leakage.stats.pooling import NAN
 from lm_eval_leakage.stats.sealed import CombinedTest, SealedTest, SeenBound, best_bound, combined_test
 from lm_eval_leakage.texts import visible
 
+SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
+LARGEST_LOG = 700.0  # of a number that a float can hold
+
 
 @dataclass(frozen=True)
 class SealedVerdict:
-    """What a seal says about one model.
+    """The verdict of a seal on one model.
 
     tests: those that were run, in the order in which they are shown
     combined: of the tests of different draws
@@ -54,7 +57,7 @@ class SealedVerdict:
     written: its line in the ledger if the same answers were looked at before; None for a new look
     log_evalue, n_looks: of all looks at this model at different questions, and how many these are
     missing: tests that could have been run
-    beside: p-values of the looks that were told together with this one
+    beside: p-values of the looks that were counted together with this one
     """
 
     model: str
@@ -71,7 +74,7 @@ class SealedVerdict:
 
     @property
     def word(self) -> str:
-        """By the level of the look, so that all looks together have the error of the ledger."""
+        """Return the word by the level of the look, so that all looks together have the error of the ledger."""
         if self.look is None:
             return VerdictWord.NO_VERDICT
         if self.look.pvalue <= self.level():
@@ -79,25 +82,25 @@ class SealedVerdict:
         return word_without_evidence(self.at_most) if self.at_most else VerdictWord.NO_VERDICT
 
     def level(self, stronger: float = 1.0) -> float:
-        """The p-value from which this look claims something, by Holm's method among those told together; with
-        `stronger`, at so small a part of their share."""
+        """Return the p-value from which this look claims something, by Holm's method among those counted together;
+        with `stronger`, at so small a part of their share."""
         assert self.look is not None
         return holm_level([self.look.pvalue, *self.beside], self.look.share / stronger)
 
     @cached_property
     def at_most(self) -> Shares:
-        """By exposures, the largest share of the questions that may have been seen, with 95 % confidence for this
-        look alone; empty if no test's power is known."""
+        """Return, by exposures, the largest share of the questions that may have been seen, with 95 % confidence for
+        this look alone; empty if no test's power is known."""
         return seen_at_most([test.power for test in self.used if test.power is not None], SEEN_ERROR)
 
     @property
     def used(self) -> list[SealedTest]:
-        """The tests that are combined."""
+        """Return the tests that are combined."""
         return [test for test in self.tests if test.name in self.combined.names]
 
     @property
     def sentence(self) -> str:
-        """The word, what it rests on, and how many questions were seen at least."""
+        """Return the word, what it rests on, and how many questions were seen at least."""
         return f"{self.word}: {_because(self)}"
 
 
@@ -113,7 +116,8 @@ class SealAudit:
 
 
 def seal_audit(runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA) -> SealAudit:
-    """Every model in the runs, each a look that is written into the ledger of the private folder.
+    """Return the verdict on every model in the runs, each a look that is written into the ledger of the private
+    folder.
 
     alpha: probability of any false claim over all looks that this seal will ever have
 
@@ -124,25 +128,30 @@ def seal_audit(runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA) -
     seal, problems = read_seal(folder), list[Problem]()
     read_ledger(folder, seal)  # before minutes of reading logs
     logs = sealed_logs(runs, seal, problems)
-    found = [_verdict(own) for own in logs]
+    without_looks = [_verdict(model_logs) for model_logs in logs]
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    asked = []
-    for own, verdict in zip(logs, found, strict=True):
+    new_looks = []
+    for model_logs, verdict in zip(logs, without_looks, strict=True):
         combined, places = verdict.combined, as_ranges(place for test in verdict.used for place in test.places)
         if combined.names:
-            look = Look(0, own.model, own.digest, alpha, combined.pvalue, combined.log_evalue, places, now)
-            asked.append(look)
-    numbered = add_looks(folder, seal, asked)
+            look = Look(
+                0, model_logs.model, model_logs.digest, alpha, combined.pvalue, combined.log_evalue, places, now
+            )
+            new_looks.append(look)
+    numbered = add_looks(folder, seal, new_looks)
     ledger = read_ledger(folder, seal)
-    looks = {look.number: look for look in (*ledger.looks, *(own for own, _ in numbered))}
-    told = iter(numbered)
-    verdicts = tuple(_at_look(one, *next(told), looks.values()) if one.combined.names else one for one in found)
+    looks = {look.number: look for look in (*ledger.looks, *(look for look, _ in numbered))}
+    next_looks = iter(numbered)
+    verdicts = tuple(
+        _at_look(verdict, *next(next_looks), looks.values()) if verdict.combined.names else verdict
+        for verdict in without_looks
+    )
     return SealAudit(seal.name, seal.commitment, verdicts, tuple(problems), ledger)
 
 
 def _verdict(logs: SealedLogs) -> SealedVerdict:
-    """Without a look."""
-    tests = (*(found for test in LOG_TESTS for found in test.of(logs)), *ceiling_tests(logs))
+    """Return the verdict without a look."""
+    tests = (*(result for test in LOG_TESTS for result in test.of(logs)), *ceiling_tests(logs))
     bound = best_bound([hits for test in tests for hits in test.hits])
     missing = tuple(not_run(logs, tests))
     return SealedVerdict(logs.model, tests, combined_test(tests), bound, missing=missing, problems=logs.problems)
@@ -150,7 +159,7 @@ def _verdict(logs: SealedLogs) -> SealedVerdict:
 
 def _at_look(verdict: SealedVerdict, look: Look, written: Look | None, looks: Collection[Look]) -> SealedVerdict:
     log_evalue, n_looks = accumulated(looks, verdict.model)
-    beside = tuple(one.pvalue for one in looks if one.first == look.first and one.number != look.number)
+    beside = tuple(other.pvalue for other in looks if other.first == look.first and other.number != look.number)
     return replace(verdict, look=look, written=written, log_evalue=log_evalue, n_looks=n_looks, beside=beside)
 
 
@@ -163,37 +172,33 @@ def _because(verdict: SealedVerdict) -> str:
     names = " and ".join(filter(None, (", ".join(combined.names[:-1]), combined.names[-1])))
     is_bound = any(test.is_bound for test in verdict.used)
     among = f" among the {count(1 + len(verdict.beside))} told together" if verdict.beside else ""
-    found = (
+    finding = (
         f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
         f"{pvalue(verdict.level())}, the level of look {look.number}{among} ({look.alpha:g} over all looks)"
     )
     if is_found:
-        return f"{found}{seen_in_words(verdict.bound)}"
+        return f"{finding}{seen_in_words(verdict.bound)}"
     if verdict.word == VerdictWord.NO_VERDICT:
-        return f"{found}; how many questions may have been seen is not known"
+        return f"{finding}; how many questions may have been seen is not known"
     few = "" if verdict.word == VerdictWord.NONE_FOUND else "; too few are tested to exclude "
     wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""
-    return f"{found}{at_most_in_words(verdict.at_most)}{few}{wanted}"
-
-
-SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
-LARGEST_LOG = 700.0  # of a number that a float can hold
+    return f"{finding}{at_most_in_words(verdict.at_most)}{few}{wanted}"
 
 
 def evalue(log_evalue: float) -> str:
-    """`1.3e+12`; a dash for NaN."""
+    """Return an e-value as `1.3e+12`; a dash for NaN."""
     if math.isnan(log_evalue):
         return DASH
     return f"{math.exp(log_evalue):.2g}" if abs(log_evalue) < LARGEST_LOG else f"1e{log_evalue / math.log(10):+.0f}"
 
 
 def as_table(audit: SealAudit) -> str:
-    """A row per model and test, and a row of all together; below, a sentence per model."""
+    """Return a row per model and test, and a row of all together; below, a sentence per model."""
     lines: Cells = [SEAL_COLUMNS]
     for verdict in audit.verdicts:
         lines += [[visible(cell) for cell in line] for line in _lines(verdict)]
-    told = [visible(f"{verdict.model}: {verdict.sentence}") for verdict in audit.verdicts]
-    return "\n".join([aligned(lines), "", *told])
+    sentences = [visible(f"{verdict.model}: {verdict.sentence}") for verdict in audit.verdicts]
+    return "\n".join([aligned(lines), "", *sentences])
 
 
 def _lines(verdict: SealedVerdict) -> Iterator[list[str]]:
@@ -208,7 +213,7 @@ def _lines(verdict: SealedVerdict) -> Iterator[list[str]]:
 
 
 def remarks(verdict: SealedVerdict) -> Iterator[str]:
-    """What was left out of the tests, what could not be run, and what the looks so far say together."""
+    """Return what was left out of the tests, what could not be run, and what the looks so far say together."""
     for test in verdict.tests:
         if test.reason:
             yield f"{test.name}: {test.reason}"
@@ -229,7 +234,7 @@ def remarks(verdict: SealedVerdict) -> Iterator[str]:
 
 
 def told_ledger(ledger: Ledger) -> str:
-    """What to publish, and why."""
+    """Return what to publish of the ledger, and why."""
     return (
         f"ledger: {counted(len(ledger.looks), 'look')}, head {ledger.head}; publish it where nothing can be changed "
         "later (a commit in a public repository, a timestamp service): whoever has the key can write another ledger, "
@@ -252,7 +257,7 @@ def _record(verdict: SealedVerdict) -> dict[str, object]:
     look = None if verdict.look is None else asdict(verdict.look) | {"level": verdict.level()}
     tests = []
     for test in verdict.tests:
-        kept = {own.name: getattr(test, own.name) for own in fields(test) if own.name != "power"}
+        kept = {field.name: getattr(test, field.name) for field in fields(test) if field.name != "power"}
         tests.append(kept | {"hits": {hits.rule: hits.n_hits for hits in test.hits}, "places": len(test.places)})
     return {
         "model": verdict.model,

@@ -58,7 +58,7 @@ Lines = Mapping[Places, AuditLine]
 
 @dataclass(frozen=True)
 class SealedLogs:
-    """What there is of one model.
+    """The logs of one model.
 
     lines: of the seal's questions, by the detector's id without a `reference_log`, since the answers in a line are the
         model's own with and without one; the newest of each question or shard, one that was skipped only if it never
@@ -75,37 +75,37 @@ class SealedLogs:
 
     @property
     def digest(self) -> str:
-        """Equal for the same answers to the same questions, wherever their logs are."""
-        found = {repr(_answers(line)) for own in self.lines.values() for line in own.values()}
-        return sha256("\n".join(sorted(found)).encode("utf-8", "replace")).hexdigest()
+        """Return a digest that is equal for the same answers to the same questions, wherever their logs are."""
+        answers = {repr(_answers(line)) for of_detector in self.lines.values() for line in of_detector.values()}
+        return sha256("\n".join(sorted(answers)).encode("utf-8", "replace")).hexdigest()
 
 
 def _answers(line: AuditLine) -> tuple[object, ...]:
-    own = (line.loglikelihoods.tobytes().hex(), line.versions.tobytes().hex(), line.flagged, line.pvalue)
+    values = (line.loglikelihoods.tobytes().hex(), line.versions.tobytes().hex(), line.flagged, line.pvalue)
     of_fillers = () if line.fillers is None else (line.fillers.loglikelihoods,)
-    return line.detector, line.question, line.reason, *own, *of_fillers
+    return line.detector, line.question, line.reason, *values, *of_fillers
 
 
 # ---------------------------------------------------------------------- reading
 
 
 def sealed_logs(places: Sequence[Path], seal: Seal, problems: list[Problem]) -> list[SealedLogs]:
-    """The logs of each model, in the order of their first runs.
+    """Return the logs of each model, in the order of their first runs.
 
     problems: gets those that are of no model
 
     Raises ValueError if there is no run, or no audit of the seal's questions.
     """
     by_model = grouped(find_runs(places, problems), lambda run: run.key)
-    found = [_of_model(runs, seal) for runs in by_model.values()]
-    kept = [logs for logs in found if logs.lines]
+    all_logs = [_of_model(runs, seal) for runs in by_model.values()]
+    kept = [logs for logs in all_logs if logs.lines]
     if not kept:
-        told = "; ".join(str(problem) for logs in found for problem in logs.problems[:3])
+        reasons = "; ".join(str(problem) for logs in all_logs for problem in logs.problems[:3])
         raise ValueError(
             f"no audit of {seal.name!r} is in {', '.join(map(str, places))}; run {seal.name}_leakage_seal with "
-            f"--metadata seal=PRIVATE_FOLDER, --log_samples and --output_path{f' ({told})' if told else ''}"
+            f"--metadata seal=PRIVATE_FOLDER, --log_samples and --output_path{f' ({reasons})' if reasons else ''}"
         )
-    for logs in found:
+    for logs in all_logs:
         if not logs.lines:
             problems.append(Problem(f"{logs.model}: no audit of {seal.name!r}; left out"))
             problems += logs.problems
@@ -136,7 +136,7 @@ def _of_model(runs: Sequence[Run], seal: Seal) -> SealedLogs:
 
 
 def _places(line: AuditLine, seal: Seal) -> Places:
-    """Empty for a line of another benchmark, or of shards that no seal put in order."""
+    """Return the places of a line; empty for a line of another benchmark, or of shards that no seal put in order."""
     if not line.is_of_shard:
         published = _published_in(line, seal)
         return () if published is None else (int(published.id),)
@@ -147,7 +147,7 @@ def _places(line: AuditLine, seal: Seal) -> Places:
 
 
 def _published_in(line: AuditLine, seal: Seal) -> SealedQuestion | None:
-    """The sealed question of a line; of texts without options, the one that stands in its row."""
+    """Return the sealed question of a line; of texts without options, the one that stands in its row."""
     if not seal.is_of_texts:
         return None if line.read is None else seal.find(line.read)
     for _, text in texts_by_path(line.doc):
@@ -158,13 +158,17 @@ def _published_in(line: AuditLine, seal: Seal) -> SealedQuestion | None:
 
 
 def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
-    """The run without audits that were made with another seal, or, of texts without options, without any."""
+    """Return the run without audits that were made with another seal, or, of texts without options, without any."""
     configs = run.results.get("configs") or {}
     metadata = {task: (configs.get(task) or {}).get("metadata") or {} for task in audit_logs_of(run)}
-    sealed_by = {task: str(own[COMMITMENT_KEY]) for task, own in metadata.items() if COMMITMENT_KEY in own}
-    others = {task: own for task, own in sealed_by.items() if own != seal.commitment}
-    for task, own in others.items():
-        what = f"{task} was run with another seal (commitment {own[:12]}..., not {seal.commitment[:12]}...); left out"
+    sealed_by = {
+        task: str(settings[COMMITMENT_KEY]) for task, settings in metadata.items() if COMMITMENT_KEY in settings
+    }
+    others = {task: other for task, other in sealed_by.items() if other != seal.commitment}
+    for task, other in others.items():
+        what = (
+            f"{task} was run with another seal (commitment {other[:12]}..., not {seal.commitment[:12]}...); left out"
+        )
         problems.append(Problem(what, run.results_file))
     unsealed = [task for task in metadata if task in configs and task not in sealed_by] if seal.is_of_texts else []
     for task in unsealed:
@@ -178,7 +182,9 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
 
 @dataclass(frozen=True)
 class LogTest:
-    """name: as shown
+    """A test of the logs of a sealed benchmark.
+
+    name: as shown
     audit: the audit whose logs it reads
     draw: which of the key's draws it tests
     reads: whether it uses a line
@@ -192,7 +198,7 @@ class LogTest:
     test: Callable[[SealedTest, SealedLogs, Lines], SealedTest]
 
     def lines_of(self, logs: SealedLogs) -> dict[str, Lines]:
-        """The lines that it reads, by the detector's id."""
+        """Return the lines that it reads, by the detector's id."""
         read = {
             key: {places: line for places, line in lines.items() if self.reads(line)}
             for key, lines in logs.lines.items()
@@ -200,25 +206,25 @@ class LogTest:
         return {key: lines for key, lines in read.items() if lines}
 
     def of(self, logs: SealedLogs) -> list[SealedTest]:
-        """The tests by each detector that was run, the one with the most questions first; empty if none was."""
-        found = sorted(self.lines_of(logs).items(), key=lambda pair: (-len(pair[1]), pair[0]))
-        answered = [(key, lines) for key, lines in found if any(line.reason is None for line in lines.values())]
-        found = answered or found
-        names = [self.name if len(found) == 1 else f"{self.name} ({key})" for key, _ in found]
+        """Return the tests by each detector that was run, the one with the most questions first; empty if none was."""
+        by_detector = sorted(self.lines_of(logs).items(), key=lambda pair: (-len(pair[1]), pair[0]))
+        answered = [(key, lines) for key, lines in by_detector if any(line.reason is None for line in lines.values())]
+        by_detector = answered or by_detector
+        names = [self.name if len(by_detector) == 1 else f"{self.name} ({key})" for key, _ in by_detector]
         tests = [SealedTest(name, self.draw) for name in names]
-        return [self.test(test, logs, lines) for test, (_, lines) in zip(tests, found, strict=True)]
+        return [self.test(test, logs, lines) for test, (_, lines) in zip(tests, by_detector, strict=True)]
 
 
 def not_run(logs: SealedLogs, tests: Iterable[SealedTest]) -> list[str]:
-    """What else could have been run, in words."""
-    found = [test.name for test in tests]
+    """Return what else could have been run, in words."""
+    names = [test.name for test in tests]
     drawn = _draws_of(logs.seal)
-    missing = [test for test in LOG_TESTS if not any(name.startswith(test.name) for name in found)]
+    missing = [test for test in LOG_TESTS if not any(name.startswith(test.name) for name in names)]
     return [f"{test.name} (TASK_{test.audit})" for test in missing if test.draw in drawn]
 
 
 def _draws_of(seal: Seal) -> set[str]:
-    """What the key of a seal drew."""
+    """Return what the key of a seal drew."""
     if seal.is_of_texts:
         return {FILLER_DRAW, PLACE_DRAW}
     has_wordings = any(len(question.wordings) > 1 for question in seal.questions)
@@ -232,26 +238,26 @@ def _by(statistic: str) -> Callable[[AuditLine], bool]:
 def _used(
     test: SealedTest, lines: Lines, why_not: Callable[[Places, AuditLine], str | None]
 ) -> tuple[SealedTest, Lines]:
-    """The test with what it leaves out, and the lines that it uses, in the order of the public file."""
+    """Return the test with what it leaves out, and the lines that it uses, in the order of the public file."""
     reasons = {places: lines[places].reason or why_not(places, lines[places]) for places in sorted(lines)}
     used = {places: lines[places] for places, reason in reasons.items() if not reason}
     left_out = dict(Counter(filter(None, reasons.values())))
-    return replace(test, left_out=left_out, places=frozenset(place for own in used for place in own)), used
+    return replace(test, left_out=left_out, places=frozenset(place for members in used for place in members)), used
 
 
-def _of_sum(test: SealedTest, found: OrderSum, fewest: int) -> SealedTest:
-    """The test with the result of T, if there are enough questions or shards."""
-    if found.n < fewest:
-        return replace(test, n=found.n, reason=f"{counted(found.n, test.units)}; at least {fewest} are needed")
+def _of_sum(test: SealedTest, total: OrderSum, fewest: int) -> SealedTest:
+    """Return the test with the result of T, if there are enough questions or shards."""
+    if total.n < fewest:
+        return replace(test, n=total.n, reason=f"{counted(total.n, test.units)}; at least {fewest} are needed")
     return replace(
         test,
-        n=found.n,
-        effect=found.mean,
-        effect_error=found.mean_error,
+        n=total.n,
+        effect=total.mean,
+        effect_error=total.mean_error,
         unit="sd",
-        pvalue=found.pvalue,
-        is_bound=found.is_bound,
-        log_evalue=found.log_evalue,
+        pvalue=total.pvalue,
+        is_bound=total.is_bound,
+        log_evalue=total.log_evalue,
     )
 
 
@@ -271,12 +277,13 @@ def _wordings(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
 
 
 def _is_of_orders(line: AuditLine) -> bool:
-    """Also a question that was skipped, whose line does not have the status of the orders."""
+    """Return whether a line is of orders, also of a question that was skipped, whose line does not have the status of
+    the orders."""
     return line.published_orders is not None or (line.reason is not None and _by("max_order")(line))
 
 
 def _drawn(test: SealedTest, logs: SealedLogs, lines: Lines) -> tuple[SealedTest, Lines]:
-    """The lines of questions whose order a key drew."""
+    """Return the lines of questions whose order a key drew."""
     return _used(test, lines, lambda places, _: None if logs.seal.questions[places[0]].order_drawn else ORDER_KEPT)
 
 
@@ -284,8 +291,8 @@ def _orders(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
     test, used = _drawn(test, logs, lines)
     answers = [OrderAnswers(tuple(line.loglikelihoods), OrderStatus.SEALED) for line in used.values()]
     verdict = data_verdict(answers)
-    scores = [standard_scores(np.array(one.loglikelihoods)) for one in answers]
-    power = OrderPower([np.exp(own) for own in scores if own is not None])
+    scores = [standard_scores(np.array(answer.loglikelihoods)) for answer in answers]
+    power = OrderPower([np.exp(values) for values in scores if values is not None])
     test = replace(test, hits=order_hits(answers), power=power)
     return _of_sum(test, replace(verdict.tested, n=verdict.n), FEWEST_JUDGED)
 
@@ -296,8 +303,8 @@ def _guesses(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
     if not guesses:
         return replace(test, n=len(used), reason="no reply names a candidate")
     hits, rates = zip(*guesses, strict=True)
-    found = of_hits(test, hits, rates, "hits above chance")
-    return replace(found, n=len(used), hits=(Hits("chat guesses", sum(hits), rates),))
+    tested = of_hits(test, hits, rates, "hits above chance")
+    return replace(tested, n=len(used), hits=(Hits("chat guesses", sum(hits), rates),))
 
 
 def _question_order(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedTest:
@@ -307,7 +314,8 @@ def _question_order(test: SealedTest, logs: SealedLogs, lines: Lines) -> SealedT
 
 
 def _is_of_fillers(line: AuditLine) -> bool:
-    """Also a row that was skipped. Fillers that no key drew were exchanged in other blocks."""
+    """Return whether a line is of fillers, also of a row that was skipped. Fillers that no key drew were exchanged in
+    other blocks."""
     if line.fillers is not None:
         return line.fillers.is_drawn
     return line.reason is not None and _by("crossed_blocks")(line)
@@ -347,29 +355,34 @@ LOG_TESTS = (
 
 
 def ceiling_tests(logs: SealedLogs) -> list[SealedTest]:
-    """A test of each ordinary run of the benchmark, see `stats.sealed`; none if no question has several equally right
-    options. They are shown, and never combined with others."""
+    """Return a test of each ordinary run of the benchmark, see `stats.sealed`; none if no question has several equally
+    right options. They are shown, and never combined with others."""
     several = {
-        content_id(one.wordings[0], one.options): 1 / len(one.equally_right)
-        for one in logs.seal.questions
-        if len(one.equally_right) > 1
+        content_id(question.wordings[0], question.options): 1 / len(question.equally_right)
+        for question in logs.seal.questions
+        if len(question.equally_right) > 1
     }
     if not several:
         return []
-    found = {}
+    tests = {}
     for run in chosen_runs(logs.runs, []):
         answered = run.answers([]) if run.log is not None else ()
-        hits = [(own, several[one.content]) for one in answered if one.content in several for own in _is_correct(one)]
+        hits = [
+            (is_right, several[answer.content])
+            for answer in answered
+            if answer.content in several
+            for is_right in _is_correct(answer)
+        ]
         if hits:
             correct, rates = zip(*hits, strict=True)
             test = of_hits(SealedTest("ceiling"), correct, rates, "accuracy above the ceiling")
-            found[run.task, run.n_shot] = test
-    if len(found) == 1:
-        return [*found.values()]
-    return [replace(test, name=f"ceiling ({task}, {n_shot} shots)") for (task, n_shot), test in found.items()]
+            tests[run.task, run.n_shot] = test
+    if len(tests) == 1:
+        return [*tests.values()]
+    return [replace(test, name=f"ceiling ({task}, {n_shot} shots)") for (task, n_shot), test in tests.items()]
 
 
 def _is_correct(answer: AnnotatedQuestion) -> list[bool]:
-    """Empty without a metric that says so."""
+    """Return whether the answer is correct; empty without a metric that says so."""
     key = accuracy_of(answer.scores)
     return [] if key is None or answer.scores[key] not in (0, 1) else [bool(answer.scores[key])]

@@ -21,11 +21,12 @@ from lm_eval_leakage.texts import as_json, visible
 
 Suspicion = tuple[int, float, float]
 LEAST: Suspicion = (1, math.inf, math.inf)
+LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def suspicion(verdict: DataVerdict) -> Suspicion:
-    """Sort key, the smallest for the most suspicious verdict: by its word, its p-value, and the lower bound of the
-    order ratio; rows without a verdict come last."""
+    """Return a sort key, the smallest for the most suspicious verdict: by its word, its p-value, and the lower bound
+    of the order ratio; rows without a verdict come last."""
     if not verdict.word:
         return LEAST
     pvalue = verdict.deciding_pvalue
@@ -38,18 +39,18 @@ def suspicion(verdict: DataVerdict) -> Suspicion:
 
 
 def benchmarks(rows: Iterable[Row]) -> list[Row]:
-    """The first row (that of the first metric) of each task or group that is in no other group, with each number of
-    few-shot examples; the most suspicious first."""
-    found: dict[tuple[str, str, str], Row] = {}
+    """Return the first row (that of the first metric) of each task or group that is in no other group, with each
+    number of few-shot examples; the most suspicious first."""
+    first: dict[tuple[str, str, str], Row] = {}
     for row in rows:
         if row.level != SUBJECT_LEVEL and not row.group:
-            found.setdefault((row.model, row.task, row.n_shot), row)
-    return sorted(found.values(), key=lambda row: suspicion(row.verdict))
+            first.setdefault((row.model, row.task, row.n_shot), row)
+    return sorted(first.values(), key=lambda row: suspicion(row.verdict))
 
 
 def by_suspicion(rows: Sequence[Row]) -> list[Row]:
-    """Benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each followed by
-    its subjects by theirs."""
+    """Return benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each
+    followed by its subjects by theirs."""
     of_task = {(row.model, row.group, row.task): suspicion(row.verdict) for row in rows}
     first: dict[tuple[str, str, str], int] = {}
     for place, row in enumerate(rows):
@@ -58,15 +59,16 @@ def by_suspicion(rows: Sequence[Row]) -> list[Row]:
     def key(row: Row) -> Any:
         whole, task = (row.model, "", row.group or task_of(row)), (row.model, row.group, task_of(row))
         is_group, is_subject = row.level == GROUP_LEVEL, row.level == SUBJECT_LEVEL
-        own = (LEAST, "") if is_group else (of_task.get(task, LEAST), task_of(row))
+        of_member = (LEAST, "") if is_group else (of_task.get(task, LEAST), task_of(row))
         of_subject = (suspicion(row.verdict), row.task) if is_subject else (LEAST, "")
-        return of_task.get(whole, LEAST), first[whole], not is_group, own, is_subject, of_subject
+        return of_task.get(whole, LEAST), first[whole], not is_group, of_member, is_subject, of_subject
 
     return sorted(rows, key=key)
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
-    """In one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any value."""
+    """Return the rows as text in one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any
+    value."""
     if style in ("csv", "json"):
         records = [flat_row(row) for row in rows]
         return csv_of(records) if style == "csv" else as_json(records, indent=1)
@@ -74,25 +76,25 @@ def as_text(rows: Sequence[Row], style: str) -> str:
 
 
 def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
-    """A line with the verdict's sentence for each benchmark (a group, or a task outside groups), the most suspicious
-    first; empty in styles that programs read."""
+    """Return a line with the verdict's sentence for each benchmark (a group, or a task outside groups), the most
+    suspicious first; empty in styles that programs read."""
     if style not in ("table", "markdown"):
         return ""
-    is_one, found = len({row.model for row in rows}) == 1, benchmarks(rows)
-    lines = {(row.model, row.task): sentence_of(row.verdict) for row in found if row.verdict.word}
-    told = [visible(f"{task if is_one else f'{model}, {task}'}: {text}") for (model, task), text in lines.items()]
-    return "\n".join(told if style == "table" else [f"- {TAG.sub('&lt;', line)}" for line in told])
+    is_one, whole = len({row.model for row in rows}) == 1, benchmarks(rows)
+    lines = {(row.model, row.task): sentence_of(row.verdict) for row in whole if row.verdict.word}
+    sentences = [visible(f"{task if is_one else f'{model}, {task}'}: {text}") for (model, task), text in lines.items()]
+    return "\n".join(sentences if style == "table" else [f"- {TAG.sub('&lt;', line)}" for line in sentences])
 
 
 def cells(rows: Sequence[Row]) -> Cells:
-    """The heading and the rows; without the model if it is one."""
+    """Return the heading and the rows; without the model if it is one."""
     is_one = len({row.model for row in rows}) == 1
-    return tabulate(rows, [one for one in displayed() if one.in_text and not (is_one and one is MODEL)]).cells
+    return tabulate(
+        rows, [column for column in displayed() if column.in_text and not (is_one and column is MODEL)]
+    ).cells
 
 
 # ---------------------------------------------------------------------- files
-
-LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
@@ -108,9 +110,9 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
         rows = [row for row in annotation.rows if row.origin == str(original)]
         if original.suffix != ".jsonl" and any(row.n_joined for row in rows):
             content = json.loads(original.read_bytes()) if RESULTS.fullmatch(original.name) else {}
-            told = _with_columns(content, rows, annotation, version)
+            extended = _with_columns(content, rows, annotation, version)
             files.append(_beside(original, ".json", folder))
-            atomic_write(files[-1], as_json(told, indent=2))
+            atomic_write(files[-1], as_json(extended, indent=2))
     for log, questions in grouped(annotation.questions, lambda question: question.log).items():
         if not any(question.audited is not None for question in questions):
             continue
@@ -122,8 +124,8 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
 
 
 def _beside(original: Path, suffix: str, folder: Path | None) -> Path:
-    """Within `folder`, in a sub-folder named as that of the original, after the model, so that files of several models
-    do not collide."""
+    """Return a path within `folder`, in a sub-folder named as that of the original, after the model, so that files of
+    several models do not collide."""
     place = original.parent if folder is None else folder / original.parent.name
     return place / f"{original.stem}{ANNOTATED}{suffix}"
 
@@ -133,10 +135,10 @@ def _with_columns(
 ) -> dict[str, Any]:
     for row in rows:
         for section in ("results", "groups"):
-            found = content.get(section)
-            own = found.get(annotation.names.get(row.task, row.task)) if isinstance(found, dict) else None
-            if isinstance(own, dict) and row.level != SUBJECT_LEVEL:
-                own |= keys_of(row)
+            entries = content.get(section)
+            metrics = entries.get(annotation.names.get(row.task, row.task)) if isinstance(entries, dict) else None
+            if isinstance(metrics, dict) and row.level != SUBJECT_LEVEL:
+                metrics |= keys_of(row)
     return content | {
         LEAKAGE_FILTER: {
             "version": version,
@@ -149,10 +151,10 @@ def _with_columns(
 
 
 def keys_of(row: Row) -> dict[str, float]:
-    """A row's columns under the harness's kind of keys, `name,leakage` and `name_stderr,leakage`, all of them numbers;
-    columns about accuracy include the metric's name."""
+    """Return a row's columns under the harness's kind of keys, `name,leakage` and `name_stderr,leakage`, all of them
+    numbers; columns about accuracy include the metric's name."""
     flat, metric = flat_row(row), row.metric.partition(",")[0]
-    found: dict[str, float] = {}
+    flat_keys: dict[str, float] = {}
     for column in in_harness():
         name = column.harness.format(metric=metric)
         if not metric and name != column.harness:
@@ -160,5 +162,5 @@ def keys_of(row: Row) -> dict[str, float]:
         for ending in ("", "_stderr"):
             value = flat.get(column.key + ending)
             if isinstance(value, (int, float)):
-                found[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
-    return found
+                flat_keys[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
+    return flat_keys

@@ -1,4 +1,4 @@
-"""What a page says first about each model and benchmark: the verdict as a word, a short sentence, and the reasons.
+"""The first lines of a page about each model and benchmark: the verdict as a word, a short sentence, and the reasons.
 
 One sentence per verdict, to copy into a paper or a model card.
 """
@@ -54,7 +54,9 @@ FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
 @dataclass(frozen=True)
 class ToldVerdict:
-    """word: of the verdict; empty if no option orders were asked
+    """A verdict as a page shows it.
+
+    word: of the verdict; empty if no option orders were asked
     sentence: the verdict in short; figures: what was counted; reasons: further sentences, which the page folds
     citation: a sentence to copy
     """
@@ -93,8 +95,8 @@ def told_verdict(row: Row) -> ToldVerdict:
     unread = row.unread and f"Of its file, {row.unread}."
     parts = (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), _untested(row), unread)
     figures = " ".join(filter(None, parts))
-    told = tuple(filter(None, reasons))
-    return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, told, sentence_to_copy(row))
+    further = tuple(filter(None, reasons))
+    return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, further, sentence_to_copy(row))
 
 
 def n_flagged(row: Row) -> int:
@@ -154,7 +156,7 @@ def _usual_remedy(row: Row) -> str:
 
 
 def _texts(verdict: DataVerdict) -> str:
-    """Why texts were not tested, or what testing them would find."""
+    """Return why texts were not tested, or what testing them would find."""
     if verdict.texts is not None:
         withheld = verdict.texts.withheld
         return f"Its texts are not compared with those of the unseen questions: {withheld}." if withheld else ""
@@ -190,24 +192,24 @@ def _with_interval(row: Row) -> str:
 
     The interval is Wilson's where the accuracy is a share of the questions, else that of a normal error.
     """
-    own, n = row.accuracy, row.n - row.n_left_out
-    is_share = n > 0 and 0 <= own.value <= 1
-    if is_share and abs(own.value * n - round(own.value * n)) < WHOLE:
-        own = replace(share_of(round(own.value * n), n), stderr=own.stderr)
-    elif own.stderr > 0:
-        own = normal(own.value, own.stderr)
+    estimate, n = row.accuracy, row.n - row.n_left_out
+    is_share = n > 0 and 0 <= estimate.value <= 1
+    if is_share and abs(estimate.value * n - round(estimate.value * n)) < WHOLE:
+        estimate = replace(share_of(round(estimate.value * n), n), stderr=estimate.stderr)
+    elif estimate.stderr > 0:
+        estimate = normal(estimate.value, estimate.stderr)
     else:
-        own = Estimate(own.value)
-    decimals = 3 if own.stderr < COARSE_ERROR else 2
+        estimate = Estimate(estimate.value)
+    decimals = 3 if estimate.stderr < COARSE_ERROR else 2
     shown = number(row.accuracy.value, decimals)
-    if math.isnan(own.low):
+    if math.isnan(estimate.low):
         return shown
-    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (own.low, own.high))
+    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (estimate.low, estimate.high))
     return f"{shown} ({INTERVAL_KIND} {low} to {high})"
 
 
 def _counting(row: Row) -> str:
-    """How many questions the accuracy counts, if it leaves some out."""
+    """Return how many questions the accuracy counts, if it leaves some out."""
     return f" on {count(row.n - row.n_left_out)} of {counted(row.n)}" if row.n_left_out else ""
 
 
@@ -248,13 +250,14 @@ def worth(row: Row) -> str:
 
 
 def _seen_at_most(verdict: DataVerdict) -> float:
-    """The share that may have been seen, by a verdict without evidence, at the most exposures that are known."""
+    """Return the share that may have been seen, by a verdict without evidence, at the most exposures that are
+    known."""
     shares = [share for _, share in verdict.at_most if not math.isnan(share)]
     return shares[-1] if shares and verdict.word in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) else math.nan
 
 
 def _unguarded(row: Row) -> str:
-    """The flags that no recognised natural order explains."""
+    """Return the flags that no recognised natural order explains."""
     if not columns.FLAGGED_UNGUARDED.of(row) or not has_enough_flagged(row):
         return ""
     share = whole_percent(columns.FLAGGED_UNGUARDED.of(row).value)
@@ -271,7 +274,7 @@ def _gap(row: Row) -> str:
 
 
 def sentence_to_copy(row: Row) -> str:
-    """Empty where there is no verdict."""
+    """Return the sentence to copy; empty where there is no verdict."""
     verdict, made = row.verdict, row.provenance
     if not verdict.word:
         return ""
@@ -291,9 +294,9 @@ def sentence_to_copy(row: Row) -> str:
 
 
 def _scored(row: Row) -> str:
-    """A sentence after another one; empty without an accuracy."""
+    """Return a sentence after another one; empty without an accuracy."""
     if not row.accuracy:
         return ""
-    told, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
+    without_leakage, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
     ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
-    return f" Its accuracy is {_with_interval(row)}{_counting(row)}; {told}{ends}."
+    return f" Its accuracy is {_with_interval(row)}{_counting(row)}; {without_leakage}{ends}."

@@ -24,7 +24,7 @@ from lm_eval_leakage.stats.unseen_texts import ComparedText, TextTest, text_test
 
 @dataclass(frozen=True)
 class UnseenQuestions:
-    """What a model's audits of unseen questions say, for a comparison with its audits of one benchmark.
+    """The results of a model's audits of unseen questions, for a comparison with its audits of one benchmark.
 
     natural: the preference for published orders on them; None if their orders were not asked in the control forms
     answered: how many of them it answers correctly, and all, in the original arm of choice confusion
@@ -41,9 +41,10 @@ class UnseenQuestions:
     fillers: tuple[FillerAnswers, ...] = ()
 
     def compares(self, questions: Iterable[AuditedQuestion]) -> bool:
-        """Whether all of these are of the benchmark or, by its name, of one of its tasks."""
+        """Return whether all of these are of the benchmark or, by its name, of one of its tasks."""
         return all(
-            one.benchmark == self.benchmark or one.benchmark.startswith(f"{self.benchmark}_") for one in questions
+            question.benchmark == self.benchmark or question.benchmark.startswith(f"{self.benchmark}_")
+            for question in questions
         )
 
 
@@ -60,45 +61,47 @@ def unseen_questions(
     model, lines = _lines(folder, problems)
     _, of_unseen = _lines(unseen_folder, problems, model)
     fillers = tuple(line.fillers for line in of_unseen if line.fillers is not None)
-    asked, unseen = _questions(lines), _questions(of_unseen)
-    if not asked and fillers:
+    published, unseen = _questions(lines), _questions(of_unseen)
+    if not published and fillers:
         return _unseen_texts(lines, of_unseen, fillers)
-    _check_audits(asked, unseen)
-    benchmarks = sorted({one.first.benchmark for one in asked})
+    _check_audits(published, unseen)
+    benchmarks = sorted({question.first.benchmark for question in published})
     if len(benchmarks) != 1:
         raise ValueError(
             f"the audits are of {len(benchmarks)} benchmarks ({', '.join(benchmarks) or 'none that can be read'}), "
             "and unseen questions are compared with those of one; check each benchmark in a folder of its own"
         )
-    if reason := why_not_comparable(_described(unseen), _described(asked)):
+    if reason := why_not_comparable(_described(unseen), _described(published)):
         raise ValueError(reason)
-    arms = [own for one in unseen for line in one.lines.values() if (own := line.arms) is not None]
+    arms = [of_line for question in unseen for line in question.lines.values() if (of_line := line.arms) is not None]
     texts = None
     if text_references:
-        known = _known_texts(text_references, problems)
-        texts = text_test(_by_family(asked, known), _by_family(unseen, known))
+        references = _known_texts(text_references, problems)
+        texts = text_test(_by_family(published, references), _by_family(unseen, references))
         if lost := next(
             (problem.what for problem in problems if problem.incomplete), ""
         ):  # what is left may be any part
             texts = replace(texts, pvalue=NAN, withheld=f"a log is not complete: {lost}")
     return UnseenQuestions(
         benchmarks[0],
-        natural_part(line.orders for one in unseen for line in one.lines.values() if line.orders is not None),
-        (sum(own.original for own in arms), len(arms)),
-        any(own.shuffled_place is not None for own in arms),
+        natural_part(
+            line.orders for question in unseen for line in question.lines.values() if line.orders is not None
+        ),
+        (sum(of_line.original for of_line in arms), len(arms)),
+        any(of_line.shuffled_place is not None for of_line in arms),
         texts,
         fillers,
     )
 
 
 def _unseen_texts(
-    asked: Sequence[AuditLine], unseen: Sequence[AuditLine], fillers: tuple[FillerAnswers, ...]
+    published: Sequence[AuditLine], unseen: Sequence[AuditLine], fillers: tuple[FillerAnswers, ...]
 ) -> UnseenQuestions:
     """Return what unseen texts without options say. Raises ValueError if they cannot speak for those of the
     benchmark."""
-    if reason := why_not_comparable(_described_texts(unseen), _described_texts(asked)):
+    if reason := why_not_comparable(_described_texts(unseen), _described_texts(published)):
         raise ValueError(reason)
-    return UnseenQuestions(asked[0].benchmark, fillers=fillers)
+    return UnseenQuestions(published[0].benchmark, fillers=fillers)
 
 
 def _described_texts(lines: Sequence[AuditLine]) -> Described:
@@ -123,9 +126,11 @@ def _questions(lines: Sequence[AuditLine]) -> list[AskedOnce]:
     return asked_once(line for line in lines if line.read is not None)
 
 
-def _check_audits(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> None:
-    """Raises ValueError if no audit asked both in the same way."""
-    asked_by, unseen_by = (dict.fromkeys(name for one in group for name in one.scores) for group in (asked, unseen))
+def _check_audits(published: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> None:
+    """Raise ValueError if no audit asked both in the same way."""
+    asked_by, unseen_by = (
+        dict.fromkeys(name for question in group for name in question.scores) for group in (published, unseen)
+    )
     if not any(name in asked_by for name in unseen_by):
         raise ValueError(
             f"the unseen questions have scores of {', '.join(unseen_by) or 'no detector'}, but the benchmark's have "
@@ -133,39 +138,41 @@ def _check_audits(asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -> No
         )
 
 
-def _described(asked: Iterable[AskedOnce]) -> Described:
-    """What the questions are like, each once."""
-    return describe((one.first.read, one.first.guarded) for one in asked if one.first.read is not None)
+def _described(questions: Iterable[AskedOnce]) -> Described:
+    """Return what the questions are like, each once."""
+    return describe(
+        (question.first.read, question.first.guarded) for question in questions if question.first.read is not None
+    )
 
 
 def _known_texts(references: Sequence[Run], problems: list[Problem]) -> dict[str, tuple[float, ...]]:
-    """By the hash of the row, the mean of other models' scores."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """Return, by the hash of the row, the mean of other models' scores."""
+    by_hash: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in references:
         for _, line in lines_of_audits([run], problems):
             if (scores := line.text_scores) is not None:
-                found[line.question].append(scores)
-    return {name: _means(own) for name, own in found.items()}
+                by_hash[line.question].append(scores)
+    return {name: _means(scores) for name, scores in by_hash.items()}
 
 
 def _means(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(map(fmean, zip(*scores, strict=True)))
 
 
-def _by_family(asked: Sequence[AskedOnce], known: Mapping[str, tuple[float, ...]]) -> list[ComparedText]:
-    """The mean scores and the first question's text of each family.
+def _by_family(published: Sequence[AskedOnce], references: Mapping[str, tuple[float, ...]]) -> list[ComparedText]:
+    """Return the mean scores and the first question's text of each family.
 
-    known: scores by the reference, by the hash of the row
+    references: scores by the reference, by the hash of the row
     """
     scored = []
-    for one in asked:
-        line = next((line for line in one.lines.values() if line.text_scores is not None), one.first)
-        if line.read is not None and line.text_scores is not None and line.question in known:
-            scored.append((line.read, line.text_scores, known[line.question]))
-    numbers = families([shared_texts(question) for question, *_ in scored])
-    found = []
+    for question in published:
+        line = next((line for line in question.lines.values() if line.text_scores is not None), question.first)
+        if line.read is not None and line.text_scores is not None and line.question in references:
+            scored.append((line.read, line.text_scores, references[line.question]))
+    numbers = families([shared_texts(read) for read, *_ in scored])
+    compared = []
     for places in grouped(range(len(scored)), numbers.__getitem__).values():
-        questions, own, reference = zip(*(scored[place] for place in places), strict=True)
+        questions, scores, reference = zip(*(scored[place] for place in places), strict=True)
         text = " ".join([questions[0].stem, *questions[0].options])
-        found.append(ComparedText(text, _means(own), _means(reference)))
-    return found
+        compared.append(ComparedText(text, _means(scores), _means(reference)))
+    return compared

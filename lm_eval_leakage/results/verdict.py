@@ -45,7 +45,7 @@ class VerdictWord(StrEnum):
 
 
 class Basis(StrEnum):
-    """What a verdict is computed from; all but the last two have a p-value."""
+    """The basis that a verdict is computed from; all but the last two have a p-value."""
 
     ORDERS = "orders"
     REFERENCE = "reference"
@@ -122,12 +122,12 @@ class DataVerdict:
 
     @property
     def pvalue(self) -> float:
-        """By Bonferroni's rule where several of orders, texts and names are tested; NaN where it would look like an
-        answer: where the orders cannot be tested, and none shows evidence."""
-        known = [p for p in self.pvalues if not math.isnan(p)]
-        found = min(1.0, len(known) * min(known)) if known else NAN
-        is_told = not (self.doubt or math.isnan(self.tested.pvalue))
-        return found if is_told or found <= EVIDENCE_LEVEL else NAN
+        """Return the p-value, by Bonferroni's rule where several of orders, texts and names are tested; NaN where it
+        would look like an answer: where the orders cannot be tested, and none shows evidence."""
+        pvalues = [p for p in self.pvalues if not math.isnan(p)]
+        adjusted = min(1.0, len(pvalues) * min(pvalues)) if pvalues else NAN
+        is_tested = not (self.doubt or math.isnan(self.tested.pvalue))
+        return adjusted if is_tested or adjusted <= EVIDENCE_LEVEL else NAN
 
     @property
     def pvalues(self) -> tuple[float, float, float]:
@@ -138,9 +138,9 @@ class DataVerdict:
     @property
     def pvalue_of_each(self) -> Mapping[str, float]:
         """Return p-values by `orders`, `texts` and `names`; none where only orders, or only names, were tested."""
-        own, by_texts, by_beside = self.pvalues
+        by_main, by_texts, by_beside = self.pvalues
         names = ("names", "texts", "orders") if self.basis == Basis.FILLERS else ("orders", "texts", "names")
-        tested = {name: p for name, p in zip(names, (own, by_texts, by_beside), strict=True) if not math.isnan(p)}
+        tested = {name: p for name, p in zip(names, (by_main, by_texts, by_beside), strict=True) if not math.isnan(p)}
         return tested if self.has_texts or self.has_beside else {}
 
     @property
@@ -149,7 +149,7 @@ class DataVerdict:
 
     @property
     def is_by_texts(self) -> bool:
-        """Whether the texts decide."""
+        """Return whether the texts decide."""
         return self.has_texts and self.pvalues[1] <= np.nanmin(self.pvalues)
 
     @property
@@ -159,7 +159,7 @@ class DataVerdict:
 
     @property
     def is_bound(self) -> bool:
-        """Whether `pvalue` is an upper bound."""
+        """Return whether `pvalue` is an upper bound."""
         return self.tested.is_bound and not self.is_by_texts
 
     @property
@@ -169,12 +169,12 @@ class DataVerdict:
 
     @property
     def looked_pvalue(self) -> float:
-        """The p-value as those of all looks may be compared with one level; NaN without one."""
+        """Return the p-value as those of all looks may be compared with one level; NaN without one."""
         return self.pvalue if math.isnan(self.pvalue) else min(1.0, self.pvalue / self.spent)
 
     @property
     def deciding_pvalue(self) -> float:
-        """The adjusted p-value where there is one."""
+        """Return the adjusted p-value where there is one."""
         return self.looked_pvalue if math.isnan(self.adjusted) else self.adjusted
 
     @property
@@ -195,11 +195,11 @@ class DataVerdict:
 
     @cached_property
     def needed(self) -> int | None:
-        """About how many questions like these would find what has to be excluded, at the next look if looks are
-        counted; twice as many as there were, if those did not tell; None if no number would."""
+        """Return about how many questions like these would find what has to be excluded, at the next look if looks are
+        counted; twice as many as there were, if those were too few; None if no number would."""
         level = self.level_of_each * (share_alone(self.look + 1) / share_alone(self.look) if self.look else 1.0)
-        found = needed_by_all(self.power, self.detect, level)
-        return 2 * self.n if found is not None and found <= self.n else found
+        n_needed = needed_by_all(self.power, self.detect, level)
+        return 2 * self.n if n_needed is not None and n_needed <= self.n else n_needed
 
     @property
     def n_needed(self) -> int | None:
@@ -219,5 +219,5 @@ NOT_AUDITED = DataVerdict()
 
 
 def not_judged(reason: str, remedy: str = "") -> DataVerdict:
-    """The verdict where no option orders could be asked, with the reason, and what may change it."""
+    """Return the verdict where no option orders could be asked, with the reason, and what may change it."""
     return DataVerdict(Basis.NOTHING, doubt=reason, remedy=remedy)

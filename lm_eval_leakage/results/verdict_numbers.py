@@ -366,13 +366,13 @@ NUMBERS += [
 ]
 
 
-VERDICT_ROWS = tuple(one.as_row for one in NUMBERS if one.row)
+VERDICT_ROWS = tuple(entry.as_row for entry in NUMBERS if entry.row)
 
 
 def details(verdict: DataVerdict) -> Mapping[str, Scalar]:
     """Return everything about a verdict that lm_eval's results file has, by name; None where undefined."""
     values: dict[str, Scalar] = {}
-    for one in NUMBERS:
-        if one.detail:
-            values |= flat_value(one.detail, one.kind, one.of(verdict))
+    for entry in NUMBERS:
+        if entry.detail:
+            values |= flat_value(entry.detail, entry.kind, entry.of(verdict))
     return values

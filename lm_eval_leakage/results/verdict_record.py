@@ -65,7 +65,7 @@ class CheckedTask:
     """The verdict on one model and task. Its values are attributes, too, such as `pvalue`; None where undefined.
 
     values: by the names of NAMES, which docs/verdicts.md explains
-    time: when it was told, in ISO 8601
+    time: when the verdict was given, in ISO 8601
     """
 
     values: Mapping[str, Scalar]
@@ -121,14 +121,16 @@ def _as_checked(record: Mapping[str, Any]) -> CheckedTask:
 def as_checked(rows: Sequence[Row], verdicts: Sequence[CheckedTask]) -> list[Row]:
     """Return the rows with verdicts on the terms on which a check gave them: its look, the share of the error that
     this spends, the aim, and the remedy. Members of a group and subjects have those of the group or task."""
-    checked = {key: one for one in reversed(verdicts) if _has_terms(one) for key in one.keys}
+    checked = {key: verdict for verdict in reversed(verdicts) if _has_terms(verdict) for key in verdict.keys}
     judged = []
     for row in rows:
         benchmark = replace(row, task=row.group or task_of(row)).name
         names = (row.model, row.provenance.revision)
-        one = next((checked[name, benchmark] for name in names if (name, benchmark) in checked), None)
-        if one is not None and row.verdict.basis:
-            terms = replace(row.verdict, look=one.look, spent=one.error_share, detect=one.detect, remedy=one.remedy)
+        verdict = next((checked[name, benchmark] for name in names if (name, benchmark) in checked), None)
+        if verdict is not None and row.verdict.basis:
+            terms = replace(
+                row.verdict, look=verdict.look, spent=verdict.error_share, detect=verdict.detect, remedy=verdict.remedy
+            )
             row = replace(row, verdict=terms)
         judged.append(row)
     return judged

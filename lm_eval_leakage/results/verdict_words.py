@@ -62,7 +62,7 @@ TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
 class Compared(NamedTuple):
-    """What the published orders are compared with, in the words of five kinds of sentences.
+    """The comparison of the published orders, in the words of five kinds of sentences.
 
     prefers: to what they are preferred, in the whole sentence; none: what is not found, in short
     citation: of a sentence to copy; needs: which questions it needs; caption: of a plot
@@ -126,9 +126,10 @@ def reason_of(verdict: DataVerdict) -> str:
 
 
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
-    """`p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the latter is empty for a verdict
-    that is shown alone, unless it is of a later look, or the share of later looks changes its word."""
-    told = pvalue_equation(verdict.pvalue, verdict.is_bound)
+    """Return the p-value in two parts, `p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the
+    latter is empty for a verdict that is shown alone, unless it is of a later look, or the share of later looks
+    changes its word."""
+    unadjusted = pvalue_equation(verdict.pvalue, verdict.is_bound)
     verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
     if verdict.look > 1:
         looks = [f"look {verdict.look} at this benchmark in this folder"]
@@ -136,9 +137,9 @@ def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
         says_more = verdict.look and (verdicts or verdict.word != verdict.word_by(verdict.pvalue))
         looks = ["later looks"] if says_more else []
     if not verdicts and not looks:
-        return told, ""
+        return unadjusted, ""
     adjusted = pvalue(verdict.deciding_pvalue, verdict.is_bound)
-    return told, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
+    return unadjusted, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
 
 
 def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
@@ -148,20 +149,21 @@ def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
 
 def pvalue_in_words(verdict: DataVerdict) -> str:
     """Return the p-value, the adjusted one, and the level from which the last of them is evidence, on one line."""
-    told, adjusted = pvalue_parts(verdict)
+    unadjusted, adjusted = pvalue_parts(verdict)
     level = pvalue(EVIDENCE_LEVEL if adjusted else verdict.level)
-    return ", ".join(filter(None, (told, adjusted, f"evidence at ≤ {level}")))
+    return ", ".join(filter(None, (unadjusted, adjusted, f"evidence at ≤ {level}")))
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
-    """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
+    """Return what the word rests on: one sentence without its full stop or, in short, one or two; empty without a
+    verdict."""
     if verdict.word in ("", VerdictWord.NO_VERDICT):
         return _why_not_told(verdict, short) if verdict.word else ""
     is_found, p = verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE), pvalue_in_words(verdict)
     if is_found and verdict.is_by_texts and (short or math.isnan(verdict.tested.pvalue)):
         n_texts = verdict.texts.n if verdict.texts else 0
-        told = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
-        return f"P{told}." if short else f"the model p{told}"
+        clause = f"redicts the texts of {counted(n_texts)} better than {_by_texts(verdict)} ({p})"
+        return f"P{clause}." if short else f"the model p{clause}"
     if short and is_found:
         shown = verdict.beside if verdict.beside and verdict.pvalues[2] < verdict.pvalues[0] else verdict
         prefers = _compared(shown).prefers.replace("more than it does in", "more than in")
@@ -177,26 +179,26 @@ def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-        found = f"{whole_percent(verdict.detect)} would have been found"
-        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}; {found}."
+        power = f"{whole_percent(verdict.detect)} would have been found"
+        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}; {power}."
     if verdict.basis == Basis.CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
         size += f", of which {mean} ± {spread} are natural {by}"
     at_most = max(verdict.level_of_each, float(np.nanmin(verdict.pvalues)))
-    is_preferred, by_texts, is_beside = (is_found and own <= at_most for own in verdict.pvalues)
-    is_alone = sum(not math.isnan(own) for own in verdict.pvalues) == 1
-    own = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
+    is_preferred, by_texts, is_beside = (is_found and each <= at_most for each in verdict.pvalues)
+    is_alone = sum(not math.isnan(each) for each in verdict.pvalues) == 1
+    by_orders = p if is_alone else pvalue_equation(verdict.tested.pvalue, verdict.tested.is_bound)
     rests_on = FILLERS_REST_ON if verdict.basis == Basis.FILLERS else RESTS_ON
-    told = (
+    clause = (
         f"on {_covered(verdict)} with {rests_on[verdict.orders].format(preferred(verdict))}, the model "
-        f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {own})"
+        f"{'prefers' if is_preferred else 'does not significantly prefer'} {published} {prefers} ({size}, {by_orders})"
     )
     if verdict.has_texts:
         does = "predicts their texts better" if by_texts else "does not predict their texts significantly better"
-        told += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])})"
-    told += _beside_in_words(verdict, is_beside)
-    return told + ("" if is_alone else f"; together {p}") + _found_or_not(verdict)
+        clause += f" and {does} than {_by_texts(verdict)} ({pvalue_equation(verdict.pvalues[1])})"
+    clause += _beside_in_words(verdict, is_beside)
+    return clause + ("" if is_alone else f"; together {p}") + _found_or_not(verdict)
 
 
 def _size(verdict: DataVerdict) -> str:
@@ -255,11 +257,11 @@ def positive_in_words(verdict: DataVerdict) -> str:
             f"the positive control, {counted(control.n)} of {control.name}, shows no memory either ({size}), so that "
             "this audit may not find what this model remembers"
         )
-    told = f"as a positive control, the model shows memory of {control.name} ({size})"
+    claim = f"as a positive control, the model shows memory of {control.name} ({size})"
     if math.isnan(control.at_most) or verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
-        return told
+        return claim
     share = whole_percent(control.at_most)
-    return f"{told}: at most {share} of the questions were seen as often as those, {CONFIDENTLY}"
+    return f"{claim}: at most {share} of the questions were seen as often as those, {CONFIDENTLY}"
 
 
 def _unseen(verdict: DataVerdict) -> str:
@@ -274,7 +276,7 @@ def _by_texts(verdict: DataVerdict) -> str:
 
 
 def cited(verdict: DataVerdict) -> str:
-    """What a sentence to copy says in brackets."""
+    """Return what a sentence to copy says in brackets."""
     if verdict.word == VerdictWord.NO_VERDICT or math.isnan(verdict.tested.pvalue):
         return reason_of(verdict)
     compared = _compared(verdict).citation
@@ -287,33 +289,38 @@ def cited(verdict: DataVerdict) -> str:
 
 
 def scores_in_words(verdict: DataVerdict) -> str:
-    """The published orders' scores beside those that they are compared with, and from when on it would be evidence: a
-    sentence; empty where they are not known."""
+    """Return the published orders' scores beside those that they are compared with, and from when on it would be
+    evidence: a sentence; empty where they are not known."""
     if not verdict.scores:
         return ""
     if verdict.basis == Basis.FILLERS:
         in_forms = (LESS_REFERENCE,) if verdict.by_reference else OF_FILLERS
-        told = ", ".join(f"{number(own, 2)} in {form}" for form, own in zip(in_forms, verdict.scores, strict=False))
+        scores = ", ".join(
+            f"{number(score, 2)} in {form}" for form, score in zip(in_forms, verdict.scores, strict=False)
+        )
         begins = repr(verdict.start) if verdict.start else "the row"
         return (
             f"Mean preference for the published {preferred(verdict)} over {count(len(verdict.layouts) or 1)} layouts, "
-            f"in standard deviations per row, where 0 is expected without memory: {told}; evidence begins at p ≤ "
+            f"in standard deviations per row, where 0 is expected without memory: {scores}; evidence begins at p ≤ "
             f"{pvalue(verdict.level)} in each. Each document starts with {begins}."
         )
     forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
-    told = ", ".join(f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms)
+    scores = ", ".join(
+        f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms
+    )
     begins = f"p ≤ {pvalue(verdict.level)}"
     if not math.isnan(verdict.threshold):
         begins += f", which is a difference of about {number(verdict.threshold, 2)} from each control form"
     over = f" over {len(verdict.layouts)} layouts" if verdict.layouts else ""
     return (
-        f"Mean score of the published orders{over}, in standard deviations, where 0 is that of a drawn order: {told}; "
-        f"evidence begins at {begins}."
+        f"Mean score of the published orders{over}, in standard deviations, where 0 is that of a drawn order: {scores}"
+        f"; evidence begins at {begins}."
     )
 
 
 def aim_in_words(verdict: DataVerdict) -> str:
-    """What was to be found and what may be there, where nothing was: a sentence; empty where it is not known."""
+    """Return what was to be found and what may be there, where nothing was: a sentence; empty where it is not
+    known."""
     share = dict(verdict.at_most).get(DETECT_TIMES, NAN)
     if verdict.word not in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) or math.isnan(share):
         return ""
@@ -326,31 +333,31 @@ def aim_in_words(verdict: DataVerdict) -> str:
 def _found_or_not(verdict: DataVerdict) -> str:
     if verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
-    found = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
+    limit = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
     aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
     if verdict.word == VerdictWord.NONE_FOUND:
-        return f"{found}; {aim} would have been found"
+        return f"{limit}; {aim} would have been found"
     if verdict.n_needed is not None:
         few = f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
     else:
-        few = f"; {aim} may be missed" if found else ""
-    return f"{found or f'; {_too_little(verdict)}'}{few}"
+        few = f"; {aim} may be missed" if limit else ""
+    return f"{limit or f'; {_too_little(verdict)}'}{few}"
 
 
 def _too_little(verdict: DataVerdict) -> str:
-    """How many may have been seen, where they are too many, without a full stop."""
+    """Return how many may have been seen, where they are too many, without a full stop."""
     if not verdict.at_most:
         return "how many questions may have been seen is not known"
     share, wanted = dict(verdict.at_most).get(DETECT_TIMES, NAN), whole_percent(verdict.detect)
     if math.isnan(share):
-        told = "all of the questions"
+        amount = "all of the questions"
     else:
-        told = whole_percent(share)
-        if told == wanted:
-            told, wanted = percent(share, 1), percent(verdict.detect, 1)
-        told = f"up to {told} of the questions"
+        amount = whole_percent(share)
+        if amount == wanted:
+            amount, wanted = percent(share, 1), percent(verdict.detect, 1)
+        amount = f"up to {amount} of the questions"
     seen = f"been seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-    return f"{told} may have {seen}, and the aim was to exclude {wanted}"
+    return f"{amount} may have {seen}, and the aim was to exclude {wanted}"
 
 
 def _what_would_do(verdict: DataVerdict) -> str:
@@ -379,8 +386,8 @@ def _by_ratio(verdict: DataVerdict, short: bool) -> str:
     if short:
         is_written = verdict.orders in (OrderStatus.WRITTEN, OrderStatus.PATTERNED)
         wrote = "People wrote" if is_written else "People may have written"
-        told = f" The published order is the most likely one {often}; natural preference may explain that."
-        return f"{wrote} these orders, {nothing_else}.{told if often else ''}"
+        often_in_words = f" The published order is the most likely one {often}; natural preference may explain that."
+        return f"{wrote} these orders, {nothing_else}.{often_in_words if often else ''}"
     why = f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, {nothing_else}"
     if not often:
         return f"{why}; {n} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
@@ -389,7 +396,7 @@ def _by_ratio(verdict: DataVerdict, short: bool) -> str:
 
 
 def seen_in_words(bound: SeenBound) -> str:
-    """To end a sentence with; empty for a bound of 0."""
+    """Return the end of a sentence; empty for a bound of 0."""
     if not bound.n_seen:
         return ""
     share = percent(bound.n_seen / bound.n, 0)
@@ -412,15 +419,15 @@ def in_families(n_units: int) -> str:
 
 
 def _layouts_of_seen(verdict: DataVerdict) -> str:
-    """In which the questions were seen of which a sentence says how many they may be."""
+    """Return in which layouts the questions were seen that a sentence counts, as the end of a clause."""
     if verdict.basis == Basis.FILLERS:
         return ""
     return ", in whatever layout" if verdict.layouts else " as the audit shows them"
 
 
 def at_most_in_words(at_most: Shares, how: str = "") -> str:
-    """To end a sentence with: how many questions may have been seen; empty if it may be all."""
-    known = [(n, percent(share, 0)) for n, share in at_most if not math.isnan(share)]
-    seen = [" of the questions were seen", *[""] * len(known)]
-    told = " or ".join(f"{share}{were} {TIMES[n]}" for (n, share), were in zip(known, seen, strict=False))
-    return f"; at most {told}{how}, {CONFIDENTLY}" if known else ""
+    """Return the end of a sentence: how many questions may have been seen; empty if it may be all."""
+    shares = [(n, percent(share, 0)) for n, share in at_most if not math.isnan(share)]
+    seen = [" of the questions were seen", *[""] * len(shares)]
+    limits = " or ".join(f"{share}{were} {TIMES[n]}" for (n, share), were in zip(shares, seen, strict=False))
+    return f"; at most {limits}{how}, {CONFIDENTLY}" if shares else ""

@@ -38,19 +38,19 @@ def audited_questions(
     problems: list[Problem],
     detector: str | None = None,
 ) -> AuditedQuestions:
-    """From all audits of one model, each line with its audit's task. If a question was audited twice in the same way,
-    the later verdict counts. Copies of a question within a task have the verdict of the first.
+    """Return the questions of all audits of one model, each line with its audit's task. If a question was audited
+    twice in the same way, the later verdict counts. Copies of a question within a task have the verdict of the first.
 
     detector: an id, such as `max_order` or `max_order:orders=12`; if no audit has it, a statistic's name as in the
     table, whose detector with the most questions is used
     """
-    asked = asked_once((line for _, line in audits), by_task=True)
-    chosen = _chosen([line for one in asked for line in one.lines.values()], detector, problems)
-    found = [_audited_question(one, chosen) for one in asked]
+    once = asked_once((line for _, line in audits), by_task=True)
+    chosen = _chosen([line for question in once for line in question.lines.values()], detector, problems)
+    of_first_rows = [_audited_question(question, chosen) for question in once]
     rows = (
-        replace(audited, **_texts(name, next(iter(own.values()))), n_rows=one.n_rows[name])
-        for one, audited in zip(asked, found, strict=True)
-        for name, own in one.rows.items()
+        replace(audited, **_texts(name, next(iter(lines.values()))), n_rows=question.n_rows[name])
+        for question, audited in zip(once, of_first_rows, strict=True)
+        for name, lines in question.rows.items()
     )
     return AuditedQuestions(chosen[0] or "", tuple(rows))
 
@@ -64,12 +64,14 @@ def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Probl
     with_arms = {line.detector for line in lines if line.arms is not None}
 
     def most(names: Sequence[str], among: set[str]) -> str | None:
-        """The detector with the most questions of the first of the statistics `names` that was run; of several, the
-        one with the fewest parameters that differ from their defaults."""
+        """Return the detector with the most questions of the first of the statistics `names` that was run; of several,
+        the one with the fewest parameters that differ from their defaults."""
         for name in names:
             fitting = [detector for detector in sorted(among) if statistic_of(detector) == name]
             if fitting:
-                best, *others = sorted(fitting, key=lambda one: (-counts[one], one.count("=") + one.count("@")))
+                best, *others = sorted(
+                    fitting, key=lambda detector: (-counts[detector], detector.count("=") + detector.count("@"))
+                )
                 for other in others:
                     problems.append(Problem(f"columns show {best}, not {other} ({counts[other]} questions)"))
                 return best
@@ -85,12 +87,12 @@ def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Probl
 
 
 def statistic_of(detector: str) -> str:
-    """The registered name of a detector's statistic."""
+    """Return the registered name of a detector's statistic."""
     return re.split("[@:]", detector, maxsplit=1)[0]
 
 
 def _texts(doc_hash: str, line: AuditLine) -> dict[str, Any]:
-    """What an audited question has from its row."""
+    """Return what an audited question has from its row."""
     read = line.read
     return {
         "doc_hash": doc_hash,
@@ -103,19 +105,19 @@ def _texts(doc_hash: str, line: AuditLine) -> dict[str, Any]:
     }
 
 
-def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
-    own, first = asked.lines, asked.first
+def _audited_question(question: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
+    lines, first = question.lines, question.first
     audited = AuditedQuestion(
-        **_texts(asked.name, first),
-        key=asked.key,
+        **_texts(question.name, first),
+        key=question.key,
         guards=first.guards,
-        others={name: values_of_line(line) for name, line in own.items() if name not in chosen},
-        orders=_orders(list(own.values())),
-        fillers=next((line.fillers for line in own.values() if line.fillers is not None), None),
+        others={name: values_of_line(line) for name, line in lines.items() if name not in chosen},
+        orders=_orders(list(lines.values())),
+        fillers=next((line.fillers for line in lines.values() if line.fillers is not None), None),
         is_shard=first.is_of_shard,
-        reason=first.reason if all(line.reason for line in own.values()) else None,
+        reason=first.reason if all(line.reason for line in lines.values()) else None,
     )
-    main, outlier, arms = (own.get(one) if one else None for one in chosen)
+    main, outlier, arms = (lines.get(detector) if detector else None for detector in chosen)
     if main is not None:
         is_patterned = _is_natural(main, audited.orders)
         audited = replace(
@@ -135,13 +137,13 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
 
 
 def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
-    """What the verdict on the data set is computed from. The status of the published orders is in one line of each
-    question; without that line nothing is known of it."""
-    found = next((orders for line in lines if (orders := line.orders)), None)
-    asked = next((line for line in lines if len(line.loglikelihoods) > 1), None)
-    if found is not None or asked is None:
-        return found
-    return OrderAnswers(tuple(asked.loglikelihoods), guarded=asked.guarded)
+    """Return what the verdict on the data set is computed from. The status of the published orders is in one line of
+    each question; without that line nothing is known of it."""
+    orders_of_line = next((orders for line in lines if (orders := line.orders)), None)
+    line_of_orders = next((line for line in lines if len(line.loglikelihoods) > 1), None)
+    if orders_of_line is not None or line_of_orders is None:
+        return orders_of_line
+    return OrderAnswers(tuple(line_of_orders.loglikelihoods), guarded=line_of_orders.guarded)
 
 
 def _is_natural(line: AuditLine, orders: OrderAnswers | None) -> bool:
