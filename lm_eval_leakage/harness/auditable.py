@@ -62,13 +62,13 @@ def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) ->
 
     each: whether the data of all tasks are loaded, or those after the first covered one are left unknown
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for task in dict.fromkeys(tasks_of(name, index)):
-        if not each and any(one.status == Coverage.COVERED for one in found):
-            found.append(Finding(task, Coverage.UNKNOWN, "its data were not loaded"))
+        if not each and any(finding.status == Coverage.COVERED for finding in findings):
+            findings.append(Finding(task, Coverage.UNKNOWN, "its data were not loaded"))
         else:
-            found.append(judge(task, index[task]))
-    return found
+            findings.append(judge(task, index[task]))
+    return findings
 
 
 def judge(name: str, entry: Entry) -> Finding:
@@ -167,13 +167,13 @@ def _members(config: Mapping[str, Any]) -> Iterator[str]:
             yield from _members(member)
 
 
-def as_list(found: Sequence[Finding]) -> str:
+def as_list(findings: Sequence[Finding]) -> str:
     """One line per task: its name, whether it can be audited, how or why not; then the names of its audits, those that
     need a seal apart."""
-    width = max((len(finding.task) for finding in found), default=0)
-    lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
-    covered = [finding for finding in found if finding.status == Coverage.COVERED]
-    task = covered[0].task if covered and len(found) == 1 else "TASK"
+    width = max((len(finding.task) for finding in findings), default=0)
+    lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in findings]
+    covered = [finding for finding in findings if finding.status == Coverage.COVERED]
+    task = covered[0].task if covered and len(findings) == 1 else "TASK"
     if any(FIRST_AUDIT in finding.audits for finding in covered):
         sealed = {SEAL_AUDIT, *filter(needs_seal, suffixes())}
         lines += ["", f"audits: {_names(task, {*suffixes()} - sealed)}"]

@@ -107,7 +107,7 @@ def named_as_loaded(lm: Any, backend: str, model_args: Mapping[str, Any]) -> dic
         of_engine.get("model"),
         inner,
     )
-    name = next((one for one in names if isinstance(one, str) and one), None)
+    name = next((candidate for candidate in names if isinstance(candidate, str) and candidate), None)
     declared = backend_of(backend)
     naming = "model" if declared is not None and declared.has_server else "pretrained"
     if name is None and not any(model_args.get(key) for key in NAMING):
@@ -123,7 +123,7 @@ def why_cannot_answer(model: str, need: str) -> str:
     backend = backend_of(model)
     if backend is None:
         kind = class_of(model)
-        of_hf = need == GIVES_TOKENS and "HFLM" in {one.__name__ for one in getattr(kind, "__mro__", ())}
+        of_hf = need == GIVES_TOKENS and "HFLM" in {base.__name__ for base in getattr(kind, "__mro__", ())}
         unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
     else:
         unable = need not in backend.answers
@@ -141,14 +141,18 @@ def refuse_without_packages(model: str, backend: Backend) -> None:
 def parameters_of(kind: type) -> tuple[frozenset[str], tuple[str, ...], bool]:
     """The arguments of a model's class and of the base classes that it hands the others to, those of them without a
     default, and whether unknown ones are passed on."""
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     takes_others = True
     reads_itself = "create_from_arg_string" in vars(kind)
-    for one in takewhile(lambda one: one.__module__ != BASE, kind.__mro__[:-1] if not reads_itself else ()):
-        if takes_others and "__init__" in vars(one):
-            own = [*inspect.signature(one.__init__).parameters.values()][1:]  # type: ignore[misc]
-            takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own)
-            named = [one for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-            found = {parameter.name: parameter for parameter in named} | found
-    required = tuple(name for name, parameter in found.items() if parameter.default is parameter.empty)
-    return frozenset(found), required, takes_others
+    for base in takewhile(lambda base: base.__module__ != BASE, kind.__mro__[:-1] if not reads_itself else ()):
+        if takes_others and "__init__" in vars(base):
+            class_parameters = [*inspect.signature(base.__init__).parameters.values()][1:]  # type: ignore[misc]
+            takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in class_parameters)
+            named = [
+                parameter
+                for parameter in class_parameters
+                if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            ]
+            parameters = {parameter.name: parameter for parameter in named} | parameters
+    required = tuple(name for name, parameter in parameters.items() if parameter.default is parameter.empty)
+    return frozenset(parameters), required, takes_others

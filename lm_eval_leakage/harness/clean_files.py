@@ -57,8 +57,8 @@ def write_clean(
         is_own = not base.yaml.is_relative_to(INSTALLED_TASKS)
         place = (base.yaml if is_own else base.yaml.relative_to(INSTALLED_TASKS)).as_posix()
         if is_own:
-            told = f"{clean.task} is a task of your own, so its clean task runs only where {base.yaml} is"
-            problems.append(Problem(told))
+            note = f"{clean.task} is a task of your own, so its clean task runs only where {base.yaml} is"
+            problems.append(Problem(note))
         stem = _file_stem(clean.name)
         texts[f"{stem}.yaml"] = render_task(clean, {"base_yaml": place}, base.version, f"{stem}.json")
         texts[f"{stem}.json"] = render_questions(clean, made_with)
@@ -76,9 +76,9 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
     """The task that is restricted, or why it cannot be."""
     if not clean.kept:
         counts = Counter(question.why for question in clean.left_out).items()
-        told = ", ".join(f"{why}: {count}" for why, count in counts)
+        tally = ", ".join(f"{why}: {count}" for why, count in counts)
         reason = f"; most are untested because {clean.why_untested}" if clean.why_untested else ""
-        return f"nothing remains of the {clean.n_questions} questions ({told}{reason})"
+        return f"nothing remains of the {clean.n_questions} questions ({tally}{reason})"
     entry = manager.task_index.get(clean.task)
     if entry is not None and kind_of(entry) == "PY_TASK":
         return f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside"

@@ -73,11 +73,11 @@ def size_of_chosen(
     seen = set[int]()
     method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
     for task, row in drawn(rows, ROWS_MEASURED, 0):
-        method, asked = needs_of(task), _asked(task, row, chat)
-        if reason := _why_not_asked(asked):
+        method, instances = needs_of(task), _asked(task, row, chat)
+        if reason := _why_not_asked(instances):
             reasons[reason] += 1
-            asked = []
-        requests = _not_yet_sent(task, [one.args for one in asked], seen)
+            instances = []
+        requests = _not_yet_sent(task, [instance.args for instance in instances], seen)
         texts.append(tokens_of(tokenizer, method, requests))
         n_written += sum(map(n_generated, requests))
         n_long += sum(map(n_characters, requests))
@@ -98,16 +98,16 @@ def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]
     """
     if not isinstance(task, LeakageTask):
         return [*requests]
-    new = {key: one for one in requests if (key := hash(repr(one))) not in seen}
+    new = {key: request for request in requests if (key := hash(repr(request))) not in seen}
     seen.update(new)
     return [*new.values()]
 
 
-def _why_not_asked(own: Sequence[Any]) -> str:
+def _why_not_asked(instances: Sequence[Any]) -> str:
     """The reason of a question that is skipped; empty for one that is asked."""
-    if not own:
+    if not instances:
         return "its prompt cannot be rendered"
-    skipped = getattr(getattr(own[0], "of", own[0]), "skipped", None)
+    skipped = getattr(getattr(instances[0], "of", instances[0]), "skipped", None)
     return "" if skipped is None else str(skipped.reason)
 
 

@@ -85,9 +85,9 @@ def preflight(
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
     named = {task: _parted(task) for task in tasks}
-    asked = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
-    is_of_audits = bool(asked) and all(suffix or audits for _, suffix in named.values())
-    check_models(models, asked if is_of_audits else ())
+    audit_suffixes = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
+    is_of_audits = bool(audit_suffixes) and all(suffix or audits for _, suffix in named.values())
+    check_models(models, audit_suffixes if is_of_audits else ())
     index = AuditIndex()
     if tasks:
         from lm_eval_leakage.harness.task_shelf import TaskShelf  # imports scipy
@@ -102,7 +102,7 @@ def preflight(
     if data_files is not None:
         _refuse_file(data_files, fields, bases, index)
     elif named:
-        needs_options = FILLER_AUDIT not in asked
+        needs_options = FILLER_AUDIT not in audit_suffixes
         _refuse_unauditable(bases, index, leaves_out, needs_options=needs_options)
 
 
@@ -220,8 +220,8 @@ def look_at_server(options: Any) -> None:
         logger.warning("%s", slow)
     from lm_eval_leakage.harness.models.server_proof import proven  # imports requests
 
-    if (kind := scored_by(model, audits_of(options))) and (found := proven(kind, model_args)):
-        shown_logger.info("%s", found)
+    if (kind := scored_by(model, audits_of(options))) and (summary := proven(kind, model_args)):
+        shown_logger.info("%s", summary)
 
 
 def audits_of(options: Any) -> list[str]:

@@ -81,8 +81,8 @@ def _as_typed(model_args: object) -> str:
 def own_folders(results: Iterable[Mapping[str, Any]]) -> list[str] | None:
     """Where tasks of these runs are that lm_eval does not have, such as one that `check` made from a file; None if
     there are none, as `TaskManager` takes it."""
-    told = [config.get("metadata") for one in results for config in (one.get("configs") or {}).values()]
-    sources = [metadata.get("config_source") for metadata in told if isinstance(metadata, Mapping)]
+    all_metadata = [config.get("metadata") for result in results for config in (result.get("configs") or {}).values()]
+    sources = [metadata.get("config_source") for metadata in all_metadata if isinstance(metadata, Mapping)]
     files = {Path(source) for source in sources if isinstance(source, str) and Path(source).is_file()}
-    known = (INSTALLED_TASKS, task_configs_path())
-    return sorted({str(file.parent) for file in files if not any(map(file.is_relative_to, known))}) or None
+    installed = (INSTALLED_TASKS, task_configs_path())
+    return sorted({str(file.parent) for file in files if not any(map(file.is_relative_to, installed))}) or None

@@ -56,7 +56,7 @@ class Frame:
     before, after: texts of the tokens around the assistant's message
     """
 
-    asked: Mapping[str, Any]
+    parameters: Mapping[str, Any]
     before: tuple[str, ...]
     after: tuple[str, ...]
 
@@ -100,11 +100,11 @@ def tokens_told(response: Any) -> list[TokenTold]:
                 TokenTold(row.get("decoded_token") or "", row.get("logprob"), row.get("rank") == 1) for row in rows
             ]
         if response.get("prompt"):
-            told, n_generated = response["prompt"][0]["logprobs"], 0
+            answer, n_generated = response["prompt"][0]["logprobs"], 0
         else:
-            told, n_generated = response["choices"][0]["logprobs"], 1
-        texts, logprobs = (told.get("tokens") or [], told.get("token_logprobs") or []) if told else ([], [])
-        tops = [dict(top or {}) for top in (told or {}).get("top_logprobs") or [{}] * len(texts)]
+            answer, n_generated = response["choices"][0]["logprobs"], 1
+        texts, logprobs = (answer.get("tokens") or [], answer.get("token_logprobs") or []) if answer else ([], [])
+        tops = [dict(top or {}) for top in (answer or {}).get("top_logprobs") or [{}] * len(texts)]
         columns = zip(texts, logprobs, tops, strict=True)
         tokens = [TokenTold(str(text), logprob, top=top) for text, logprob, top in columns]
         return tokens[: len(tokens) - n_generated]
@@ -147,26 +147,26 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
     def frame(self) -> Frame:
         """Raises Unproven if neither form gives the tokens of a known conversation."""
         reasons = []
-        for asked in (CONTINUED, ECHOED):
+        for form in (CONTINUED, ECHOED):
             try:
-                return frame_in(tokens_told(self._posted(asked)), asked)
+                return frame_in(tokens_told(self._posted(form)), form)
             except FaultyResponse as fault:
-                reasons.append(f"with {', '.join(asked)}: {fault}")
+                reasons.append(f"with {', '.join(form)}: {fault}")
         raise refusal(self, "; ".join(reasons))
 
     def text_scores(self, context: str, text: str) -> TextScores:
         """What the server returns about a text as the assistant's message after a context."""
         messages = conversation(context or KNOWN_QUESTION, text)
-        tokens, of_text = self._read(posted(self, self._payload(messages, self.frame.asked)), messages)
+        tokens, of_text = self._read(posted(self, self._payload(messages, self.frame.parameters)), messages)
         scored = tokens[1 : of_text.stop]
         values = [float(token.logprob or 0) for token in scored]
         return TextScores([token.text for token in scored], values, of_text.start - 1)
 
-    def _posted(self, asked: Mapping[str, Any]) -> Any:
-        return posted(self, self._payload(conversation(KNOWN_QUESTION, KNOWN_TEXT), asked))
+    def _posted(self, parameters: Mapping[str, Any]) -> Any:
+        return posted(self, self._payload(conversation(KNOWN_QUESTION, KNOWN_TEXT), parameters))
 
-    def _payload(self, messages: Messages, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0, **asked}
+    def _payload(self, messages: Messages, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {"model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0, **parameters}
 
     # ------------------------------------------------------------------ as lm_eval asks
 
@@ -187,7 +187,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         if generate:
             payload: dict[str, Any] = super()._create_payload(messages, generate=True, **kwargs)
             return payload
-        return self._payload(messages, self.frame.asked)
+        return self._payload(messages, self.frame.parameters)
 
     def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Any:
         """Called where the harness repeats what raises."""
@@ -219,21 +219,21 @@ def n_characters(context: Any, continuation: str) -> int:
     return sum(len(message["content"]) for message in conversation(context, continuation))
 
 
-def frame_in(tokens: Sequence[TokenTold], asked: Mapping[str, Any]) -> Frame:
+def frame_in(tokens: Sequence[TokenTold], parameters: Mapping[str, Any]) -> Frame:
     """Of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
     if not tokens:
         raise FaultyResponse("the response has no log-probabilities of the conversation")
     starts = [0]  # of the tokens, and the end of the last one, in what is readable of them all
     for token in tokens:
         starts.append(starts[-1] + len(readable(token.text)))
-    told = "".join(readable(token.text) for token in tokens)
-    start = told.rfind(readable(KNOWN_TEXT))
-    begin = told.rfind(readable(KNOWN_QUESTION), 0, max(0, start)) + len(readable(KNOWN_QUESTION))
+    text = "".join(readable(token.text) for token in tokens)
+    start = text.rfind(readable(KNOWN_TEXT))
+    begin = text.rfind(readable(KNOWN_QUESTION), 0, max(0, start)) + len(readable(KNOWN_QUESTION))
     if begin < len(readable(KNOWN_QUESTION)):
-        raise FaultyResponse(f"the response is not about the conversation that was sent ({brief(told)})")
+        raise FaultyResponse(f"the response is not about the conversation that was sent ({brief(text)})")
     texts, end = [token.text for token in tokens], start + len(readable(KNOWN_TEXT))
     if not {begin, start, end} <= {*starts} or begin == start:
         raise FaultyResponse("a token of the template is one with a part of a message")
     # tokens of white space have no width here: those around the message are the template's
     last = len(texts) - starts[::-1].index(start)
-    return Frame(asked, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))
+    return Frame(parameters, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))

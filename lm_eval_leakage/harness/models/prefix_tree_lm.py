@@ -97,8 +97,8 @@ class ScorerChoice:
         try:
             scorer = TreeScorer(self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
             with precision_of(self.lm):
-                own = [plain_score(self.lm.model, self.lm.device, text)[0] for text in texts]
-                error = disagreement(scorer.answers(texts), own, texts)
+                expected = [plain_score(self.lm.model, self.lm.device, text)[0] for text in texts]
+                error = disagreement(scorer.answers(texts), expected, texts)
             if error > tolerance:
                 trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
         except Exception as problem:  # the model's own code may raise anything
@@ -169,8 +169,8 @@ class PrefixTreeLM(RankedHF):
         if self.choice.scorer is not None and not self.enable_thinking:
             self._score(answers, requests, disable_tqdm)
         left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
-        found = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
-        return [next(found) if answer is None else answer for answer in answers]
+        rest = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
+        return [next(rest) if answer is None else answer for answer in answers]
 
     def _score(
         self, answers: list[tuple[float, bool] | None], requests: Sequence[Instance], disable_tqdm: bool

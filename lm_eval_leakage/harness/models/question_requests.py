@@ -72,15 +72,15 @@ class QuestionRequests:
         self.task, self.doc, self.metadata, self.requests, self.skipped = task, doc, metadata, requests, skipped
         self.method = task.probe.needs
         self.judged: dict[str, Any] = {}
-        self.instances = [LeakageInstance(self, idx, one) for idx, one in enumerate(arguments)]
+        self.instances = [LeakageInstance(self, idx, args) for idx, args in enumerate(arguments)]
 
     @property
     def arguments(self) -> list[Arguments]:
-        return [one.arguments for one in self.instances]
+        return [instance.arguments for instance in self.instances]
 
     @property
     def responses(self) -> list[Response]:
-        return [one.response for one in self.instances]
+        return [instance.response for instance in self.instances]
 
 
 class LeakageInstance(Instance):  # type: ignore[misc]

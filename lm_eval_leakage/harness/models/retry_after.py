@@ -33,8 +33,8 @@ class Patience:
 
     def seconds(self, status: int, headers: Mapping[str, str]) -> float | None:
         """Until the request is to be sent again; None if it is not."""
-        asked = seconds_asked(headers.get("Retry-After", "")) if status in ASKS_TO_WAIT else None
-        seconds = math.inf if asked is None else max(asked, SHORTEST_WAIT)
+        wait = seconds_asked(headers.get("Retry-After", "")) if status in ASKS_TO_WAIT else None
+        seconds = math.inf if wait is None else max(wait, SHORTEST_WAIT)
         if self._waited + seconds > LONGEST_WAIT:
             return None
         self._waited += seconds

@@ -84,7 +84,7 @@ def _steps(part: Any) -> list[Step]:
 
 def _flat(step: Step) -> list[Step]:
     inner = step.get("normalizers", step.get("pretokenizers"))
-    return [step] if inner is None else [one for each in inner for one in _flat(each)]
+    return [step] if inner is None else [part for each in inner for part in _flat(each)]
 
 
 def _splits_each_side(step: Step) -> bool:
@@ -105,15 +105,15 @@ def _splits_at_cuts(step: Step) -> bool:
 
 def _alternatives(pattern: str) -> list[str]:
     """The alternatives of a regular expression, without looking into groups and classes."""
-    found, depth, in_class = [""], 0, False
+    parts, depth, in_class = [""], 0, False
     for atom in re.findall(r"\\.|.", pattern, re.DOTALL):
         if atom == "|" and not depth and not in_class:
-            found.append("")
+            parts.append("")
             continue
         in_class = atom == "[" or (in_class and atom != "]")
         depth += 0 if in_class else (atom == "(") - (atom == ")")
-        found[-1] += atom
-    return found
+        parts[-1] += atom
+    return parts
 
 
 # ---------------------------------------------------------------------- added tokens

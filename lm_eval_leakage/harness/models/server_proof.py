@@ -178,7 +178,7 @@ def _long_contexts(fits: Callable[[str], bool]) -> list[str]:
 def _n_same(first: Sequence[Any], second: Sequence[Any]) -> int:
     """How many tokens two texts begin with alike."""
     pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+    return next((place for place, (token, other) in pairs if token != other), min(len(first), len(second)))
 
 
 def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
@@ -189,14 +189,16 @@ def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
         how = "each" if len({*values}) == 1 else f"on average, where {MEAN_LOW:g} to {MEAN_HIGH:g} are plausible"
         raise refusal(lm, f"{len(values)} tokens of a plain English text get {mean:.4g} nats {how}")
     n_same = _n_same(first.tokens, second.tokens)
-    *before, at_word = (abs(one - two) for one, two in zip(first.values[: n_same + 1], second.values, strict=False))
+    *before, at_word = (
+        abs(value - repeated) for value, repeated in zip(first.values[: n_same + 1], second.values, strict=False)
+    )
     noise = math.hypot(*before) / math.sqrt(max(1, len(before)))
     moved = "changing a word of a text does not change its own value most, so that values are of other tokens"
     if before and before[-1] > CHANGE + 4 * max(before[:-1], default=0.0):
         raise refusal(lm, moved)
     if not noise <= TOLERATED_NOISE:
-        told = f"the same text sent twice gets values that differ by {noise:.2g} nats per token"
-        raise refusal(lm, f"{told}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
+        fault = f"the same text sent twice gets values that differ by {noise:.2g} nats per token"
+        raise refusal(lm, f"{fault}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
     if at_word <= max(before, default=0.0):
         raise refusal(lm, moved)
     unnamed = (
@@ -249,8 +251,8 @@ def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
         refused: Any = error.response
         if refused.status_code >= 500 or refused.status_code in LATER:
             raise
-        told = f"status {refused.status_code} ({brief(refused.text)})"
-        raise RequestRefused(f"it refuses the request with {told}") from None
+        answer = f"status {refused.status_code} ({brief(refused.text)})"
+        raise RequestRefused(f"it refuses the request with {answer}") from None
     try:
         return response.json()
     except requests.JSONDecodeError:

@@ -48,7 +48,7 @@ class ServerResponses:
         self._batch: Callable[..., Batch] = lm.batch_loglikelihood_requests
         self._context_lengths: Sequence[int] = ()  # of the texts about to be sent
         self._n_faulty: Counter[tuple[int, ...]] = Counter()  # by the first text of the request
-        self._told_model: str | None = None  # as the server named it first
+        self._first_model: str | None = None  # as the server named it first
         self._echoes = False  # whether its texts have been among those that were sent
         self._longest = 0  # tokens of the longest text so far
 
@@ -129,11 +129,13 @@ class ServerResponses:
         """Another name than was asked for may be an alias; one that changes is another model."""
         if not isinstance(name, str):
             return ""
-        if self._told_model is None:
-            self._told_model = name
+        if self._first_model is None:
+            self._first_model = name
             level = logging.INFO if name == self._lm.model else logging.WARNING
             logger.log(level, "asked for the model %s, the server answers as %s", self._lm.model, name)
-        return "" if name == self._told_model else f"the server answered as model {name}, before as {self._told_model}"
+        if name == self._first_model:
+            return ""
+        return f"the server answered as model {name}, before as {self._first_model}"
 
     def _fault_of_texts(self, choices: Sequence[Mapping[str, Any]], texts: Sequence[list[int]]) -> str:
         """That a choice is about another text than was sent. Whether a server repeats texts in `text` is seen from the

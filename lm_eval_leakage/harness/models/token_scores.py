@@ -66,9 +66,9 @@ def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScor
             logger.warning("out of memory; token scores continue with batches of %d", size)
             clear_device_cache(garbage_collection=True)
             continue
-        for index, own in zip(batch, scores, strict=True):
-            answers[index] = own
-            lm.cache_hook.add_partial(METHOD, requests[index].args, own)
+        for index, score in zip(batch, scores, strict=True):
+            answers[index] = score
+            lm.cache_hook.add_partial(METHOD, requests[index].args, score)
         del longest_first[:size]
         progress.update(len(batch))
     progress.close()

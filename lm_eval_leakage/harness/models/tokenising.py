@@ -45,8 +45,8 @@ def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) 
     """
     if not strings:
         return {}
-    asked = {} if special is None else {"add_special_tokens": special}
-    rows = tokenizer([*strings], return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
+    options = {} if special is None else {"add_special_tokens": special}
+    rows = tokenizer([*strings], return_attention_mask=False, return_token_type_ids=False, **options)["input_ids"]
     return {string: token_bytes(row) for string, row in zip(strings, rows, strict=True)}
 
 
@@ -62,7 +62,7 @@ def encoded_by_lines(
     # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
     # take twice as long again
     encoded = tokenizer.backend_tokenizer.encode_batch_fast(parts, add_special_tokens=False)
-    tokens = {part: token_bytes(one.ids) for part, one in zip(parts, encoded, strict=True)}
+    tokens = {part: token_bytes(encoding.ids) for part, encoding in zip(parts, encoded, strict=True)}
     joined = (b"".join([frame, *map(tokens.__getitem__, row)]) for row in rows)
     return dict(zip(strings, joined, strict=True))
 
@@ -101,13 +101,13 @@ class PairEncoder:
     def batch(self, pairs: Sequence[Pair]) -> Texts:
         """As `encoded_pairs`, of which the continuations are scored; equal lines are encoded once per batch."""
         some = [(_without_spaces(*pair), "".join(pair)) for pair in pairs]
-        found = self._encoded([text for pair in some if pair[0] for text in pair])
+        ids = self._encoded([text for pair in some if pair[0] for text in pair])
         alone = self._encoded([whole for context, whole in some if not context], special=False)
         rows: list[bytes] = []  # a context, its continuation, the next context ...
         for context, whole in some:
             if context:
-                before = found[context]
-                rows += before, found[whole][len(before) :]
+                before = ids[context]
+                rows += before, ids[whole][len(before) :]
             else:
                 rows += self._prefix_token, alone[whole].removeprefix(self._prefix_token)
         lengths = np.fromiter(map(len, rows), np.int32, len(rows)) // TOKEN_SIZE
@@ -119,8 +119,8 @@ class PairEncoder:
         distinct = dict.fromkeys(strings)
         marked = [string for string in distinct if special is None and string.startswith(self._prefix)]
         usual = self.lm.add_bos_token if special is None else special
-        found = self._of_each(marked, False)
-        return found | self._of_each([string for string in distinct if string not in found], usual)
+        ids = self._of_each(marked, False)
+        return ids | self._of_each([string for string in distinct if string not in ids], usual)
 
     def _of_each(self, strings: list[str], special: bool | None) -> dict[str, bytes]:
         if self._cut is None:

@@ -49,27 +49,27 @@ class VllmEngine:
 
         salt: only blocks of requests with the same salt are taken from the cache; None computes every text whole
         """
-        asked = _parameters(prompt_logprobs=1, skip_reading_prefix_cache=salt is None)
-        outputs = self._generate([_prompt(text, salt) for text in texts], asked)
+        parameters = _parameters(prompt_logprobs=1, skip_reading_prefix_cache=salt is None)
+        outputs = self._generate([_prompt(text, salt) for text in texts], parameters)
         return [returned(text, output) for text, output in zip(texts, outputs, strict=True)]
 
     def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
         """Log-probability of each text's last token, and whether it is the most likely one. The token is generated, so
         that the cache holds everything before it."""
-        asked = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
-        outputs = self._generate([_prompt(text[:-1], salt) for text in texts], asked)
+        parameters = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
+        outputs = self._generate([_prompt(text[:-1], salt) for text in texts], parameters)
         entries = [output.outputs[0].logprobs[0] for output in outputs]
-        own = [entry[int(text[-1])].logprob for text, entry in zip(texts, entries, strict=True)]
-        most = [max(one.logprob for one in entry.values()) for entry in entries]
-        return [(logprob, logprob >= likeliest) for logprob, likeliest in zip(own, most, strict=True)]
+        logprobs = [entry[int(text[-1])].logprob for text, entry in zip(texts, entries, strict=True)]
+        most = [max(token.logprob for token in entry.values()) for entry in entries]
+        return [(logprob, logprob >= likeliest) for logprob, likeliest in zip(logprobs, most, strict=True)]
 
     def n_preemptions(self) -> float | None:
         """How often this engine has interrupted a request so far; None if it does not count them."""
         try:
-            found = [metric.value for metric in self.llm.get_metrics() if metric.name == COUNTER]
+            counts = [metric.value for metric in self.llm.get_metrics() if metric.name == COUNTER]
         except Exception:  # statistics are off, or of another form
             return None
-        return float(sum(found)) if found else None
+        return float(sum(counts)) if counts else None
 
     def _generate(self, prompts: list[Any], parameters: Any) -> list[Any]:
         if not prompts:
@@ -80,9 +80,9 @@ class VllmEngine:
         return outputs
 
 
-def _parameters(**asked: Any) -> Any:
+def _parameters(**parameters: Any) -> Any:
     # flat lists are much less work for vLLM
-    return SamplingParams(temperature=0, max_tokens=1, detokenize=False, flat_logprobs=True, **asked)
+    return SamplingParams(temperature=0, max_tokens=1, detokenize=False, flat_logprobs=True, **parameters)
 
 
 def _prompt(tokens: IntArray, salt: str | None) -> Any:

@@ -82,18 +82,20 @@ def command_line(commands: Mapping[Command, AddArguments], describe: Command, ad
         _name_after_us(of_harness, name)
     for command, add_arguments in commands.items():
         name = command.__name__
-        own = subparsers.add_parser(
+        subparser = subparsers.add_parser(
             name,
             help=command.__doc__,
             description=command.__doc__,
             allow_abbrev=False,
             conflict_handler="resolve",  # a command may have a `--help` of its own
         )
-        own.set_defaults(func=command)
-        own.prog = f"{PROGRAM} {name}"
-        add_arguments(own)
-        if "--quiet" not in own._option_string_actions:
-            own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
+        subparser.set_defaults(func=command)
+        subparser.prog = f"{PROGRAM} {name}"
+        add_arguments(subparser)
+        if "--quiet" not in subparser._option_string_actions:
+            subparser.add_argument(
+                "--quiet", action="store_true", help="print only the result, without notes of progress"
+            )
     _extend_ls(subparsers, describe, add_to_ls)
     _suggest_options(parser, cli.commands)
     return cli

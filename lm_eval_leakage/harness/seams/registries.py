@@ -51,10 +51,10 @@ def name_of(kind: type) -> str | None:
         import_module(REGISTRY).model_registry,
         {**import_module("lm_eval.models").MODEL_MAPPING, **OUR_MODELS},
     )
-    known = {registry.get(name): name for name in [*registry.keys()] if name not in lazy}
+    names = {registry.get(name): name for name in [*registry.keys()] if name not in lazy}
     for name, target in reversed(lazy.items()):  # of several names, the first one
-        known[target] = name
-    of_bases = (known.get(one) or known.get(f"{one.__module__}:{one.__qualname__}") for one in kind.__mro__)
+        names[target] = name
+    of_bases = (names.get(base) or names.get(f"{base.__module__}:{base.__qualname__}") for base in kind.__mro__)
     return next(filter(None, of_bases), None)
 
 
@@ -137,10 +137,12 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
     def match_audits(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         def match_tasks(self: Any, task_list: list[str]) -> list[str]:
             know_once(self)
-            known = original(self, task_list)
+            matches = original(self, task_list)
             if not hasattr(self.task_index, "audits_like"):
-                return known
-            return sorted({*known, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))})
+                return matches
+            return sorted(
+                {*matches, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))}
+            )
 
         return match_tasks
 

@@ -101,8 +101,8 @@ class ShardAudit(LeakageTask):
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
 
     def _warn_of_sorted_questions(self) -> None:
-        if told := sorted_properties([shard.options for shard in self.shards.values()]):
-            names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in told.items())
+        if properties := sorted_properties([shard.options for shard in self.shards.values()]):
+            names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in properties.items())
             logger.warning(
                 "%s: the published order of the questions can be inferred from their texts, by %s; a model may prefer "
                 "it without having seen it, so the p-values of this audit say nothing about leakage",

@@ -28,10 +28,10 @@ class AuditIndex(dict[str, Entry]):
     with 13 audits each would be 180,000 entries, and `ls` would show them all."""
 
     def __missing__(self, name: str) -> Entry:
-        found = self.base_of(name)
-        if found is None:
+        audited = self.base_of(name)
+        if audited is None:
             raise KeyError(name)
-        base, _ = found
+        base, _ = audited
         return replace(base, name=name, kind=type(base.kind).PY_TASK, cfg=None, tags=frozenset())
 
     def base_of(self, name: object) -> tuple[Entry, str] | None:
@@ -42,8 +42,12 @@ class AuditIndex(dict[str, Entry]):
         if parts is None or split_name(parts[0]) is not None:  # an audit cannot be audited
             return None
         base, suffix = parts
-        known = [one for one in (base, f"{base}_{FIRST_AUDIT}") if super(AuditIndex, self).__contains__(one)]
-        return (self[known[0]], suffix) if known else None
+        listed = [
+            candidate
+            for candidate in (base, f"{base}_{FIRST_AUDIT}")
+            if super(AuditIndex, self).__contains__(candidate)
+        ]
+        return (self[listed[0]], suffix) if listed else None
 
     def lists(self, name: str) -> bool:
         """Return whether a YAML gives something this name."""

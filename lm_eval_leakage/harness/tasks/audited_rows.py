@@ -78,8 +78,8 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
             docs = rows_of_split(base, metadata)  # the harness prepares them at each access
             read = without_constant_words(reader_of(base), docs)
             kept[name] = docs_of(docs, read), rows_before(base)
-        own: tuple[Docs, Sequence[Doc]] = kept[name]
-        return own
+        docs_and_rows: tuple[Docs, Sequence[Doc]] = kept[name]
+        return docs_and_rows
     given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
     in_data, ways = [*islice(given, ROWS_TRIED)], [given]
     if callable(base.config.process_docs):
@@ -158,8 +158,8 @@ def why_unreadable(
 
 
 def _misfit(base: ConfigurableTask, rows: Any, file: object, why: str) -> str:
-    own = getattr(base.dataset[base.config.test_split or base.config.validation_split], "column_names", None)
-    needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
+    columns = getattr(base.dataset[base.config.test_split or base.config.validation_split], "column_names", None)
+    needed = f"{base.config.task}'s own rows have {brief(columns)}; " if columns else ""
     return (
         f"data_files is {str(file)!r}, whose rows have the fields {brief(list(rows.column_names))}, and "
         f"{base.config.task} cannot read them as questions (the first row: {why}); {needed}rename the fields to "

@@ -45,8 +45,8 @@ def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.D
     parts = []
     for subject in subjects:
         part = datasets.load_dataset(path, subject, split=split)
-        known = "subject" in part.column_names
-        parts.append(part if known else part.add_column("subject", [subject] * len(part)))
+        has_subject = "subject" in part.column_names
+        parts.append(part if has_subject else part.add_column("subject", [subject] * len(part)))
     return datasets.concatenate_datasets(parts)
 
 

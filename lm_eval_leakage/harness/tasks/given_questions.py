@@ -82,8 +82,8 @@ def rows_of(
             f"benchmark is {benchmark!r}; it must be a task, group or tag of the harness (`lm-eval-leakage ls tasks`) "
             f"or a file ending in one of: {', '.join(QUESTION_FILES)}"
         )
-    known = manager.task_index.get(benchmark)
-    if known is not None and kind_of(known) == "TASK":
+    entry = manager.task_index.get(benchmark)
+    if entry is not None and kind_of(entry) == "TASK":
         (task,) = manager.load([benchmark])["tasks"].values()
         return audit_task(task, FIRST_AUDIT, metadata).eval_docs
     return [doc for audit in manager.load([audit])["tasks"].values() for doc in audit.eval_docs]
@@ -91,7 +91,7 @@ def rows_of(
 
 def n_tokens_asked(audit: LeakageTask) -> int:
     """Of all requests of an audit that was run, including the maximum number of generated tokens."""
-    asked = dict.fromkeys(instance.of for instance in audit.instances)
-    requests = [arguments for question in asked for arguments in question.arguments]
+    questions = dict.fromkeys(instance.of for instance in audit.instances)
+    requests = [arguments for question in questions for arguments in question.arguments]
     scored = sum(map(len, tokens_of(audit.lm, audit.probe.needs, requests)))
     return scored + sum(map(n_generated, requests))

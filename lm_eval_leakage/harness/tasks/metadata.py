@@ -69,10 +69,10 @@ def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | No
 
 def switch_of(metadata: Mapping[str, Any], key: str) -> bool:
     """One of `SWITCHES`, which are on by default."""
-    found = metadata.get(key, True)
-    if not isinstance(found, bool):
-        raise ValueError(f"{key} is {found!r}; give true, or {SWITCHES[key]}")
-    return found
+    value = metadata.get(key, True)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} is {value!r}; give true, or {SWITCHES[key]}")
+    return value
 
 
 def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def known_keys() -> frozenset[str]:
     """Every key that an audit reads: our own, and the parameters of all probes and statistics."""
     registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
     with_parameters: Any = filter(is_dataclass, registered)  # those of other packages may not be dataclasses
-    return frozenset({*OWN_KEYS, *(field.name for one in with_parameters for field in fields(one) if field.repr)})
+    return frozenset({*OWN_KEYS, *(field.name for kind in with_parameters for field in fields(kind) if field.repr)})
 
 
 def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:

@@ -36,12 +36,12 @@ def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: 
 
     Raises ValueError for a status that is unknown or has no source.
     """
-    known = documented(metadata)
-    if known is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
-        known = Documented(OrderStatus.WRITTEN, OUR_TESTS)
-    if known is not None and known.says == OrderStatus.WRITTEN:
-        return NullStatus(OrderStatus.WRITTEN, f"`{OrderStatus.WRITTEN}`, as documented ({known.source})")
-    return null_status(order_tests(questions), known)
+    statement = documented(metadata)
+    if statement is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
+        statement = Documented(OrderStatus.WRITTEN, OUR_TESTS)
+    if statement is not None and statement.says == OrderStatus.WRITTEN:
+        return NullStatus(OrderStatus.WRITTEN, f"`{OrderStatus.WRITTEN}`, as documented ({statement.source})")
+    return null_status(order_tests(questions), statement)
 
 
 def refuse_undrawn(orders: NullStatus) -> None:

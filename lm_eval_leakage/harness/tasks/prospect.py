@@ -73,10 +73,10 @@ class Prospect:
         first = untestable([*self.answers(_some(self.rows, TRIED_FIRST))], self.natural)
         if first is None or self._is_wanted(first):
             return None
-        known = self._questions
-        if len(known) < FEWEST_JUDGED:
+        questions = self._questions
+        if len(questions) < FEWEST_JUDGED:
             return None
-        verdict = untestable([*self.answers(known)], self.natural)
+        verdict = untestable([*self.answers(questions)], self.natural)
         if verdict is None or self._is_wanted(verdict):
             return None
         return Obstacle(self._reason(verdict), (*self._remedies(verdict),))
@@ -89,7 +89,7 @@ class Prospect:
     def _questions(self) -> list[Row]:
         """Rows with a question, without copies."""
         keyed = [(row, question_key(question)) for row in self.rows if (question := _question(row)) is not None]
-        return [row for row, _ in each_once(keyed, lambda one: one[1])]
+        return [row for row, _ in each_once(keyed, lambda pair: pair[1])]
 
     @staticmethod
     def _guards(row: Row) -> frozenset[str]:
@@ -138,12 +138,12 @@ class Prospect:
         guards = [self._guards(row) for row in self._questions]
         n_guarded = 0 if self._is_exact or verdict.doubt == PATTERN_ALONE else sum(map(bool, guards))
         if n_guarded:
-            usual = Counter(name for own in guards for name in own).most_common(GUARDS_NAMED)
-            named = ", ".join(f"{name} {count(own)}" for name, own in usual)
+            usual = Counter(name for row_guards in guards for name in row_guards).most_common(GUARDS_NAMED)
+            named = ", ".join(f"{name} {count(times)}" for name, times in usual)
             parts.append(f"{count(n_guarded)} of {counted(n)} have a natural order ({named})")
         if not verdict.doubt and verdict.basis in (Basis.RATIO, Basis.CONTROL) and self._asks_control:
             answers = self.answers(self._questions)
-            n_plain = sum(not (one.guarded or one.control) for one in answers)
+            n_plain = sum(not (answer.guarded or answer.control) for answer in answers)
             alike = "are the same in capitals, so that they have no control forms"
             parts += [f"{count(n_plain)} of {counted(n)} {alike}"] if n_plain else []
         n_left = count(verdict.n) if verdict.n else "none"
@@ -206,7 +206,7 @@ def obstacle_of_unseen(unseen: Mapping[str, Any]) -> str:
 def _question(row: Row) -> Question | None:
     task, place = row
     try:
-        found: Question = task.question(task.eval_docs[place])
-        return found
+        question: Question = task.question(task.eval_docs[place])
+        return question
     except UntestableQuestion:
         return None

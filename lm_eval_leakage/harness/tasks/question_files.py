@@ -141,11 +141,11 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
 def _json_rows(text: str) -> list[FileRow]:
     """The JSON objects of a file: one per line, or a list of them."""
     if text.lstrip().startswith("["):
-        found = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
+        rows = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
     else:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        found = [(f"line {number}", _parsed(line, number)) for number, line in lines]
-    return [_row(value, place) for place, value in found]
+        rows = [(f"line {number}", _parsed(line, number)) for number, line in lines]
+    return [_row(value, place) for place, value in rows]
 
 
 def _decoded(data: bytes) -> str:
@@ -210,15 +210,15 @@ def _lines_of_cells(text: str, delimiter: str) -> list[tuple[int, list[str]]]:
     """Return the cells of each row that is not empty, after the number of the line in which it begins."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
-    begun = 1
+    start = 1
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
-                lines.append((begun, cells))
-            begun = reader.line_num + 1
+                lines.append((start, cells))
+            start = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"whose line {begun} cannot be split into cells ({error}); put a text with quotation marks in it into "
+            f"whose line {start} cannot be split into cells ({error}); put a text with quotation marks in it into "
             "quotation marks, and double each of its own"
         ) from error
     return lines

@@ -98,12 +98,12 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
     If tasks of the run that are no audits ask at least as many of them, from those, so that accuracy and audit are of
     the same questions. Says which questions are asked, and how many of them have an accuracy in the same run."""
     run = evaluation or Evaluation(None)
-    asked = set()
+    names = set()
     for other in run.tasks.values():
         if not isinstance(other, LeakageTask):
             of_other = other.doc_iterator(limit=get_sample_size(other, run.limit))
-            asked |= {name for _, doc in of_other for name in row_names(doc) if name}
-    beside = [row for row, doc in enumerate(docs) if not asked.isdisjoint(row_names(doc))] if asked else []
+            names |= {name for _, doc in of_other for name in row_names(doc) if name}
+    beside = [row for row, doc in enumerate(docs) if not names.isdisjoint(row_names(doc))] if names else []
     rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)
     if is_first() and not beside:
         limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)

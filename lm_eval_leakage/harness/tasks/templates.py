@@ -31,14 +31,14 @@ PARTS_OF_SEAL = (WORDING_AUDIT, FIRST_AUDIT, FILLER_AUDIT, "leakage_shared_likel
 @cache
 def templates() -> dict[str, Path]:
     """Template files by suffix. Imports no detector package, since every run of the harness looks names up."""
-    found = dict(_in(task_configs_path()))
+    files = dict(_in(task_configs_path()))
     for package in detector_packages():
         for suffix, file in _in(package.folder):
-            if (why := _refusal(suffix, file, found)) is None:
-                found[suffix] = file
+            if (why := _refusal(suffix, file, files)) is None:
+                files[suffix] = file
             else:
                 logger.warning("%s is left out: %s", file, why)
-    return found
+    return files
 
 
 def probe_named_by(suffix: str) -> str:
