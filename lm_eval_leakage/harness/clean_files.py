@@ -22,7 +22,10 @@ from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_grou
 
 
 class _Base(NamedTuple):
-    """metrics: metrics that a group may average over its members"""
+    """The base task of a clean task.
+
+    metrics: metrics that a group may average over its members
+    """
 
     yaml: Path
     version: Any
@@ -73,7 +76,7 @@ def write_clean(
 
 
 def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
-    """The task that is restricted, or why it cannot be."""
+    """Return the task that is restricted, or why it cannot be."""
     if not clean.kept:
         counts = Counter(question.why for question in clean.left_out).items()
         tally = ", ".join(f"{why}: {count}" for why, count in counts)
@@ -89,7 +92,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
 
 
 def _means(config: Mapping[str, Any]) -> Iterator[str]:
-    """The metrics of a task that are means over its questions."""
+    """Return the metrics of a task that are means over its questions."""
     default = [{"metric": name} for name in DEFAULT_METRIC_REGISTRY[config.get("output_type", "generate_until")]]
     for entry in config.get("metric_list") or default:
         name = entry["metric"]
@@ -121,7 +124,7 @@ def _group_files(
 
 
 def _file_stem(name: str) -> str:
-    """A file name for a task name; escapes characters that files cannot have, and is unique per task name."""
+    """Return a file name for a task name; escapes characters that files cannot have, and is unique per task name."""
     return quote(name, safe="()+")
 
 

@@ -89,7 +89,7 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The base task's settings, as the installed lm_eval has them."""
+    """Return the base task's settings, as the installed lm_eval has them."""
     file = TASKS / about["base_yaml"]
     if not file.is_file():
         raise ValueError(
@@ -101,7 +101,7 @@ def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metadata_of(base: Mapping[str, Any], task_metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The task's metadata; the version is that of the base task as installed, whose prompts are used."""
+    """Return the task's metadata; the version is that of the base task as installed, whose prompts are used."""
     inherited = base.get("metadata")
     metadata = {**(inherited if isinstance(inherited, dict) else {}), **task_metadata}
     here, then = version_of(base), task_metadata.get("version")
@@ -113,11 +113,11 @@ def metadata_of(base: Mapping[str, Any], task_metadata: Mapping[str, Any]) -> di
 
 
 def version_of(config: Mapping[str, Any]) -> Any:
-    """The version in a task's settings; None if it has none."""
+    """Return the version in a task's settings; None if it has none."""
     metadata = config.get("metadata")
     return metadata.get("version") if isinstance(metadata, dict) else None
 
 
 def doc_hash(doc: Any) -> str:
-    """The hash that lm_eval's evaluator gives to a row."""
+    """Return the hash that lm_eval's evaluator gives to a row."""
     return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))

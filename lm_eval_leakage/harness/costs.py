@@ -19,7 +19,7 @@ ROWS_MEASURED = 60  # drawn at random; the rest is taken to be like them
 
 @dataclass(frozen=True)
 class RunSize:
-    """What is asked about `n_questions` questions, estimated from some of them.
+    """The size of a run of `n_questions` questions, estimated from some of them.
 
     method: the method of the model that answers
     tokens: of the texts, with the number of requests
@@ -44,7 +44,7 @@ class RunSize:
 
 
 def needs_of(task: Any) -> str:
-    """The method of the model that answers a task's requests."""
+    """Return the method of the model that answers a task's requests."""
     if isinstance(task, LeakageTask):
         return str(task.probe.needs)
     method = str(task.OUTPUT_TYPE)
@@ -92,7 +92,8 @@ def size_of_chosen(
 
 
 def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]) -> list[tuple[Any, ...]]:
-    """Of our own tasks, equal requests are sent once, also those about different questions.
+    """Return the requests without those sent before: our own tasks send equal requests once, also those about
+    different questions.
 
     seen: hashes of all requests so far, to which these are added
     """
@@ -104,7 +105,7 @@ def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]
 
 
 def _why_not_asked(instances: Sequence[Any]) -> str:
-    """The reason of a question that is skipped; empty for one that is asked."""
+    """Return why a question is skipped; empty if it is not."""
     if not instances:
         return "its prompt cannot be rendered"
     skipped = getattr(getattr(instances[0], "of", instances[0]), "skipped", None)
@@ -112,7 +113,7 @@ def _why_not_asked(instances: Sequence[Any]) -> str:
 
 
 def _asked(task: Any, row: int, chat: Callable[..., str] | None) -> list[Any]:
-    """The harness's own instances about one row; none if it has no question."""
+    """Return the harness's own instances about one row; none if it has no question."""
     doc = task.eval_docs[row]
     try:
         context = task.fewshot_context(

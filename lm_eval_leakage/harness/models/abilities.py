@@ -1,4 +1,5 @@
-"""What a loaded model can answer: which request methods it supports, and whether a question fits its window."""
+"""Finds out what a loaded model can answer: which request methods it supports, and whether a question fits its
+window."""
 
 from __future__ import annotations
 

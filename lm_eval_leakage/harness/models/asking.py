@@ -95,7 +95,8 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
 
 @contextmanager
 def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterator[AnswerStore | None]:
-    """The run's answer store; None if it saves nothing, if resume is off, or if its model cannot be identified."""
+    """Yield the run's answer store; None if it saves nothing, if resume is off, or if its model cannot be
+    identified."""
     if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
         yield None
         return
@@ -143,7 +144,7 @@ class BackendAnswers:
         self._time_left: TimeLeft | None = None
 
     def collect(self) -> None:
-        """Equal requests are sent once."""
+        """Collect the answers to all requests; equal requests are sent once."""
         stored = self._stored()
         remaining, as_before = self._remaining(stored) if stored else ([*self._asked], True)
         for key in stored.keys() - set(remaining):
@@ -163,15 +164,16 @@ class BackendAnswers:
         self._asked = {}  # the hook of the backend may hold this object longer
 
     def _stored(self) -> Mapping[bytes, Answer]:
-        """The stored answers."""
+        """Return the stored answers."""
         kept = (key for key, instance in self._asked.items() if instance.task.resume)
         stored = {} if self.store is None else self.store.find(kept)
         return of_every(stored)[0] if are_replicas(self.lm) else stored
 
     def _remaining(self, stored: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
-        """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
-        what it computes together, all of that is asked again of which an answer is missing. Not where that is so of
-        more than an interruption leaves: fewer questions were asked before, as in a first stage."""
+        """Return the requests that have to be sent, and whether they are computed together as if nothing was stored.
+        If the backend says what it computes together, all requests of a portion are sent again if an answer of it is
+        missing. If that holds for more portions than an interruption leaves, only the missing requests are sent: fewer
+        questions were asked before, as in a first stage."""
         missing = [key for key in self._asked if key not in stored]
         together = getattr(self.model, "computed_together", None)
         if not missing or together is None or not self._is_alone or self.method != "loglikelihood":
@@ -229,7 +231,8 @@ class BackendAnswers:
             size = max(FIRST_PORTION, int(size * faster))
 
     def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
-        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
+        """Send all requests in one call, as the harness does; if that fails, sends unanswered requests question by
+        question."""
         requests: list[Any] = [*self._requests(remaining)]
         requests += [requests[0] if requests else Instance(self.method, {}, STAND_INS[self.method], 0)] * n_padding
         try:
@@ -293,7 +296,7 @@ class BackendAnswers:
 
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
-    """A backend's response as an answer, or as Broken if it is not a valid one."""
+    """Return a backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenScores):
         if fault := fault_among(response.loglikelihoods):
             return Broken(fault)

@@ -1,4 +1,5 @@
-"""`--model chat-completions-echo`: log-likelihoods by chat completions that also return those of the conversation.
+"""Provides `--model chat-completions-echo`: log-likelihoods by chat completions that also return those of the
+conversation.
 
 The context is the user's message and the continuation, without the white space around it, that of the assistant; the
 server applies its chat template. Two forms are known: vLLM's `prompt_logprobs`, with the conversation left open, and
@@ -52,7 +53,9 @@ class TokenTold:
 
 @dataclass(frozen=True)
 class Frame:
-    """asked: what a request has beside messages and model
+    """What surrounds the assistant's message in the requests and responses of a server.
+
+    parameters: what a request has beside messages and model
     before, after: texts of the tokens around the assistant's message
     """
 
@@ -61,8 +64,8 @@ class Frame:
     after: tuple[str, ...]
 
     def span(self, texts: Sequence[str], messages: Messages) -> slice:
-        """The tokens of the assistant's message, the last one. Raises FaultyResponse if they cannot be told, or if the
-        messages are not those of the conversation.
+        """Return the place of the tokens of the assistant's message, the last one. Raises FaultyResponse if they
+        cannot be told from the rest, or if the messages are not those of the conversation.
 
         texts: of all tokens
         """
@@ -83,7 +86,10 @@ class Frame:
 
 
 def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
-    """context: a text, or the turns of `--apply_chat_template`, of which the last may have begun the answer"""
+    """Return the messages of a request.
+
+    context: a text, or the turns of `--apply_chat_template`, of which the last may have begun the answer
+    """
     turns = json.loads(context[0]) if isinstance(context, tuple) else [{"role": "user", "content": context}]
     if turns[-1]["role"] == "assistant":
         continuation = turns.pop()["content"] + continuation
@@ -91,8 +97,8 @@ def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
 
 
 def tokens_told(response: Any) -> list[TokenTold]:
-    """Of the conversation, without what was generated; empty if the server tells none. Raises FaultyResponse for
-    something else than log-probabilities."""
+    """Return the tokens of the conversation, without what was generated; empty if the server returns none. Raises
+    FaultyResponse for something else than log-probabilities."""
     try:
         if response.get("prompt_logprobs"):
             rows = [next(iter(row.values())) if row else {} for row in response["prompt_logprobs"]]
@@ -113,7 +119,7 @@ def tokens_told(response: Any) -> list[TokenTold]:
 
 
 class ChatResponses(ServerResponses):
-    """For one `chat-completions-echo` model, whose requests have one text each."""
+    """Sends the requests of one `chat-completions-echo` model, of one text each, and reads the responses."""
 
     def faults(self, response: Any, texts: Sequence[JsonChatStr], context_lengths: Sequence[int]) -> list[str]:
         try:
@@ -155,7 +161,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         raise refusal(self, "; ".join(reasons))
 
     def text_scores(self, context: str, text: str) -> TextScores:
-        """What the server returns about a text as the assistant's message after a context."""
+        """Return the scores of a text as the assistant's message after a context."""
         messages = conversation(context or KNOWN_QUESTION, text)
         tokens, of_text = self._read(posted(self, self._payload(messages, self.frame.parameters)), messages)
         scored = tokens[1 : of_text.stop]
@@ -190,7 +196,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         return self._payload(messages, self.frame.parameters)
 
     def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Any:
-        """Called where the harness repeats what raises."""
+        """Return the scores of the responses; called where the harness repeats what raises."""
         (fault,) = self.responses.refuse_faulty(outputs, tokens, ())
         if fault:
             return [(NoAnswer(fault), False)]
@@ -198,12 +204,12 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         return [(sum(token.logprob or 0 for token in message), all(token.likeliest for token in message))]
 
     def scored(self, response: Any, text: JsonChatStr) -> Sequence[TokenTold]:
-        """The tokens of the assistant's message. Raises FaultyResponse."""
+        """Return the tokens of the assistant's message. Raises FaultyResponse."""
         tokens, of_text = self._read(response, json.loads(text.prompt))
         return tokens[of_text]
 
     def _read(self, response: Any, messages: Messages) -> tuple[Sequence[TokenTold], slice]:
-        """The tokens of the conversation, and which of them are the assistant's. Raises FaultyResponse."""
+        """Return the tokens of the conversation, and which of them are the assistant's. Raises FaultyResponse."""
         tokens = tokens_told(response)
         of_text = self.frame.span([token.text for token in tokens], messages)
         texts, values, tops = zip(*((token.text, token.logprob, token.top) for token in tokens[1:]), strict=True)
@@ -215,12 +221,12 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
 
 
 def n_characters(context: Any, continuation: str) -> int:
-    """Of the conversation's messages."""
+    """Return the number of characters of the conversation's messages."""
     return sum(len(message["content"]) for message in conversation(context, continuation))
 
 
 def frame_in(tokens: Sequence[TokenTold], parameters: Mapping[str, Any]) -> Frame:
-    """Of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
+    """Return the frame of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
     if not tokens:
         raise FaultyResponse("the response has no log-probabilities of the conversation")
     starts = [0]  # of the tokens, and the end of the last one, in what is readable of them all

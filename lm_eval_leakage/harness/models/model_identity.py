@@ -45,7 +45,8 @@ VALUES = 64  # of each tensor of a model in memory
 
 
 def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = CONFIGURATIONS) -> Path | None:
-    """Where the local cache of the hub has one of these files of a model; the folder is named after the commit."""
+    """Return where the local cache of the hub has one of these files of a model; the folder is named after the
+    commit."""
     try:
         paths = [try_to_load_from_cache(name, file, revision=str(revision or "main")) for file in files]
     except HFValidationError:  # the name is not one of the hub
@@ -159,7 +160,8 @@ def _identified(name: str, value: object, arguments: Mapping[str, Any]) -> str:
 
 
 def _has_configuration(folder: Path) -> bool:
-    """Whether a folder is that of a model, an adapter or a tokenizer; others may be written to while a model runs."""
+    """Return whether a folder is that of a model, an adapter or a tokenizer; others may be written to while a model
+    runs."""
     return any((folder / file).is_file() for file in CONFIGURATIONS)
 
 
@@ -241,7 +243,8 @@ def _is_any(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _weights(model: object) -> str | None:
-    """A digest of some values of every weight tensor; None if there are none, or if this process has only parts."""
+    """Return a digest of some values of every weight tensor; None if there are none, or if this process has only
+    parts."""
     named = getattr(model, "named_parameters", None)
     if named is None:
         return None

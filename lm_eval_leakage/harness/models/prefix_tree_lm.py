@@ -1,4 +1,5 @@
-"""Whether tree attention gives a model's log-likelihoods exactly: it is compared with the model before it is used.
+"""Uses tree attention where it gives a model's log-likelihoods exactly: it is compared with the model before it is
+used.
 
 `--model hf-prefix-tree`: the harness's `hf`, but shared prefixes of requests are computed only once.
 """
@@ -115,7 +116,7 @@ class ScorerChoice:
 
     @cached_property
     def steady_window(self) -> int:
-        """Length up to which no text changes how a shorter one beside it is read."""
+        """Return the length up to which no text changes how a shorter one beside it is read."""
         return steady_window(self.lm.model, self.lm.device, int(self.lm.max_length))
 
 

@@ -69,14 +69,14 @@ class ServerResponses:
             self._longest = length
 
     def model_call(self, messages: Any, *, generate: bool = True, **kwargs: Any) -> Any:
-        """One request at a time; the harness repeats what raises."""
+        """Send one request; the harness repeats what raises."""
         response = self._call(messages, generate=generate, **kwargs)
         if not generate:
             self.refuse_faulty(response, messages, self._context_lengths)
         return response
 
     def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Parsed:
-        """Many requests at a time: called where the harness repeats what raises."""
+        """Return the scores of many requests at a time; called where the harness repeats what raises."""
         response = outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
         faults = self.refuse_faulty(response, tokens, ctxlens)
         answers: Parsed = []
@@ -88,8 +88,8 @@ class ServerResponses:
         return answers
 
     def refuse_faulty(self, response: Any, texts: Any, context_lengths: Sequence[int]) -> list[str]:
-        """What is wrong with the answer about each text; empty where nothing is. Raises FaultyResponse if anything is,
-        unless the request has been answered faultily as often as it may be sent."""
+        """Return what is wrong with the answer about each text; empty where nothing is. Raises FaultyResponse if
+        anything is, unless the request has been answered faultily as often as it may be sent."""
         faults = self.faults(response, texts, context_lengths)
         if any(faults):
             fault, request = next(filter(None, faults)), tuple(texts[0])
@@ -126,7 +126,8 @@ class ServerResponses:
         return self._fault_of_model(response.get("model"))
 
     def _fault_of_model(self, name: Any) -> str:
-        """Another name than was asked for may be an alias; one that changes is another model."""
+        """Return what is wrong with the model's name: another than the requested one may be an alias, but a name that
+        changes is that of another model."""
         if not isinstance(name, str):
             return ""
         if self._first_model is None:
@@ -138,8 +139,8 @@ class ServerResponses:
         return f"the server answered as model {name}, before as {self._first_model}"
 
     def _fault_of_texts(self, choices: Sequence[Mapping[str, Any]], texts: Sequence[list[int]]) -> str:
-        """That a choice is about another text than was sent. Whether a server repeats texts in `text` is seen from the
-        end of any text of a response; it is then held to all of them."""
+        """Return that a choice is about another text than was sent. Whether a server repeats texts in `text` is seen
+        from the end of any text of a response; it is then held to all of them."""
         if not any(choice.get("text") or choice["logprobs"].get("tokens") for choice in choices):
             return ""
         sent = self._lm.decode_batch(texts)
@@ -194,7 +195,8 @@ def _fault_of_shape(choice: Mapping[str, Any], text: Sequence[int]) -> str:
 
 
 def _fault_of_values(scores: Mapping[str, Any], n_context: int) -> str:
-    """Of a text's tokens but the first; the continuation needs the most likely ones, too."""
+    """Return what is wrong with the values of a text's tokens but the first; the continuation needs the most likely
+    ones, too."""
     values, tops = scores["token_logprobs"][1:-1], scores["top_logprobs"][1:-1]
     tops = [top if isinstance(top, dict) else {} for top in tops]
     needed = [*values, *(None for top in tops[n_context - 1 :] if not top)]
