@@ -1,10 +1,11 @@
-"""The YAML of a task whose prompt is that of MMLU: the question, its lettered options, `Answer:`; needs only lm_eval.
+"""Writes the YAML of a task whose prompt is that of MMLU: the question, its lettered options, `Answer:`; needs only
+lm_eval.
 
 Rows have the fields question, choices and answer, the index of the right option.
 
 Makes a task of lm_eval from a file of plain questions, so that a benchmark of one's own has an accuracy, too.
 
-Questions whose right option the file does not tell cannot be scored: then there are audits, and no accuracy.
+Questions whose right option the file does not have cannot be scored: then there are audits, and no accuracy.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ OPEN_ENDED = "its rows have no options, and no task says which answers to them a
 
 
 def lettered_yaml(name: str, data: str, comment: str) -> str:
-    """The task's YAML; `data`: its lines that say where the split `test` is loaded from; `comment`: lines with #."""
+    """Return the task's YAML; `data`: its lines that say where the split `test` is loaded from; `comment`: lines with
+    #."""
     return TASK_YAML.format(name=as_yaml(name), data=data, comment=comment, letters=ascii_uppercase)
 
 
@@ -110,7 +112,7 @@ def name_from_file(file: Path, others: Container[str], n_folders: int = 0) -> st
 
 
 def names_from_files(files: Collection[Path], others: Container[str]) -> dict[Path, str]:
-    """Return a name for the task of each file, none of them among `others`. Files of one name are told apart by the
+    """Return a name for the task of each file, none of them among `others`. Files of one name are distinguished by the
     folders above them.
 
     Raises ValueError if the paths of two files differ only in their endings, in capitals or in punctuation.

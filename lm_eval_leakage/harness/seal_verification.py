@@ -44,7 +44,7 @@ NOTHING_FIXED = (
 
 @dataclass
 class SealVerification:
-    """What was found, in sentences.
+    """The result of comparing a public folder with its seal, in sentences.
 
     holds: what is as it should be
     differs: what is not; with none, and nothing that is untold, the benchmark is verified
@@ -61,7 +61,7 @@ class SealVerification:
 def verified(
     public: Path, private: Path | None, commitment: str | None = None, head: str | None = None
 ) -> SealVerification:
-    """Tells whether public files are what the key in `private` gives, and key and content what the commitment fixed.
+    """Compare public files with what the key in `private` gives, and key and content with what the commitment fixed.
 
     public: a public folder, whose files are all made again and compared by their bytes; or any copy of its rows (JSON,
         JSON lines, Parquet), which may have other columns; or the folder that holds both public and private
@@ -136,7 +136,7 @@ def _files(public: Path) -> list[Path]:
 
 
 def _read_commitment(public: Path) -> dict[str, Any] | None:
-    """What commitment.json says, next to the rows; None if there is none."""
+    """Return what commitment.json says, next to the rows; None if there is none."""
     file = (public if public.is_dir() else public.parent) / COMMITMENT_FILE
     if not file.is_file():
         return None
@@ -269,7 +269,8 @@ def _where(file: Path, sealed: bytes, rows: Sequence[JsonRow]) -> str:
 
 
 def _other_writer(there: bytes, sealed: bytes) -> str | None:
-    """Who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts there."""
+    """Return who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts
+    there."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -282,7 +283,7 @@ def _other_writer(there: bytes, sealed: bytes) -> str | None:
 
 
 def _report_others(public: Path, sealed: Collection[str], result: SealVerification) -> None:
-    """Adds what is in the folder that no seal writes to what was found."""
+    """Adds to the result what is in the folder that no seal writes."""
     files = sorted(file.relative_to(public) for file in public.rglob("*") if not file.is_dir())
     others = [file for file in files if file.as_posix() not in sealed and file.parts[0] != REPOSITORY]
     keys = [file for file in others if file.name == KEY_FILE]

@@ -1,4 +1,4 @@
-"""Tasks, groups and audits by name, from one index for a whole command."""
+"""Loads tasks, groups and audits by name, from one index for a whole command."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoadedTask:
 
     @cached_property
     def rows(self) -> list[PlacedRow]:
-        """Every question, task by task in the published order."""
+        """Return every question, task by task in the published order."""
         return [
             PlacedRow(name, index, *row_names(doc))
             for name, task in self.leaves.items()
@@ -73,7 +73,7 @@ class LoadedTask:
 
 
 def in_memory(audit: LeakageTask) -> LoadedTask:
-    """An audit of given questions."""
+    """Return an audit of given questions."""
     name = str(audit.config.task)
     return LoadedTask(name, (audit,), {name: audit}, TaskManager(include_defaults=False))
 
@@ -112,12 +112,12 @@ class TaskShelf:
 
     @property
     def index(self) -> AuditIndex:
-        """What is known of every task, group and tag without loading it. Raises ValueError if a folder is missing."""
+        """The index of every task, group and tag, without loading any. Raises ValueError if a folder is missing."""
         index: AuditIndex = self._manager.task_index
         return index
 
     def names(self, given_names: Sequence[str]) -> list[str]:
-        """The tasks and groups that are meant, with tags and patterns replaced by their tasks.
+        """Return the tasks and groups that are meant, with tags and patterns replaced by their tasks.
 
         Raises ValueError for an unknown name, and for the name of an audit.
         """
@@ -140,7 +140,7 @@ class TaskShelf:
         )
 
     def load(self, name: str, metadata: Mapping[str, object]) -> LoadedTask:
-        """A task, group or audit; raises ValueError, with the reason, if it cannot be loaded.
+        """Return a task, group or audit; raises ValueError, with the reason, if it cannot be loaded.
 
         metadata: as in `--metadata`, with the model's arguments, which lm_eval adds
         """
@@ -170,14 +170,16 @@ def _why_not_loaded(error: BaseException) -> str:
 
 
 def _is_sentence_of_ours(error: BaseException) -> bool:
-    """Whether this package raised an error, whose text then says what to change, and not a task's own module."""
+    """Return whether this package raised an error, whose text then says what to change, and not a task's own
+    module."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return str(frames[-1].f_globals.get("__name__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
 def found_among(rows: Iterable[PlacedRow], wanted: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
-    """Each asked question with its row among those of another task on the same benchmark: the first with its hash,
-    else with its text, since in a copy of the benchmark equal rows are the same question. Others are left out."""
+    """Return each asked question with its row among those of another task on the same benchmark: the first with its
+    hash, else with its text, since in a copy of the benchmark equal rows are the same question. Others are left
+    out."""
     by_name: dict[str, PlacedRow] = {}
     for row in rows:
         for name in filter(None, (row.doc_hash, row.content)):
@@ -216,14 +218,14 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
 
 
 def _without_address(value: Any) -> str:
-    """A name of a function or an object that is the same in every process."""
+    """Return a name of a function or an object that is the same in every process."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def only_tasks(built: Iterable[Any], wanted: Collection[str]) -> list[Any]:
-    """The same without other tasks than the wanted ones: the harness would ask a task without chosen questions as a
-    whole. Groups are changed."""
+    """Return the same without other tasks than the wanted ones: the harness would ask a task without chosen questions
+    as a whole. Groups are changed."""
     kept = []
     for item in built:
         if isinstance(item, Group):

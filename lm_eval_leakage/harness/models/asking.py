@@ -231,7 +231,7 @@ class BackendAnswers:
             size = max(FIRST_PORTION, int(size * faster))
 
     def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
-        """Send all requests in one call, as the harness does; if that fails, sends unanswered requests question by
+        """Send all requests in one call, as the harness does; if that fails, send the unanswered ones question by
         question."""
         requests: list[Any] = [*self._requests(remaining)]
         requests += [requests[0] if requests else Instance(self.method, {}, STAND_INS[self.method], 0)] * n_padding

@@ -8,7 +8,7 @@ conversation, and with it what the template puts before and after the assistant'
 there in every response. What is between them is the continuation, and is compared with it; all other messages must
 stand before it, whole and in their order.
 
-Not told by `echo`: whether a token is the most likely one. It counts as if it was not.
+`echo` does not return whether a token is the most likely one. It counts as if it was not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TokenTold:
 
 @dataclass(frozen=True)
 class Frame:
-    """What surrounds the assistant's message in the requests and responses of a server.
+    """The parameters of a server's requests, and the template's text around the assistant's message in its responses.
 
     parameters: what a request has beside messages and model
     before, after: texts of the tokens around the assistant's message

@@ -26,7 +26,7 @@ pause = asyncio.sleep
 
 
 class Patience:
-    """The time that one request waits, in all."""
+    """Decides how long one request waits."""
 
     def __init__(self) -> None:
         self._waited = 0.0

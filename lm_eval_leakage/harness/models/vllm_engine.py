@@ -1,6 +1,6 @@
 """Gets from a vLLM engine the log-probabilities of a prompt's tokens, with its prefix cache and without.
 
-vLLM reads no cached block for a request that asks for log-probabilities of its prompt, unless told otherwise
+vLLM reads no cached block for a request that asks for log-probabilities of its prompt, unless set otherwise
 (`skip_reading_prefix_cache`). A prompt of n tokens of which c were cached has log-probabilities
 from token c + 1 on (counted from 0): token c needs the output at the cached token before it. One of vLLM's model
 runners returns a list of n entries, of which those of cached tokens hold whatever was in memory, another one of n - c

@@ -187,7 +187,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
 
 
 def found(target: str, owner: Any = None) -> Any:
-    """The object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
+    """Return the object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
         there = getattr(_owner_of(target) if owner is None else owner, seam.attribute)
@@ -226,8 +226,8 @@ def _owner_of(target: str) -> Any:
 
 
 def _difference_of(there: Any, seam: Seam) -> str:
-    """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
-    unwrapped first."""
+    """Return what the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages
+    are unwrapped first."""
     there = inspect.unwrap(there)
     if there is object.__init__:
         return f"{seam.target} does not exist"

@@ -39,13 +39,13 @@ def add_models() -> None:
 
 
 def model_names() -> list[str]:
-    """Of all models that `--model` knows; imports none."""
+    """Return the names of all models that `--model` knows; imports none."""
     add_models()
     return [*import_module("lm_eval.models").MODEL_MAPPING, *import_module(REGISTRY).model_registry]
 
 
 def name_of(kind: type) -> str | None:
-    """By which `--model` knows a class or the nearest of its bases; None if it knows none of them."""
+    """Return the name by which `--model` knows a class or the nearest of its bases; None if it knows none of them."""
     add_models()
     registry, lazy = (
         import_module(REGISTRY).model_registry,
@@ -59,7 +59,7 @@ def name_of(kind: type) -> str | None:
 
 
 def class_of(model: str) -> Any:
-    """The registered class of a model, imported for this; None if it cannot be."""
+    """Return the registered class of a model, imported for this; None if it cannot be."""
     add_models()
     try:
         return import_module(REGISTRY).get_model(model)
@@ -97,7 +97,8 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
     """
 
     def know_once(manager: Any) -> None:
-        """Only warns on errors: plain `lm_eval` must not break because of another version of it or a fault of ours."""
+        """Make the manager know audits, once. Only warns on errors: plain `lm_eval` must not break because of another
+        version of it or a fault of ours."""
         if getattr(manager, TRIED, False):
             return
         setattr(manager, TRIED, True)

@@ -68,10 +68,10 @@ def rows_of_split(base: ConfigurableTask, metadata: Mapping[str, object]) -> Any
 
 
 def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Sequence[Doc]]:
-    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and the first
-    rows before the task processed them. A task's own are read once for all of its audits. A file's rows are read in
-    `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if neither
-    is possible."""
+    """Return `base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and the
+    first rows before the task processed them. A task's own are read once for all of its audits. A file's rows are read
+    in `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if
+    neither is possible."""
     if "data_files" not in metadata:
         kept, name = vars(base), f"{OWN_DOCS} {metadata.get(SPLIT_KEY)}"
         if name not in kept:
@@ -145,7 +145,7 @@ def why_not_audited(docs: Docs, rows: Sequence[Doc]) -> str | None:
 def why_unreadable(
     rows: Iterable[Mapping[str, Any]], read: Callable[[Doc], Question], n_tried: int | None = ROWS_TRIED
 ) -> str:
-    """Why the first of the rows cannot be read, if none of those that are tried can; empty if one can."""
+    """Return why the first of the rows cannot be read, if none of those that are tried can; empty if one can."""
     reasons = []
     for row in islice(rows, n_tried):
         try:

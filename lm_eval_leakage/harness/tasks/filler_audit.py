@@ -1,4 +1,4 @@
-"""An audit whose rows exchange their fillers, and so are asked together; and the start of its documents.
+"""Implements the audit whose rows exchange their fillers, and so are asked together; and the start of its documents.
 
 The start counts: a model that read a benchmark after `<|im_start|>` shows less memory of it after another one. It is
 chosen before any answer, by how likely the model finds the rows as published, which says nothing of other names.

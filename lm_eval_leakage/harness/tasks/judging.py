@@ -222,7 +222,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             find_device(device)
 
     def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
-        """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
+        """Return the verdicts on `docs`, which a leakage task passes as questions with their answers."""
         refused = [_not_finite(question.answers) for question in docs]
         sound = [question for question, refusal in zip(docs, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))

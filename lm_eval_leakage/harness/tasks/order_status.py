@@ -1,4 +1,5 @@
-"""What is said of a benchmark's published orders: by the user, our tests of whole data sets, its own questions."""
+"""Collects what is said of a benchmark's published orders: by the user, our tests of whole data sets, its own
+questions."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from lm_eval_leakage.results.published_orders import (
 )
 
 STATUS_KEY = "published_orders"  # of `--metadata`
-WRITTEN_AS_A_WHOLE = {  # data sets of which a task may be too small a part to tell (docs/published_orders.md)
+WRITTEN_AS_A_WHOLE = {  # data sets of which a task may be too small a part to test (docs/published_orders.md)
     "cais/mmlu",
     "hails/mmlu_no_train",
     "allenai/ai2_arc",

@@ -36,7 +36,7 @@ Row = tuple[Any, int]  # an audit, and the place of a question in its rows
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why the option orders of some questions have no verdict, whatever a model answers.
+    """The reason why the option orders of some questions have no verdict, whatever a model answers.
 
     reason: a clause
     remedies: what may change it, as clauses; by `check`
@@ -47,13 +47,13 @@ class Obstacle:
 
     @property
     def remedy(self) -> str:
-        """A clause; empty without any remedy."""
+        """Return a clause; empty without any remedy."""
         return f"a verdict may be possible with {', or with '.join(self.remedies)}" if self.remedies else ""
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What can be known of the verdict on the option orders of some questions, before a model answers.
+    """The prospect of a verdict on the option orders of some questions, before a model answers.
 
     rows: the questions; copies count once
     has_reference: whether another model is audited for comparison
@@ -67,7 +67,7 @@ class Prospect:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """Why no verdict is possible; None if one is, and where the questions are too few, guarded or not."""
+        """Return why no verdict is possible; None if one is, and where the questions are too few, guarded or not."""
         if len(self.rows) < FEWEST_JUDGED or not all(task.probe.asks_orders for task, _ in self.rows[:1]):
             return None
         first = untestable([*self.answers(_some(self.rows, TRIED_FIRST))], self.natural)
@@ -87,7 +87,7 @@ class Prospect:
 
     @cached_property
     def _questions(self) -> list[Row]:
-        """Rows with a question, without copies."""
+        """Return the rows with a question, without copies."""
         keyed = [(row, question_key(question)) for row in self.rows if (question := _question(row)) is not None]
         return [row for row, _ in each_once(keyed, lambda pair: pair[1])]
 
@@ -106,7 +106,7 @@ class Prospect:
         has_reference: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> Iterator[OrderAnswers]:
-        """Random answers to the questions that can be asked.
+        """Return random answers to the questions that can be asked.
 
         status: of the published orders, instead of the true one
         without: guards that do not count
@@ -151,7 +151,7 @@ class Prospect:
 
     @cached_property
     def has_enough_families(self) -> bool:
-        """Whether there are enough for a verdict if no guard counts."""
+        """Return whether there are enough families for a verdict if no guard counts."""
         rows = _some(self._questions, TRIED_FOR_A_REMEDY)
         return self._would_do(self.answers(rows, status=OrderStatus.DRAWN))
 
@@ -185,7 +185,7 @@ class Prospect:
 
 
 def _some(rows: Sequence[Row], n: int) -> Sequence[Row]:
-    """At random; the first rows may be of one subject."""
+    """Return some rows at random; the first rows may be of one subject."""
     return random.Random(0).sample(rows, min(n, len(rows)))
 
 

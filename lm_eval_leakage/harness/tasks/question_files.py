@@ -54,8 +54,8 @@ class Rows(list[FileRow]):
 
 
 def read_file(given: object) -> datasets.Dataset | Rows:
-    """The rows of a file; `Rows` if its columns have mixed types or mappings with other names in each row, which a
-    `datasets.Dataset` cannot hold.
+    """Return the rows of a file; `Rows` if its columns have mixed types or mappings with other names in each row,
+    which a `datasets.Dataset` cannot hold.
 
     Raises ValueError or OSError with a one-sentence message.
     """
@@ -75,8 +75,8 @@ def read_file(given: object) -> datasets.Dataset | Rows:
 
 
 def read_questions(given: object, fields: Fields = NO_FIELDS) -> datasets.Dataset | Rows:
-    """The rows of a user's file, with right answers that are named in another way (by letter, index from 1 or text)
-    as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
+    """Return the rows of a user's file, with right answers that are named in another way (by letter, index from 1 or
+    text) as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
 
     fields: of its rows, that hold the parts of a question
 
@@ -100,12 +100,12 @@ def read_questions(given: object, fields: Fields = NO_FIELDS) -> datasets.Datase
 
 @cache
 def _say_once(sentence: str) -> None:
-    """A command reads its file several times."""
+    """Log a sentence only once, since a command reads its file several times."""
     logger.warning("%s", sentence)
 
 
 def existing_file(given: object) -> Path:
-    """The path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
+    """Return the path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
     message if it is none."""
     if not isinstance(given, (str, Path)) or not str(given):
         raise ValueError(f"data_files is {brief(given)}; it must be the path of one file")
@@ -139,7 +139,7 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
 
 
 def _json_rows(text: str) -> list[FileRow]:
-    """The JSON objects of a file: one per line, or a list of them."""
+    """Return the JSON objects of a file: one per line, or a list of them."""
     if text.lstrip().startswith("["):
         rows = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
     else:
@@ -238,7 +238,8 @@ def _values(name: str, cells: Sequence[str]) -> list[Any]:
 
 
 def _is_written_by(kind: Callable[[str], float], cell: str) -> bool:
-    """Whether a cell is a number as Python writes it, so that no text such as 007 or 1.50 becomes another one."""
+    """Return whether a cell is a number as Python writes it, so that no text such as 007 or 1.50 becomes another
+    one."""
     if len(cell) > LONGEST_NUMBER:
         return False
     try:
