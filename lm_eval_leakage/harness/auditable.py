@@ -1,4 +1,5 @@
-"""Whether tasks can be audited, as `ls TASK` prints it: their settings tell, or else their first rows."""
+"""Finds out whether tasks can be audited, as `ls TASK` prints it: from their settings, or else from their first
+rows."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ WRITTEN_IN_PYTHON = "it is written in Python and does not render the prompt and 
 
 
 class Coverage(StrEnum):
-    """Whether a task can be audited: it can; an audit is impossible or would be meaningless; nobody can say."""
+    """The answer to whether a task can be audited: it can; an audit is impossible or would be meaningless; nobody can
+    say."""
 
     COVERED = "covered"
     REFUSED = "refused"
@@ -44,7 +46,7 @@ class Coverage(StrEnum):
 
 
 class Finding(NamedTuple):
-    """Whether one task can be audited.
+    """The finding on whether one task can be audited.
 
     reason: why it is not covered, or how its options are read if it is
     audits: suffixes of those that a check makes of it: of option orders where it has options, and of exchanged names
@@ -58,21 +60,21 @@ class Finding(NamedTuple):
 
 
 def findings_of(name: str, index: Mapping[str, Entry], *, each: bool = False) -> list[Finding]:
-    """The findings on a task, or on the tasks of a group or tag; raises KeyError for an unknown name.
+    """Return the findings on a task, or on the tasks of a group or tag; raises KeyError for an unknown name.
 
     each: whether the data of all tasks are loaded, or those after the first covered one are left unknown
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for task in dict.fromkeys(tasks_of(name, index)):
-        if not each and any(one.status == Coverage.COVERED for one in found):
-            found.append(Finding(task, Coverage.UNKNOWN, "its data were not loaded"))
+        if not each and any(finding.status == Coverage.COVERED for finding in findings):
+            findings.append(Finding(task, Coverage.UNKNOWN, "its data were not loaded"))
         else:
-            found.append(judge(task, index[task]))
-    return found
+            findings.append(judge(task, index[task]))
+    return findings
 
 
 def judge(name: str, entry: Entry) -> Finding:
-    """The finding on a task in the index, whose data are loaded."""
+    """Return the finding on a task in the index, whose data are loaded."""
     config = entry.cfg or {}
     if "class" in config:
         return Finding(name, Coverage.REFUSED, WRITTEN_IN_PYTHON)
@@ -126,7 +128,8 @@ def _not_loaded(error: BaseException) -> str:
 
 
 def constant_choices(settings: Mapping[str, Any]) -> str:
-    """Why a task is refused whose choices are words in its YAML, the same for all questions; empty if they are not."""
+    """Return why a task is refused whose choices are words in its YAML, the same for all questions; empty if they are
+    not."""
     choices = settings.get("doc_to_choice")
     if not isinstance(choices, (list, dict)):  # a template or a function, which a row is needed for
         return ""
@@ -144,7 +147,7 @@ def _how(docs: Sequence[ReadDoc]) -> str:
 
 
 def tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:
-    """The name itself, or the tasks of a group or tag; raises KeyError for an unknown name."""
+    """Return the name itself, or the tasks of a group or tag; raises KeyError for an unknown name."""
     entry = index[name]
     if kind_of(entry) == "TAG":
         yield from sorted(entry.tags)
@@ -156,7 +159,7 @@ def tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:
 
 
 def _members(config: Mapping[str, Any]) -> Iterator[str]:
-    """The names in a group's list, including those of nested groups."""
+    """Return the names in a group's list, including those of nested groups."""
     listed = config.get("task") or []
     for member in [listed] if isinstance(listed, str) else listed:
         if isinstance(member, str):
@@ -167,13 +170,13 @@ def _members(config: Mapping[str, Any]) -> Iterator[str]:
             yield from _members(member)
 
 
-def as_list(found: Sequence[Finding]) -> str:
-    """One line per task: its name, whether it can be audited, how or why not; then the names of its audits, those that
-    need a seal apart."""
-    width = max((len(finding.task) for finding in found), default=0)
-    lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
-    covered = [finding for finding in found if finding.status == Coverage.COVERED]
-    task = covered[0].task if covered and len(found) == 1 else "TASK"
+def as_list(findings: Sequence[Finding]) -> str:
+    """Return one line per task: its name, whether it can be audited, how or why not; then the names of its audits,
+    those that need a seal apart."""
+    width = max((len(finding.task) for finding in findings), default=0)
+    lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in findings]
+    covered = [finding for finding in findings if finding.status == Coverage.COVERED]
+    task = covered[0].task if covered and len(findings) == 1 else "TASK"
     if any(FIRST_AUDIT in finding.audits for finding in covered):
         sealed = {SEAL_AUDIT, *filter(needs_seal, suffixes())}
         lines += ["", f"audits: {_names(task, {*suffixes()} - sealed)}"]

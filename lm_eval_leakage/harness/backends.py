@@ -1,4 +1,4 @@
-"""What lm_eval's model backends can answer, which packages they need and which arguments they take."""
+"""Lists what lm_eval's model backends can answer, which packages they need and which arguments they take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OF_API = ("requests", "aiohttp", "tenacity", "tqdm")
 
 
 class Backend(NamedTuple):
-    """What a backend of lm_eval can answer, and what it needs.
+    """A backend of lm_eval: what it can answer, and what it needs.
 
     answers: methods by which it answers requests
     extra, packages: of lm_eval, and what it installs beyond what this package needs itself
@@ -73,7 +73,7 @@ KNOWN = {
 
 
 def backend_of(model: str) -> Backend | None:
-    """What is declared of a backend; None for one of another package. Raises ValueError for an unknown name."""
+    """Return what is declared of a backend; None for one of another package. Raises ValueError for an unknown name."""
     if model in KNOWN:
         return KNOWN[model]
     names = model_names()
@@ -84,7 +84,7 @@ def backend_of(model: str) -> Backend | None:
 
 
 def backend_of_loaded(lm: Any) -> str:
-    """The registered name of a loaded model's backend. Raises ValueError if it has none."""
+    """Return the registered name of a loaded model's backend. Raises ValueError if it has none."""
     backend = name_of(type(lm))
     if backend is None:
         name = type(lm).__name__
@@ -96,7 +96,7 @@ def backend_of_loaded(lm: Any) -> str:
 
 
 def named_as_loaded(lm: Any, backend: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a loaded model: those given, and those that name it as far as the model itself tells them.
+    """Return the arguments of a loaded model: those given, and those that name it as far as the model itself has them.
 
     Raises ValueError if nothing names it.
     """
@@ -107,7 +107,7 @@ def named_as_loaded(lm: Any, backend: str, model_args: Mapping[str, Any]) -> dic
         of_engine.get("model"),
         inner,
     )
-    name = next((one for one in names if isinstance(one, str) and one), None)
+    name = next((candidate for candidate in names if isinstance(candidate, str) and candidate), None)
     declared = backend_of(backend)
     naming = "model" if declared is not None and declared.has_server else "pretrained"
     if name is None and not any(model_args.get(key) for key in NAMING):
@@ -118,12 +118,13 @@ def named_as_loaded(lm: Any, backend: str, model_args: Mapping[str, Any]) -> dic
 
 
 def why_cannot_answer(model: str, need: str) -> str:
-    """Why the backend cannot answer requests of this method, as a sentence; empty if it may. Raises ValueError for an
-    unknown backend. One of another package is tried without requests, and left to the run if it cannot be imported."""
+    """Return why the backend cannot answer requests of this method, as a sentence; empty if it may. Raises ValueError
+    for an unknown backend. One of another package is tried without requests, and left to the run if it cannot be
+    imported."""
     backend = backend_of(model)
     if backend is None:
         kind = class_of(model)
-        of_hf = need == GIVES_TOKENS and "HFLM" in {one.__name__ for one in getattr(kind, "__mro__", ())}
+        of_hf = need == GIVES_TOKENS and "HFLM" in {base.__name__ for base in getattr(kind, "__mro__", ())}
         unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
     else:
         unable = need not in backend.answers
@@ -139,16 +140,20 @@ def refuse_without_packages(model: str, backend: Backend) -> None:
 
 
 def parameters_of(kind: type) -> tuple[frozenset[str], tuple[str, ...], bool]:
-    """The arguments of a model's class and of the base classes that it hands the others to, those of them without a
-    default, and whether unknown ones are passed on."""
-    found: dict[str, inspect.Parameter] = {}
+    """Return the arguments of a model's class and of the base classes that it hands the others to, those of them
+    without a default, and whether unknown ones are passed on."""
+    parameters: dict[str, inspect.Parameter] = {}
     takes_others = True
     reads_itself = "create_from_arg_string" in vars(kind)
-    for one in takewhile(lambda one: one.__module__ != BASE, kind.__mro__[:-1] if not reads_itself else ()):
-        if takes_others and "__init__" in vars(one):
-            own = [*inspect.signature(one.__init__).parameters.values()][1:]  # type: ignore[misc]
-            takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own)
-            named = [one for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-            found = {parameter.name: parameter for parameter in named} | found
-    required = tuple(name for name, parameter in found.items() if parameter.default is parameter.empty)
-    return frozenset(found), required, takes_others
+    for base in takewhile(lambda base: base.__module__ != BASE, kind.__mro__[:-1] if not reads_itself else ()):
+        if takes_others and "__init__" in vars(base):
+            class_parameters = [*inspect.signature(base.__init__).parameters.values()][1:]  # type: ignore[misc]
+            takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in class_parameters)
+            named = [
+                parameter
+                for parameter in class_parameters
+                if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            ]
+            parameters = {parameter.name: parameter for parameter in named} | parameters
+    required = tuple(name for name, parameter in parameters.items() if parameter.default is parameter.empty)
+    return frozenset(parameters), required, takes_others

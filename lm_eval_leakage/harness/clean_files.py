@@ -22,7 +22,10 @@ from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_grou
 
 
 class _Base(NamedTuple):
-    """metrics: metrics that a group may average over its members"""
+    """The base task of a clean task.
+
+    metrics: metrics that a group may average over its members
+    """
 
     yaml: Path
     version: Any
@@ -57,8 +60,8 @@ def write_clean(
         is_own = not base.yaml.is_relative_to(INSTALLED_TASKS)
         place = (base.yaml if is_own else base.yaml.relative_to(INSTALLED_TASKS)).as_posix()
         if is_own:
-            told = f"{clean.task} is a task of your own, so its clean task runs only where {base.yaml} is"
-            problems.append(Problem(told))
+            note = f"{clean.task} is a task of your own, so its clean task runs only where {base.yaml} is"
+            problems.append(Problem(note))
         stem = _file_stem(clean.name)
         texts[f"{stem}.yaml"] = render_task(clean, {"base_yaml": place}, base.version, f"{stem}.json")
         texts[f"{stem}.json"] = render_questions(clean, made_with)
@@ -73,12 +76,12 @@ def write_clean(
 
 
 def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
-    """The task that is restricted, or why it cannot be."""
+    """Return the task that is restricted, or why it cannot be."""
     if not clean.kept:
         counts = Counter(question.why for question in clean.left_out).items()
-        told = ", ".join(f"{why}: {count}" for why, count in counts)
+        tally = ", ".join(f"{why}: {count}" for why, count in counts)
         reason = f"; most are untested because {clean.why_untested}" if clean.why_untested else ""
-        return f"nothing remains of the {clean.n_questions} questions ({told}{reason})"
+        return f"nothing remains of the {clean.n_questions} questions ({tally}{reason})"
     entry = manager.task_index.get(clean.task)
     if entry is not None and kind_of(entry) == "PY_TASK":
         return f"{clean.task} is a task with its own class, whose questions cannot be chosen from outside"
@@ -89,7 +92,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base | str:
 
 
 def _means(config: Mapping[str, Any]) -> Iterator[str]:
-    """The metrics of a task that are means over its questions."""
+    """Return the metrics of a task that are means over its questions."""
     default = [{"metric": name} for name in DEFAULT_METRIC_REGISTRY[config.get("output_type", "generate_until")]]
     for entry in config.get("metric_list") or default:
         name = entry["metric"]
@@ -121,7 +124,7 @@ def _group_files(
 
 
 def _file_stem(name: str) -> str:
-    """A file name for a task name; escapes characters that files cannot have, and is unique per task name."""
+    """Return a file name for a task name; escapes characters that files cannot have, and is unique per task name."""
     return quote(name, safe="()+")
 
 

@@ -35,13 +35,13 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
     """Has the prompts, few-shot examples, metrics and filters of the base task, but only the kept questions."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        own = {key: value for key, value in config.items() if key != "class"}
-        self._questions_file = HERE / own["metadata"]["questions"]
-        base = base_config(own["metadata"])
-        own["metadata"] = metadata_of(base, own["metadata"])
+        settings = {key: value for key, value in config.items() if key != "class"}
+        self._questions_file = HERE / settings["metadata"]["questions"]
+        base = base_config(settings["metadata"])
+        settings["metadata"] = metadata_of(base, settings["metadata"])
         if "task_alias" in base:
-            own.setdefault("task_alias", f"{base['task_alias']}_clean")
-        super().__init__(config=base | own)
+            settings.setdefault("task_alias", f"{base['task_alias']}_clean")
+        super().__init__(config=base | settings)
 
     @cached_property
     def base_docs(self) -> Any:
@@ -54,16 +54,16 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
         docs = self.base_docs
         about = json.loads(self._questions_file.read_text(encoding="utf-8"))
         wanted = Counter(question["doc_hash"] for question in about["kept"])
-        found = []
+        places = []
         for index, doc in enumerate(docs):
             name = doc_hash(doc)
             if wanted[name]:
                 wanted[name] -= 1
-                found.append(index)
-        if len(found) != about["n_kept"]:
+                places.append(index)
+        if len(places) != about["n_kept"]:
             made_with = ", ".join(f"{package} {number}" for package, number in about["made_with"].items())
             raise ValueError(
-                f"{len(found)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
+                f"{len(places)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
                 f"{len(docs)} that {about['base']} has here: its data or lm_eval's processing of them has changed; "
                 f"make the list again from runs on these data, or use what it was made with ({made_with})"
             )
@@ -71,7 +71,7 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
             logger.warning(
                 "%s was chosen from %d of these %d questions", self._questions_file, about["n_questions"], len(docs)
             )
-        return docs.select(found)
+        return docs.select(places)
 
     def build_all_requests(self, *, tokenizer_name: str = "", **options: Any) -> None:
         """Adds the list to the cache key of --cache_requests, so that another list does not get cached requests."""
@@ -89,7 +89,7 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The base task's settings, as the installed lm_eval has them."""
+    """Return the base task's settings, as the installed lm_eval has them."""
     file = TASKS / about["base_yaml"]
     if not file.is_file():
         raise ValueError(
@@ -100,22 +100,24 @@ def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in NOT_INHERITED}
 
 
-def metadata_of(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The task's metadata; the version is that of the base task as installed, whose prompts are used."""
+def metadata_of(base: Mapping[str, Any], task_metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task's metadata; the version is that of the base task as installed, whose prompts are used."""
     inherited = base.get("metadata")
-    metadata = {**(inherited if isinstance(inherited, dict) else {}), **own}
-    here, then = version_of(base), own.get("version")
+    metadata = {**(inherited if isinstance(inherited, dict) else {}), **task_metadata}
+    here, then = version_of(base), task_metadata.get("version")
     if here != then:
-        logger.warning("%s has version %s here; its questions were chosen with version %s", own["base"], here, then)
+        logger.warning(
+            "%s has version %s here; its questions were chosen with version %s", task_metadata["base"], here, then
+        )
     return metadata if here is None else metadata | {"version": here}
 
 
 def version_of(config: Mapping[str, Any]) -> Any:
-    """The version in a task's settings; None if it has none."""
+    """Return the version in a task's settings; None if it has none."""
     metadata = config.get("metadata")
     return metadata.get("version") if isinstance(metadata, dict) else None
 
 
 def doc_hash(doc: Any) -> str:
-    """The hash that lm_eval's evaluator gives to a row."""
+    """Return the hash that lm_eval's evaluator gives to a row."""
     return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))

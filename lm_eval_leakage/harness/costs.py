@@ -19,7 +19,7 @@ ROWS_MEASURED = 60  # drawn at random; the rest is taken to be like them
 
 @dataclass(frozen=True)
 class RunSize:
-    """What is asked about `n_questions` questions, estimated from some of them.
+    """The size of a run of `n_questions` questions, estimated from some of them.
 
     method: the method of the model that answers
     tokens: of the texts, with the number of requests
@@ -44,7 +44,7 @@ class RunSize:
 
 
 def needs_of(task: Any) -> str:
-    """The method of the model that answers a task's requests."""
+    """Return the method of the model that answers a task's requests."""
     if isinstance(task, LeakageTask):
         return str(task.probe.needs)
     method = str(task.OUTPUT_TYPE)
@@ -73,11 +73,11 @@ def size_of_chosen(
     seen = set[int]()
     method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
     for task, row in drawn(rows, ROWS_MEASURED, 0):
-        method, asked = needs_of(task), _asked(task, row, chat)
-        if reason := _why_not_asked(asked):
+        method, instances = needs_of(task), _asked(task, row, chat)
+        if reason := _why_not_asked(instances):
             reasons[reason] += 1
-            asked = []
-        requests = _not_yet_sent(task, [one.args for one in asked], seen)
+            instances = []
+        requests = _not_yet_sent(task, [instance.args for instance in instances], seen)
         texts.append(tokens_of(tokenizer, method, requests))
         n_written += sum(map(n_generated, requests))
         n_long += sum(map(n_characters, requests))
@@ -92,27 +92,28 @@ def size_of_chosen(
 
 
 def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]) -> list[tuple[Any, ...]]:
-    """Of our own tasks, equal requests are sent once, also those about different questions.
+    """Return the requests without those sent before: our own tasks send equal requests once, also those about
+    different questions.
 
     seen: hashes of all requests so far, to which these are added
     """
     if not isinstance(task, LeakageTask):
         return [*requests]
-    new = {key: one for one in requests if (key := hash(repr(one))) not in seen}
+    new = {key: request for request in requests if (key := hash(repr(request))) not in seen}
     seen.update(new)
     return [*new.values()]
 
 
-def _why_not_asked(own: Sequence[Any]) -> str:
-    """The reason of a question that is skipped; empty for one that is asked."""
-    if not own:
+def _why_not_asked(instances: Sequence[Any]) -> str:
+    """Return why a question is skipped; empty if it is not."""
+    if not instances:
         return "its prompt cannot be rendered"
-    skipped = getattr(getattr(own[0], "of", own[0]), "skipped", None)
+    skipped = getattr(getattr(instances[0], "of", instances[0]), "skipped", None)
     return "" if skipped is None else str(skipped.reason)
 
 
 def _asked(task: Any, row: int, chat: Callable[..., str] | None) -> list[Any]:
-    """The harness's own instances about one row; none if it has no question."""
+    """Return the harness's own instances about one row; none if it has no question."""
     doc = task.eval_docs[row]
     try:
         context = task.fewshot_context(

@@ -111,7 +111,7 @@ def why_not_taken(error: TypeError, model: str, model_args: Mapping[str, Any]) -
 def _resembled(name: str, names: Sequence[str]) -> str:
     """Return the argument of which a name is a misspelling: a similar one, or one with the same letters."""
     similar = get_close_matches(name, names, n=1, cutoff=CLOSE_ARGUMENT)
-    same_letters = [one for one in names if sorted(one) == sorted(name)]
+    same_letters = [other for other in names if sorted(other) == sorted(name)]
     return next(iter([*similar, *same_letters]), "")
 
 

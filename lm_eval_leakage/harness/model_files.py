@@ -64,7 +64,7 @@ def check_path(setting: str, value: object) -> None:
 def _similar_folder(value: str) -> str:
     """Return the question whether a folder of a similar name is meant, to end a sentence with; empty without one."""
     try:
-        siblings = [str(one) for one in Path(value).parent.iterdir() if one.is_dir()]
+        siblings = [str(folder) for folder in Path(value).parent.iterdir() if folder.is_dir()]
     except OSError:
         return ""
     return did_you_mean(str(Path(value)), siblings)

@@ -1,4 +1,4 @@
-"""A model as lm_eval's command line names it, loaded once for all runs that need it."""
+"""Loads a model, as lm_eval's command line names it, once for all runs that need it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The YAML of a task whose prompt is that of MMLU: the question, its lettered options, `Answer:`; needs only lm_eval.
+"""Writes the YAML of a task whose prompt is that of MMLU: the question, its lettered options, `Answer:`; needs only
+lm_eval.
 
 Rows have the fields question, choices and answer, the index of the right option.
 
 Makes a task of lm_eval from a file of plain questions, so that a benchmark of one's own has an accuracy, too.
 
-Questions whose right option the file does not tell cannot be scored: then there are audits, and no accuracy.
+Questions whose right option the file does not have cannot be scored: then there are audits, and no accuracy.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ OPEN_ENDED = "its rows have no options, and no task says which answers to them a
 
 
 def lettered_yaml(name: str, data: str, comment: str) -> str:
-    """The task's YAML; `data`: its lines that say where the split `test` is loaded from; `comment`: lines with #."""
+    """Return the task's YAML; `data`: its lines that say where the split `test` is loaded from; `comment`: lines with
+    #."""
     return TASK_YAML.format(name=as_yaml(name), data=data, comment=comment, letters=ascii_uppercase)
 
 
@@ -110,7 +112,7 @@ def name_from_file(file: Path, others: Container[str], n_folders: int = 0) -> st
 
 
 def names_from_files(files: Collection[Path], others: Container[str]) -> dict[Path, str]:
-    """Return a name for the task of each file, none of them among `others`. Files of one name are told apart by the
+    """Return a name for the task of each file, none of them among `others`. Files of one name are distinguished by the
     folders above them.
 
     Raises ValueError if the paths of two files differ only in their endings, in capitals or in punctuation.
@@ -124,7 +126,7 @@ def names_from_files(files: Collection[Path], others: Container[str]) -> dict[Pa
             return names
         for file in alike:
             if depths[file] == len(file.parts):
-                other = next(one for one in alike if one != file and names[one] == names[file])
+                other = next(candidate for candidate in alike if candidate != file and names[candidate] == names[file])
                 raise ValueError(
                     f"tasks has {str(file)!r} and {str(other)!r}, whose tasks would have one name; rename one of the "
                     "files"
@@ -183,7 +185,9 @@ def write_task(file: Path, folder: Path, name: str, fields: Fields = NO_FIELDS) 
     none = [row for row in without if row not in several]
     kinds = (("no right answer", none), ("several right answers", [row for row in without if row in several]))
     parts = [
-        f"{len(own):,} {'has' if len(own) == 1 else 'have'} {what} (row {_listed(own)})" for what, own in kinds if own
+        f"{len(numbers):,} {'has' if len(numbers) == 1 else 'have'} {what} (row {_listed(numbers)})"
+        for what, numbers in kinds
+        if numbers
     ]
     why = f"of {len(questions):,} questions, {' and '.join(parts)}; give each one, or leave these out"
     return OwnTask(name, why, unread)
@@ -255,8 +259,8 @@ def unread_in_words(readings: Sequence[Question | UntestableQuestion]) -> str:
     if not rows:
         return ""
     n_unread, most = sum(map(len, rows.values())), sorted(rows.items(), key=lambda reason: -len(reason[1]))
-    reasons = [f"{reason} (row {_listed(own)})" for reason, own in most[:ROWS_NAMED]]
-    if n_more := sum(len(own) for _, own in most[ROWS_NAMED:]):
+    reasons = [f"{reason} (row {_listed(numbers)})" for reason, numbers in most[:ROWS_NAMED]]
+    if n_more := sum(len(numbers) for _, numbers in most[ROWS_NAMED:]):
         reasons.append(f"and {counted(n_more, 'row')} for other reasons")
     left_out = f"{count(n_unread)} of {counted(len(readings), 'row')} {'is' if n_unread == 1 else 'are'} left out"
     return f"{left_out}: {'; '.join(reasons)}"

@@ -36,14 +36,14 @@ SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an 
 
 
 def parsed_args(text: str) -> dict[str, Any]:
-    """`pretrained=M,dtype=bfloat16` as lm_eval reads it."""
+    """Return arguments such as `pretrained=M,dtype=bfloat16` as lm_eval reads them."""
     from lm_eval.utils import simple_parse_args_string  # slow to import, and tests of what is slow import this module
 
     return dict(simple_parse_args_string(text))
 
 
 def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
-    """That a server is asked one request at a time, as a sentence, if nothing else was chosen; else empty."""
+    """Return that a server is asked one request at a time, as a sentence, if nothing else was chosen; else empty."""
     backend = backend_of(model)
     if backend is None or not backend.has_server or "num_concurrent" in model_args:
         return ""
@@ -54,8 +54,8 @@ def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
 
 
 def scored_by(model: str, audits: Iterable[str]) -> Any:
-    """The class of a model behind a server that must return log-likelihoods of given texts for one of these audits;
-    None for other models and audits."""
+    """Return the class of a model behind a server that must return log-likelihoods of given texts for one of these
+    audits; None for other models and audits."""
     backend, needed = backend_of(model), {need for audit in audits for need in needs_of(audit)}
     may_ask_a_server = backend is None or backend.has_server
     return class_of(model) if may_ask_a_server and SCORES in needed and not why_cannot_answer(model, SCORES) else None
@@ -85,9 +85,9 @@ def preflight(
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
     """
     named = {task: _parted(task) for task in tasks}
-    asked = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
-    is_of_audits = bool(asked) and all(suffix or audits for _, suffix in named.values())
-    check_models(models, asked if is_of_audits else ())
+    audit_suffixes = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
+    is_of_audits = bool(audit_suffixes) and all(suffix or audits for _, suffix in named.values())
+    check_models(models, audit_suffixes if is_of_audits else ())
     index = AuditIndex()
     if tasks:
         from lm_eval_leakage.harness.task_shelf import TaskShelf  # imports scipy
@@ -102,7 +102,7 @@ def preflight(
     if data_files is not None:
         _refuse_file(data_files, fields, bases, index)
     elif named:
-        needs_options = FILLER_AUDIT not in asked
+        needs_options = FILLER_AUDIT not in audit_suffixes
         _refuse_unauditable(bases, index, leaves_out, needs_options=needs_options)
 
 
@@ -121,7 +121,8 @@ def check_models(models: Models, audits: Sequence[str]) -> None:
 
 
 def _parted(task: str) -> tuple[str, str]:
-    """An audit's name as task and suffix; the suffix is empty for a task, and the task for an audit of a file."""
+    """Return an audit's name as task and suffix; the suffix is empty for a task, and the task for an audit of a
+    file."""
     return ("", task) if task in suffixes() else split_name(task) or (task, "")
 
 
@@ -154,7 +155,7 @@ def _refuse_without_question(file: object, rows: Any, fields: Fields) -> None:
 
 
 def _refuse_unauditable(tasks: Sequence[str], index: AuditIndex, leaves_out: bool, *, needs_options: bool) -> None:
-    """Raises ValueError if the settings of one of the tasks tell that it cannot be audited (where the command
+    """Raises ValueError if the settings of one of the tasks show that it cannot be audited (where the command
     `leaves_out` such tasks: of all of them), with the reason that `ls` gives. The others are tried on their rows, by
     the command.
 
@@ -189,7 +190,7 @@ def _is_own(name: str, index: AuditIndex) -> bool:
 
 
 def check_run_options(options: Any) -> None:
-    """Raises ValueError, ImportError or OSError, with the remedy, for what can be told before a model is loaded: a
+    """Raises ValueError, ImportError or OSError, with the remedy, for what can be seen before a model is loaded: a
     misspelled task, a model that does not exist, lacks a package or an argument or cannot run the audits, a file that
     does not exist, an output path that cannot be written, an invalid key of `--metadata`.
 
@@ -220,12 +221,12 @@ def look_at_server(options: Any) -> None:
         logger.warning("%s", slow)
     from lm_eval_leakage.harness.models.server_proof import proven  # imports requests
 
-    if (kind := scored_by(model, audits_of(options))) and (found := proven(kind, model_args)):
-        shown_logger.info("%s", found)
+    if (kind := scored_by(model, audits_of(options))) and (summary := proven(kind, model_args)):
+        shown_logger.info("%s", summary)
 
 
 def audits_of(options: Any) -> list[str]:
-    """The suffixes of the audits among a run's tasks."""
+    """Return the suffixes of the audits among a run's tasks."""
     return [_parted(task)[1] for task in _tasks(options) if names_an_audit(task)]
 
 

@@ -27,7 +27,7 @@ Ask = Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True)
 class Unasked:
-    """Why questions of one task are not asked, by the hashes of their rows."""
+    """The reasons why questions of one task are not asked, by the hashes of their rows."""
 
     reasons: dict[str, str] = field(default_factory=dict)
 

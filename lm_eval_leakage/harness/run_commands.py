@@ -21,8 +21,8 @@ GROUPING = frozenset("[]{}()\"'\n")  # characters that lm_eval's command line re
 
 
 def run_command(results: Mapping[str, Any], shots: Collection[str], folder: Path, tasks: Sequence[str]) -> str:
-    """As typed in a shell, with the options that the results tell and that change the answers; empty if the results do
-    not name the model's kind.
+    """Return the command of a run as typed in a shell, with the options that the results record and that change the
+    answers; empty if the results do not name the model's kind.
 
     results: of a run of the base tasks
     shots: numbers of few-shot examples of these tasks; a single one is repeated in the command
@@ -49,7 +49,7 @@ def audit_command(results_file: Path, task: str, n_shot: str) -> str:
 
 
 def _options(results: Mapping[str, Any], shots: Collection[str]) -> list[str]:
-    """The model and what changes its answers, as options."""
+    """Return the model and what changes its answers, as options."""
     config = results.get("config") or {}
     words = ["--model", str(config["model"])]
     if config.get("model_args"):
@@ -68,7 +68,7 @@ def _options(results: Mapping[str, Any], shots: Collection[str]) -> list[str]:
 
 
 def _as_typed(model_args: object) -> str:
-    """`key=value,..` if lm_eval reads that back as it is, else JSON."""
+    """Return `key=value,..` if lm_eval reads that back as it is, else JSON."""
     if not isinstance(model_args, Mapping):
         return str(model_args)
     plain = ",".join(f"{key}={value}" for key, value in model_args.items())
@@ -79,10 +79,10 @@ def _as_typed(model_args: object) -> str:
 
 
 def own_folders(results: Iterable[Mapping[str, Any]]) -> list[str] | None:
-    """Where tasks of these runs are that lm_eval does not have, such as one that `check` made from a file; None if
-    there are none, as `TaskManager` takes it."""
-    told = [config.get("metadata") for one in results for config in (one.get("configs") or {}).values()]
-    sources = [metadata.get("config_source") for metadata in told if isinstance(metadata, Mapping)]
+    """Return the folders of tasks of these runs that lm_eval does not have, such as one that `check` made from a file;
+    None if there are none, as `TaskManager` takes it."""
+    all_metadata = [config.get("metadata") for result in results for config in (result.get("configs") or {}).values()]
+    sources = [metadata.get("config_source") for metadata in all_metadata if isinstance(metadata, Mapping)]
     files = {Path(source) for source in sources if isinstance(source, str) and Path(source).is_file()}
-    known = (INSTALLED_TASKS, task_configs_path())
-    return sorted({str(file.parent) for file in files if not any(map(file.is_relative_to, known))}) or None
+    installed = (INSTALLED_TASKS, task_configs_path())
+    return sorted({str(file.parent) for file in files if not any(map(file.is_relative_to, installed))}) or None

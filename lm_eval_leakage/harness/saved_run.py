@@ -73,11 +73,11 @@ def run_saved(
     seed: by which they were drawn, which is written into the run; None if they are all
     on_answer: called with the method and the request of every answer that the model gives
     """
-    tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
+    tasks = only_tasks(loaded.built, [task for task, chosen in samples.items() if chosen])
     identity = kept.identity = kept.identity or who.identity
     tracker = NamingTracker(output, who.model, identity)
     # before the harness changes configurations, such as a number of examples that is not given to 0
-    data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
+    data = {name: digest_of_rows(loaded.leaves[name]) for name, chosen in samples.items() if chosen}
     of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
     place = output / FOLDER / f"responses_{digest_of(identity)}"
     resumed = None if of_audits else ResumedRun(AnswerStore(place, identity), loaded.leaves)
@@ -114,7 +114,9 @@ def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str
 
     The harness takes long to pick most questions of a large task.
     """
-    parts = {task: sorted(own) for task, own in samples.items() if len(own) < len(loaded.leaves[task].eval_docs)}
+    parts = {
+        task: sorted(chosen) for task, chosen in samples.items() if len(chosen) < len(loaded.leaves[task].eval_docs)
+    }
     return parts or None
 
 

@@ -44,7 +44,7 @@ NOTHING_FIXED = (
 
 @dataclass
 class SealVerification:
-    """What was found, in sentences.
+    """The result of comparing a public folder with its seal, in sentences.
 
     holds: what is as it should be
     differs: what is not; with none, and nothing that is untold, the benchmark is verified
@@ -61,7 +61,7 @@ class SealVerification:
 def verified(
     public: Path, private: Path | None, commitment: str | None = None, head: str | None = None
 ) -> SealVerification:
-    """Tells whether public files are what the key in `private` gives, and key and content what the commitment fixed.
+    """Compare public files with what the key in `private` gives, and key and content with what the commitment fixed.
 
     public: a public folder, whose files are all made again and compared by their bytes; or any copy of its rows (JSON,
         JSON lines, Parquet), which may have other columns; or the folder that holds both public and private
@@ -74,121 +74,121 @@ def verified(
     if private is None and (public / PUBLIC).is_dir() and (public / PRIVATE).is_dir():
         public, private = public / PUBLIC, public / PRIVATE
     commitment, head = _digits("commitment", commitment), _digits("head", head)
-    files, told, found = _files(public), _told_commitment(public), SealVerification()
+    files, record, result = _files(public), _read_commitment(public), SealVerification()
     if private is not None:
         seal = read_seal(private)
-        _compare_with_key(public, seal, found)
-        own = seal.commitment
+        _compare_with_key(public, seal, result)
+        actual = seal.commitment
     elif head is not None:
         raise ValueError("head is of the ledger in the private folder; name that folder, too")
-    elif told is None:
+    elif record is None:
         raise ValueError(
             f"{str(public)!r} has no {COMMITMENT_FILE} and no private folder was named, so there is nothing to "
             "compare it with; name the public folder, or the private one too"
         )
     else:
-        _compare_with_itself(public, files, told, found)
-        own = str(told.get("commitment"))
-    if commitment not in (None, own):
-        found.differs.append(f"the announced commitment is {commitment}, and this one is {own}")
+        _compare_with_itself(public, files, record, result)
+        actual = str(record.get("commitment"))
+    if commitment not in (None, actual):
+        result.differs.append(f"the announced commitment is {commitment}, and this one is {actual}")
     names = " and ".join(file.name for file in files)
     if private is None:
-        found.holds.append(
+        result.holds.append(
             f"{names}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be told "
-            f"once the private folder is revealed (commitment {own})"
+            f"once the private folder is revealed (commitment {actual})"
         )
-        return found
-    sources = [name for name, it in ((COMMITMENT_FILE, told), ("--commitment", commitment)) if it is not None]
-    found.untold += [] if sources else [NOTHING_FIXED]
+        return result
+    sources = [name for name, it in ((COMMITMENT_FILE, record), ("--commitment", commitment)) if it is not None]
+    result.untold += [] if sources else [NOTHING_FIXED]
     against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
-    found.holds.append(
+    result.holds.append(
         f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in {names}, "
         f"each in the {'version' if seal.is_of_texts else 'wording, order'} and place that the key draws{against} "
-        f"({own})"
+        f"({actual})"
     )
     try:
         ledger = read_ledger(private, seal)
     except ValueError as error:
-        found.differs.append(str(error))
-        return found
-    found.holds.append(told_ledger(ledger))
+        result.differs.append(str(error))
+        return result
+    result.holds.append(told_ledger(ledger))
     if head is not None and head not in ledger.heads:
-        found.differs.append(
+        result.differs.append(
             f"the ledger never had the head {head}: it was written anew, or went back, after this head was announced"
         )
-    return found
+    return result
 
 
-def _digits(name: str, told: str | None) -> str | None:
-    digits = None if told is None else told.strip().lower()
+def _digits(name: str, text: str | None) -> str | None:
+    digits = None if text is None else text.strip().lower()
     if digits is not None and not re.fullmatch(r"[0-9a-f]{64}", digits):
-        raise ValueError(f"{name} is {told!r}; it has 64 hexadecimal digits")
+        raise ValueError(f"{name} is {text!r}; it has 64 hexadecimal digits")
     return digits
 
 
 def _files(public: Path) -> list[Path]:
     if not public.is_dir():
         return [public]
-    found = sorted(file for file in public.iterdir() if file.suffix in QUESTION_FILES and file.name != COMMITMENT_FILE)
-    if not found:
+    files = sorted(file for file in public.iterdir() if file.suffix in QUESTION_FILES and file.name != COMMITMENT_FILE)
+    if not files:
         raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
-    return found
+    return files
 
 
-def _told_commitment(public: Path) -> dict[str, Any] | None:
-    """What commitment.json says, next to the rows; None if there is none."""
+def _read_commitment(public: Path) -> dict[str, Any] | None:
+    """Return what commitment.json says, next to the rows; None if there is none."""
     file = (public if public.is_dir() else public.parent) / COMMITMENT_FILE
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+        record = json.loads(file.read_text(encoding="utf-8", errors="replace"))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON ({error}); take it from the author again") from error
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
-def _compare_with_key(public: Path, seal: Seal, found: SealVerification) -> None:
+def _compare_with_key(public: Path, seal: Seal, result: SealVerification) -> None:
     """Compares a public folder, or a copy of its rows and the commitment next to it, with what the seal publishes."""
     rows, of_texts = public_rows(seal.questions), seal.is_of_texts
     sealed = public_files(seal) | task_files(seal.name, of_texts=of_texts)
     if public.is_dir():
-        _compare_files(public, sealed, rows, found)
-        if found.differs and seal.tool != TOOL:
-            found.differs.append(f"{seal.tool} sealed it, and this is {TOOL}, which may write other files")
+        _compare_files(public, sealed, rows, result)
+        if result.differs and seal.tool != TOOL:
+            result.differs.append(f"{seal.tool} sealed it, and this is {TOOL}, which may write other files")
         return
     if row := _first_difference(_published_rows(public), rows):
-        found.differs.append(f"{public.name}, row {row}")
+        result.differs.append(f"{public.name}, row {row}")
     commitment = public.parent / COMMITMENT_FILE
     if commitment.is_file() and commitment.read_bytes() != sealed[COMMITMENT_FILE]:
-        found.differs.append(_where(commitment, sealed[COMMITMENT_FILE], rows))
+        result.differs.append(_where(commitment, sealed[COMMITMENT_FILE], rows))
 
 
 def _compare_with_itself(
-    public: Path, files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
+    public: Path, files: Sequence[Path], record: Mapping[str, Any], result: SealVerification
 ) -> None:
     """Compares the rows with their digest; in a folder, also the bytes of whatever follows from rows and name."""
     if not public.is_dir():
-        _rows_as_told(files, told, found)
+        _rows_as_recorded(files, record, result)
         return
-    name = told.get("name")
+    name = record.get("name")
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
-        found.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
+        result.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
         return
     files = [file for ending in DATA_ENDINGS if (file := public / f"{name}{ending}").is_file()]
-    by_file = _rows_as_told(files, told, found)
+    by_file = _rows_as_recorded(files, record, result)
     rows = next(iter(by_file.values()), [])
     task = task_files(name, of_texts=bool(rows) and _is_text(rows[0]))
     sealed: dict[str, bytes | None] = {CARD_FILE: None, COMMITMENT_FILE: None, **task}
     try:
         sealed |= data_files(name, rows)
     except (ValueError, TypeError, LookupError):
-        found.differs.append(f"no rows of {name} are those of a seal")
-    _compare_files(public, sealed | {file.name: None for file in files if file not in by_file}, rows, found)
-    found.remarks.append(f"not compared before the private folder is revealed: {CARD_FILE}")
+        result.differs.append(f"no rows of {name} are those of a seal")
+    _compare_files(public, sealed | {file.name: None for file in files if file not in by_file}, rows, result)
+    result.remarks.append(f"not compared before the private folder is revealed: {CARD_FILE}")
 
 
-def _rows_as_told(
-    files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
+def _rows_as_recorded(
+    files: Sequence[Path], record: Mapping[str, Any], result: SealVerification
 ) -> dict[Path, list[JsonRow]]:
     """Returns the rows of those files that have the digest which the commitment says; the others are differences."""
     rows = dict[Path, list[JsonRow]]()
@@ -196,12 +196,12 @@ def _rows_as_told(
         try:
             published = _published_rows(file)
         except ValueError as error:
-            found.differs.append(f"{file.name} cannot be read ({error})")
+            result.differs.append(f"{file.name} cannot be read ({error})")
             continue
-        if digest_of_public(published) == told.get("public_sha256"):
+        if digest_of_public(published) == record.get("public_sha256"):
             rows[file] = published
         else:
-            found.differs.append(f"{file.name}: its rows do not have the digest that {COMMITMENT_FILE} says")
+            result.differs.append(f"{file.name}: its rows do not have the digest that {COMMITMENT_FILE} says")
     return rows
 
 
@@ -231,11 +231,11 @@ def _is_text(row: Mapping[str, object]) -> bool:
 def _first_difference(there: Sequence[object], sealed: Sequence[object]) -> int | None:
     """Returns the number of the first row or line that is not the sealed one, from 1; None if all are."""
     pairs = zip_longest(map(repr, there), map(repr, sealed))  # by repr, since True equals 1
-    return next((number for number, (one, other) in enumerate(pairs, 1) if one != other), None)
+    return next((number for number, (line, other) in enumerate(pairs, 1) if line != other), None)
 
 
 def _compare_files(
-    public: Path, sealed: Mapping[str, bytes | None], rows: Sequence[JsonRow], found: SealVerification
+    public: Path, sealed: Mapping[str, bytes | None], rows: Sequence[JsonRow], result: SealVerification
 ) -> None:
     """Compares every file that a seal writes with the one that is there. A missing commitment is no difference.
 
@@ -247,13 +247,13 @@ def _compare_files(
         if content is None:
             continue
         if not file.is_file():
-            found.differs += [f"{name} is missing"] if name != COMMITMENT_FILE else []
+            result.differs += [f"{name} is missing"] if name != COMMITMENT_FILE else []
         elif (there := file.read_bytes()) != content:
             if name.endswith(PARQUET) and (writer := _other_writer(there, content)):
-                found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
+                result.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
             else:
-                found.differs.append(_where(file, content, rows))
-    _tell_others(public, sealed, found)
+                result.differs.append(_where(file, content, rows))
+    _report_others(public, sealed, result)
 
 
 def _where(file: Path, sealed: bytes, rows: Sequence[JsonRow]) -> str:
@@ -269,36 +269,37 @@ def _where(file: Path, sealed: bytes, rows: Sequence[JsonRow]) -> str:
 
 
 def _other_writer(there: bytes, sealed: bytes) -> str | None:
-    """Who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts there."""
+    """Return who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts
+    there."""
     from pyarrow import ArrowException, parquet
 
     try:
-        own, other = (parquet.ParquetFile(BytesIO(content)) for content in (sealed, there))
+        original, other = (parquet.ParquetFile(BytesIO(content)) for content in (sealed, there))
         writer = other.metadata.created_by
-        is_same = other.metadata.metadata is None and other.read().equals(own.read(), check_metadata=True)
+        is_same = other.metadata.metadata is None and other.read().equals(original.read(), check_metadata=True)
     except (ArrowException, OSError, ValueError):
         return None
-    return brief(writer) if is_same and writer != own.metadata.created_by else None
+    return brief(writer) if is_same and writer != original.metadata.created_by else None
 
 
-def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:
-    """Adds what is in the folder that no seal writes to what was found."""
+def _report_others(public: Path, sealed: Collection[str], result: SealVerification) -> None:
+    """Adds to the result what is in the folder that no seal writes."""
     files = sorted(file.relative_to(public) for file in public.rglob("*") if not file.is_dir())
     others = [file for file in files if file.as_posix() not in sealed and file.parts[0] != REPOSITORY]
     keys = [file for file in others if file.name == KEY_FILE]
-    found.differs += [PRIVATE_INSIDE.format(key=file.as_posix()) for file in keys]
+    result.differs += [PRIVATE_INSIDE.format(key=file.as_posix()) for file in keys]
     private = {file.parent for file in keys} - {Path()}
     names = [file.as_posix() for file in others if file not in keys and private.isdisjoint(file.parents)]
     cached = [name for name in names if CACHE in name.split("/")]
     run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
     if cached:
-        found.untold.append(
+        result.untold.append(
             f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
             "Python makes again"
         )
-    found.differs += [
+    result.differs += [
         f"{name} is of no seal, and lm_eval or Python may use it; remove it, or keep it elsewhere"
         for name in run_or_read
     ]
     if left := [name for name in names if name not in (*cached, *run_or_read)]:
-        found.remarks.append(f"of no seal, so not compared: {', '.join(left)}")
+        result.remarks.append(f"of no seal, so not compared: {', '.join(left)}")

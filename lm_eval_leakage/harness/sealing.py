@@ -138,7 +138,7 @@ def check_free(folder: Path) -> None:
 
 
 def task_files(name: str, *, of_texts: bool) -> dict[str, bytes]:
-    """The task of lm_eval that reads the public file next to it.
+    """Return the task of lm_eval that reads the public file next to it.
 
     of_texts: whether its rows have no options
     """

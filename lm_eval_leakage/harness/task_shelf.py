@@ -1,4 +1,4 @@
-"""Tasks, groups and audits by name, from one index for a whole command."""
+"""Loads tasks, groups and audits by name, from one index for a whole command."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoadedTask:
 
     @cached_property
     def rows(self) -> list[PlacedRow]:
-        """Every question, task by task in the published order."""
+        """Return every question, task by task in the published order."""
         return [
             PlacedRow(name, index, *row_names(doc))
             for name, task in self.leaves.items()
@@ -73,7 +73,7 @@ class LoadedTask:
 
 
 def in_memory(audit: LeakageTask) -> LoadedTask:
-    """An audit of given questions."""
+    """Return an audit of given questions."""
     name = str(audit.config.task)
     return LoadedTask(name, (audit,), {name: audit}, TaskManager(include_defaults=False))
 
@@ -112,49 +112,49 @@ class TaskShelf:
 
     @property
     def index(self) -> AuditIndex:
-        """What is known of every task, group and tag without loading it. Raises ValueError if a folder is missing."""
+        """The index of every task, group and tag, without loading any. Raises ValueError if a folder is missing."""
         index: AuditIndex = self._manager.task_index
         return index
 
-    def names(self, asked: Sequence[str]) -> list[str]:
-        """The tasks and groups that are meant, with tags and patterns replaced by their tasks.
+    def names(self, given_names: Sequence[str]) -> list[str]:
+        """Return the tasks and groups that are meant, with tags and patterns replaced by their tasks.
 
         Raises ValueError for an unknown name, and for the name of an audit.
         """
-        for name in asked:
+        for name in given_names:
             if (parts := split_name(name)) is not None and name in self._manager.task_index:
                 raise ValueError(f"tasks has {name!r}, which is an audit; name the benchmark itself, {parts[0]!r}")
-        return list(dict.fromkeys(name for one in asked for name in self._meant(one)))
+        return list(dict.fromkeys(name for given in given_names for name in self._meant(given)))
 
     def _meant(self, name: str) -> Iterable[str]:
         index = self._manager.task_index
         if name in index:
             is_tag = kind_of(index[name]) == "TAG"
-            return sorted(one for one in index[name].tags if one in index) if is_tag else [name]
+            return sorted(task for task in index[name].tags if task in index) if is_tag else [name]
         if set("*?[") & set(name):
             matching = self._manager.match_tasks([name])
-            if found := [one for one in matching if (split_name(one) is None) == (split_name(name) is None)]:
-                return found
+            if tasks := [task for task in matching if (split_name(task) is None) == (split_name(name) is None)]:
+                return tasks
         raise ValueError(
             f"tasks has {name!r}, which is not a task, group, tag or file; `lm-eval-leakage ls tasks` lists them all"
         )
 
     def load(self, name: str, metadata: Mapping[str, object]) -> LoadedTask:
-        """A task, group or audit; raises ValueError, with the reason, if it cannot be loaded.
+        """Return a task, group or audit; raises ValueError, with the reason, if it cannot be loaded.
 
         metadata: as in `--metadata`, with the model's arguments, which lm_eval adds
         """
         manager = self._managers.setdefault(repr(metadata), with_metadata(self._manager, metadata))
         try:
-            found = manager.load([name])
+            loaded = manager.load([name])
         except (Exception, SystemExit) as error:  # a task's own module may raise anything, or end the program
             if isinstance(error, (OSError, ValueError)) and _is_sentence_of_ours(error):
                 raise
             raise ValueError(f"{name} cannot be loaded{_why_not_loaded(error)}") from error
-        inner = {child for children in found["group_map"].values() for child in children}
-        named = {**found["tasks"], **found["groups"]}
-        built = tuple(one for key, one in named.items() if key not in inner)
-        return LoadedTask(name, built, found["tasks"], manager)
+        inner = {child for children in loaded["group_map"].values() for child in children}
+        named = {**loaded["tasks"], **loaded["groups"]}
+        built = tuple(task for key, task in named.items() if key not in inner)
+        return LoadedTask(name, built, loaded["tasks"], manager)
 
 
 def _why_not_loaded(error: BaseException) -> str:
@@ -170,20 +170,22 @@ def _why_not_loaded(error: BaseException) -> str:
 
 
 def _is_sentence_of_ours(error: BaseException) -> bool:
-    """Whether this package raised an error, whose text then says what to change, and not a task's own module."""
+    """Return whether this package raised an error, whose text then says what to change, and not a task's own
+    module."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return str(frames[-1].f_globals.get("__name__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
-def found_among(rows: Iterable[PlacedRow], asked: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
-    """Each asked question with its row among those of another task on the same benchmark: the first with its hash,
-    else with its text, since in a copy of the benchmark equal rows are the same question. Others are left out."""
+def found_among(rows: Iterable[PlacedRow], wanted: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
+    """Return each asked question with its row among those of another task on the same benchmark: the first with its
+    hash, else with its text, since in a copy of the benchmark equal rows are the same question. Others are left
+    out."""
     by_name: dict[str, PlacedRow] = {}
     for row in rows:
         for name in filter(None, (row.doc_hash, row.content)):
             by_name.setdefault(name, row)
-    pairs = ((one, by_name.get(one.doc_hash) or by_name.get(one.content)) for one in asked)
-    return [(one, found) for one, found in pairs if found is not None]
+    pairs = ((row, by_name.get(row.doc_hash) or by_name.get(row.content)) for row in wanted)
+    return [(row, match) for row, match in pairs if match is not None]
 
 
 def _key(task: Any, doc: Any) -> str:
@@ -201,10 +203,10 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
     documented: whether what is said about the published orders counts, too
     """
     config = getattr(task, "base", task).config
-    asked = config.to_dict()
-    rendering = {key: asked[key] for key in OF_PROMPTS if key in asked}
+    settings = config.to_dict()
+    rendering = {key: settings[key] for key in OF_PROMPTS if key in settings}
     functions = [getattr(config, key, None) for key in OF_PROMPTS]
-    functions += (asked.get("fewshot_config") or {}).values()
+    functions += (settings.get("fewshot_config") or {}).values()
     if code := digest_of_own_code(functions):
         rendering["code"] = code
     if documented and (says := (task.config.metadata or {}).get(STATUS_KEY)):
@@ -216,20 +218,20 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
 
 
 def _without_address(value: Any) -> str:
-    """A name of a function or an object that is the same in every process."""
+    """Return a name of a function or an object that is the same in every process."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def only_tasks(built: Iterable[Any], wanted: Collection[str]) -> list[Any]:
-    """The same without other tasks than the wanted ones: the harness would ask a task without chosen questions as a
-    whole. Groups are changed."""
+    """Return the same without other tasks than the wanted ones: the harness would ask a task without chosen questions
+    as a whole. Groups are changed."""
     kept = []
-    for one in built:
-        if isinstance(one, Group):
-            for child in [*one]:
+    for item in built:
+        if isinstance(item, Group):
+            for child in [*item]:
                 if not only_tasks([child], wanted):
-                    one.pop(str(child.name if isinstance(child, Group) else child.task_name))
-        if len(one) if isinstance(one, Group) else one.task_name in wanted:
-            kept.append(one)
+                    item.pop(str(child.name if isinstance(child, Group) else child.task_name))
+        if len(item) if isinstance(item, Group) else item.task_name in wanted:
+            kept.append(item)
     return kept

@@ -1,4 +1,5 @@
-"""What a loaded model can answer: which request methods it supports, and whether a question fits its window."""
+"""Finds out what a loaded model can answer: which request methods it supports, and whether a question fits its
+window."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class LongerThanWindow(UntestableQuestion):
     """A question that does not fit into the window of the run's model."""
 
 
-def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]], n_generated: int = 0) -> str | None:
+def longer_than_window(lm: object | None, requests: Sequence[tuple[str, str]], n_generated: int = 0) -> str | None:
     """Return why the texts (context, continuation) do not all fit into the model's window; None if they do.
 
     Only texts with more bytes than the window has tokens are tokenised, since a token is at least one byte.
@@ -46,7 +47,7 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]], n_ge
     if not isinstance(window, int) or encode is None:
         return None
     # a chat model behind an API takes turns instead of a text, and truncates them itself
-    texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
+    texts = [context + continuation for context, continuation in requests if isinstance(context, str)]
     long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS + n_generated > window]
     n_tokens = max((len(encode(text)) for text in long), default=0)
     return None if n_tokens + n_generated <= window else too_long(n_tokens + n_generated, window)

@@ -82,18 +82,21 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
     resume, evaluation = any(task.resume for task in tasks), instances[0].task.evaluation
     with kept_answers(lm, resume, evaluation) as store:
         for method in sorted({instance.of.method for instance in instances}):
-            asked = [one for one in instances if one.of.method == method and one.of.skipped is None]
-            BackendAnswers(lm, method, asked, store).collect()
-    for one in instances:
-        answer = one.answer
-        if isinstance(answer, Broken) and one.of.skipped is None:
-            one.of.skipped = Skipped(answer.reason)
-    return [one.response for one in instances]
+            requests = [
+                instance for instance in instances if instance.of.method == method and instance.of.skipped is None
+            ]
+            BackendAnswers(lm, method, requests, store).collect()
+    for instance in instances:
+        answer = instance.answer
+        if isinstance(answer, Broken) and instance.of.skipped is None:
+            instance.of.skipped = Skipped(answer.reason)
+    return [instance.response for instance in instances]
 
 
 @contextmanager
 def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterator[AnswerStore | None]:
-    """The run's answer store; None if it saves nothing, if resume is off, or if its model cannot be identified."""
+    """Yield the run's answer store; None if it saves nothing, if resume is off, or if its model cannot be
+    identified."""
     if evaluation is None or (output := evaluation.output_path) is None:  # nor are weights read for nothing
         yield None
         return
@@ -134,18 +137,18 @@ class BackendAnswers:
         self.lm = self.model if are_replicas(lm) else lm
         self._asked: dict[bytes, LeakageInstance] = {}  # by key; of equal requests, the first
         self._copies: list[tuple[LeakageInstance, LeakageInstance]] = []  # each of the others, with the first
-        for one in instances:
-            first = self._asked.setdefault(request_key(method, one.args), one)
-            if first is not one:
-                self._copies.append((one, first))
+        for instance in instances:
+            first = self._asked.setdefault(request_key(method, instance.args), instance)
+            if first is not instance:
+                self._copies.append((instance, first))
         self._time_left: TimeLeft | None = None
 
     def collect(self) -> None:
-        """Equal requests are sent once."""
-        found = self._found()
-        remaining, as_before = self._remaining(found) if found else ([*self._asked], True)
-        for key in found.keys() - set(remaining):
-            self._asked[key].answer = found[key]
+        """Collect the answers to all requests; equal requests are sent once."""
+        stored = self._stored()
+        remaining, as_before = self._remaining(stored) if stored else ([*self._asked], True)
+        for key in stored.keys() - set(remaining):
+            self._asked[key].answer = stored[key]
         if len(remaining) < len(self._asked):
             logger.warning(
                 "resumed: %d of %d requests were answered by an earlier run%s",
@@ -160,24 +163,25 @@ class BackendAnswers:
             copy.answer = first.answer
         self._asked = {}  # the hook of the backend may hold this object longer
 
-    def _found(self) -> Mapping[bytes, Answer]:
-        """The stored answers."""
-        kept = (key for key, one in self._asked.items() if one.task.resume)
-        found = {} if self.store is None else self.store.find(kept)
-        return of_every(found)[0] if are_replicas(self.lm) else found
+    def _stored(self) -> Mapping[bytes, Answer]:
+        """Return the stored answers."""
+        kept = (key for key, instance in self._asked.items() if instance.task.resume)
+        stored = {} if self.store is None else self.store.find(kept)
+        return of_every(stored)[0] if are_replicas(self.lm) else stored
 
-    def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
-        """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
-        what it computes together, all of that is asked again of which an answer is missing. Not where that is so of
-        more than an interruption leaves: fewer questions were asked before, as in a first stage."""
-        missing = [key for key in self._asked if key not in found]
+    def _remaining(self, stored: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
+        """Return the requests that have to be sent, and whether they are computed together as if nothing was stored.
+        If the backend says what it computes together, all requests of a portion are sent again if an answer of it is
+        missing. If that holds for more portions than an interruption leaves, only the missing requests are sent: fewer
+        questions were asked before, as in a first stage."""
+        missing = [key for key in self._asked if key not in stored]
         together = getattr(self.model, "computed_together", None)
         if not missing or together is None or not self._is_alone or self.method != "loglikelihood":
             return missing, not missing
         keys = [*self._asked]
         portions = [keys[some] for some in together([*self._asked.values()])]
-        portions = [portion for portion in portions if not found.keys() >= set(portion)]
-        if sum(not found.keys().isdisjoint(portion) for portion in portions) > INTERRUPTED:
+        portions = [portion for portion in portions if not stored.keys() >= set(portion)]
+        if sum(not stored.keys().isdisjoint(portion) for portion in portions) > INTERRUPTED:
             return missing, False
         return [*chain.from_iterable(portions)], True  # whose portions are the same: they are of one size
 
@@ -186,12 +190,12 @@ class BackendAnswers:
 
     def receive(self, key: bytes, response: object) -> None:
         """Takes the response to a request; in any order, and possibly repeated."""
-        answer, asked = checked(self.method, response, "a request"), self._asked[key]
-        if not isinstance(answer, Broken) and asked.answer != answer:
-            if self._time_left is not None and asked.answer is None:
-                self._time_left.done(n_characters(asked.args))
-            asked.answer = answer
-            if self.store is not None and asked.task.resume:
+        answer, instance = checked(self.method, response, "a request"), self._asked[key]
+        if not isinstance(answer, Broken) and instance.answer != answer:
+            if self._time_left is not None and instance.answer is None:
+                self._time_left.done(n_characters(instance.args))
+            instance.answer = answer
+            if self.store is not None and instance.task.resume:
                 self.store.add(key, answer)
 
     def _ask(self, remaining: Sequence[bytes]) -> None:
@@ -220,14 +224,15 @@ class BackendAnswers:
             return
         size = FIRST_PORTION
         while call := remaining[:size]:
-            begun, remaining = time.monotonic(), remaining[size:]
+            start, remaining = time.monotonic(), remaining[size:]
             yield call
             # limits the growth, since a few short texts overestimate the speed
-            faster = min(SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0), 8)
+            faster = min(SECONDS_OF_PORTION / max(time.monotonic() - start, 1.0), 8)
             size = max(FIRST_PORTION, int(size * faster))
 
     def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
-        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
+        """Send all requests in one call, as the harness does; if that fails, send the unanswered ones question by
+        question."""
         requests: list[Any] = [*self._requests(remaining)]
         requests += [requests[0] if requests else Instance(self.method, {}, STAND_INS[self.method], 0)] * n_padding
         try:
@@ -247,25 +252,26 @@ class BackendAnswers:
         IN_A_ROW failures. Returns whether any question was answered."""
         by_question: dict[Any, list[bytes]] = defaultdict(list)
         for key in remaining:
-            one = self._asked[key]
-            if one.answer is None:
-                by_question[one.task, one.doc_id].append(key)
+            instance = self._asked[key]
+            if instance.answer is None:
+                by_question[instance.task, instance.doc_id].append(key)
         logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
         questions = list(by_question.values())
         random.Random(0).shuffle(questions)  # neighbours may fail for the same reason
         n_failed = 0
-        for own in questions:
+        for keys in questions:
             reason = f"not tested, since {IN_A_ROW} others failed: {trouble}"
             if n_failed < IN_A_ROW:
                 try:
-                    reason = self._sent(own, self._requests(own))
+                    reason = self._sent(keys, self._requests(keys))
                 except Exception as error:  # a backend may raise anything
                     reason = f"the backend failed on it ({brief(error)})"
             if reason:
-                self._leave_out(own, reason)
+                self._leave_out(keys, reason)
             n_failed = n_failed + 1 if reason else 0
         return n_failed < IN_A_ROW and any(
-            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked.values()
+            instance.answer is not None and not isinstance(instance.answer, Broken)
+            for instance in self._asked.values()
         )
 
     def _sent(self, keys: Sequence[bytes], requests: Sequence[Any]) -> str:
@@ -275,27 +281,27 @@ class BackendAnswers:
         if len(responses) != len(requests):
             return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding
-            one = self._asked[key]
-            if one.answer is not response:  # it was reported before
+            instance = self._asked[key]
+            if instance.answer is not response:  # it was reported before
                 self.receive(key, response)
-            if one.answer is None:
-                text = one.args[-1 if self.method == "loglikelihood" else 0]
-                one.answer = checked(self.method, response, f"request {one.idx} ({brief(text)})")
+            if instance.answer is None:
+                text = instance.args[-1 if self.method == "loglikelihood" else 0]
+                instance.answer = checked(self.method, response, f"request {instance.idx} ({brief(text)})")
         return ""
 
     def _leave_out(self, keys: Sequence[bytes], reason: str) -> None:
-        for one in self._requests(keys):
-            if one.answer is None:
-                one.answer = Broken(reason)
+        for instance in self._requests(keys):
+            if instance.answer is None:
+                instance.answer = Broken(reason)
 
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
-    """A backend's response as an answer, or as Broken if it is not a valid one."""
+    """Return a backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenScores):
         if fault := fault_among(response.loglikelihoods):
             return Broken(fault)
         columns = [
-            tuple(map(as_number, one)) for one in (response.loglikelihoods, response.means, response.deviations)
+            tuple(map(as_number, column)) for column in (response.loglikelihoods, response.means, response.deviations)
         ]
         if len({*map(len, columns)}) == 1 and all(map(math.isfinite, chain(*columns))):
             return TokenScores(*columns)

@@ -1,4 +1,5 @@
-"""`--model chat-completions-echo`: log-likelihoods by chat completions that also return those of the conversation.
+"""Provides `--model chat-completions-echo`: log-likelihoods by chat completions that also return those of the
+conversation.
 
 The context is the user's message and the continuation, without the white space around it, that of the assistant; the
 server applies its chat template. Two forms are known: vLLM's `prompt_logprobs`, with the conversation left open, and
@@ -7,7 +8,7 @@ conversation, and with it what the template puts before and after the assistant'
 there in every response. What is between them is the continuation, and is compared with it; all other messages must
 stand before it, whole and in their order.
 
-Not told by `echo`: whether a token is the most likely one. It counts as if it was not.
+`echo` does not return whether a token is the most likely one. It counts as if it was not.
 """
 
 from __future__ import annotations
@@ -52,17 +53,19 @@ class TokenTold:
 
 @dataclass(frozen=True)
 class Frame:
-    """asked: what a request has beside messages and model
+    """The parameters of a server's requests, and the template's text around the assistant's message in its responses.
+
+    parameters: what a request has beside messages and model
     before, after: texts of the tokens around the assistant's message
     """
 
-    asked: Mapping[str, Any]
+    parameters: Mapping[str, Any]
     before: tuple[str, ...]
     after: tuple[str, ...]
 
     def span(self, texts: Sequence[str], messages: Messages) -> slice:
-        """The tokens of the assistant's message, the last one. Raises FaultyResponse if they cannot be told, or if the
-        messages are not those of the conversation.
+        """Return the place of the tokens of the assistant's message, the last one. Raises FaultyResponse if they
+        cannot be told from the rest, or if the messages are not those of the conversation.
 
         texts: of all tokens
         """
@@ -83,7 +86,10 @@ class Frame:
 
 
 def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
-    """context: a text, or the turns of `--apply_chat_template`, of which the last may have begun the answer"""
+    """Return the messages of a request.
+
+    context: a text, or the turns of `--apply_chat_template`, of which the last may have begun the answer
+    """
     turns = json.loads(context[0]) if isinstance(context, tuple) else [{"role": "user", "content": context}]
     if turns[-1]["role"] == "assistant":
         continuation = turns.pop()["content"] + continuation
@@ -91,8 +97,8 @@ def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
 
 
 def tokens_told(response: Any) -> list[TokenTold]:
-    """Of the conversation, without what was generated; empty if the server tells none. Raises FaultyResponse for
-    something else than log-probabilities."""
+    """Return the tokens of the conversation, without what was generated; empty if the server returns none. Raises
+    FaultyResponse for something else than log-probabilities."""
     try:
         if response.get("prompt_logprobs"):
             rows = [next(iter(row.values())) if row else {} for row in response["prompt_logprobs"]]
@@ -100,11 +106,11 @@ def tokens_told(response: Any) -> list[TokenTold]:
                 TokenTold(row.get("decoded_token") or "", row.get("logprob"), row.get("rank") == 1) for row in rows
             ]
         if response.get("prompt"):
-            told, n_generated = response["prompt"][0]["logprobs"], 0
+            answer, n_generated = response["prompt"][0]["logprobs"], 0
         else:
-            told, n_generated = response["choices"][0]["logprobs"], 1
-        texts, logprobs = (told.get("tokens") or [], told.get("token_logprobs") or []) if told else ([], [])
-        tops = [dict(top or {}) for top in (told or {}).get("top_logprobs") or [{}] * len(texts)]
+            answer, n_generated = response["choices"][0]["logprobs"], 1
+        texts, logprobs = (answer.get("tokens") or [], answer.get("token_logprobs") or []) if answer else ([], [])
+        tops = [dict(top or {}) for top in (answer or {}).get("top_logprobs") or [{}] * len(texts)]
         columns = zip(texts, logprobs, tops, strict=True)
         tokens = [TokenTold(str(text), logprob, top=top) for text, logprob, top in columns]
         return tokens[: len(tokens) - n_generated]
@@ -113,7 +119,7 @@ def tokens_told(response: Any) -> list[TokenTold]:
 
 
 class ChatResponses(ServerResponses):
-    """For one `chat-completions-echo` model, whose requests have one text each."""
+    """Sends the requests of one `chat-completions-echo` model, of one text each, and reads the responses."""
 
     def faults(self, response: Any, texts: Sequence[JsonChatStr], context_lengths: Sequence[int]) -> list[str]:
         try:
@@ -147,26 +153,26 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
     def frame(self) -> Frame:
         """Raises Unproven if neither form gives the tokens of a known conversation."""
         reasons = []
-        for asked in (CONTINUED, ECHOED):
+        for form in (CONTINUED, ECHOED):
             try:
-                return frame_in(tokens_told(self._posted(asked)), asked)
+                return frame_in(tokens_told(self._posted(form)), form)
             except FaultyResponse as fault:
-                reasons.append(f"with {', '.join(asked)}: {fault}")
+                reasons.append(f"with {', '.join(form)}: {fault}")
         raise refusal(self, "; ".join(reasons))
 
     def text_scores(self, context: str, text: str) -> TextScores:
-        """What the server returns about a text as the assistant's message after a context."""
+        """Return the scores of a text as the assistant's message after a context."""
         messages = conversation(context or KNOWN_QUESTION, text)
-        tokens, of_text = self._read(posted(self, self._payload(messages, self.frame.asked)), messages)
+        tokens, of_text = self._read(posted(self, self._payload(messages, self.frame.parameters)), messages)
         scored = tokens[1 : of_text.stop]
         values = [float(token.logprob or 0) for token in scored]
         return TextScores([token.text for token in scored], values, of_text.start - 1)
 
-    def _posted(self, asked: Mapping[str, Any]) -> Any:
-        return posted(self, self._payload(conversation(KNOWN_QUESTION, KNOWN_TEXT), asked))
+    def _posted(self, parameters: Mapping[str, Any]) -> Any:
+        return posted(self, self._payload(conversation(KNOWN_QUESTION, KNOWN_TEXT), parameters))
 
-    def _payload(self, messages: Messages, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0, **asked}
+    def _payload(self, messages: Messages, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {"model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0, **parameters}
 
     # ------------------------------------------------------------------ as lm_eval asks
 
@@ -187,10 +193,10 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         if generate:
             payload: dict[str, Any] = super()._create_payload(messages, generate=True, **kwargs)
             return payload
-        return self._payload(messages, self.frame.asked)
+        return self._payload(messages, self.frame.parameters)
 
     def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Any:
-        """Called where the harness repeats what raises."""
+        """Return the scores of the responses; called where the harness repeats what raises."""
         (fault,) = self.responses.refuse_faulty(outputs, tokens, ())
         if fault:
             return [(NoAnswer(fault), False)]
@@ -198,12 +204,12 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         return [(sum(token.logprob or 0 for token in message), all(token.likeliest for token in message))]
 
     def scored(self, response: Any, text: JsonChatStr) -> Sequence[TokenTold]:
-        """The tokens of the assistant's message. Raises FaultyResponse."""
+        """Return the tokens of the assistant's message. Raises FaultyResponse."""
         tokens, of_text = self._read(response, json.loads(text.prompt))
         return tokens[of_text]
 
     def _read(self, response: Any, messages: Messages) -> tuple[Sequence[TokenTold], slice]:
-        """The tokens of the conversation, and which of them are the assistant's. Raises FaultyResponse."""
+        """Return the tokens of the conversation, and which of them are the assistant's. Raises FaultyResponse."""
         tokens = tokens_told(response)
         of_text = self.frame.span([token.text for token in tokens], messages)
         texts, values, tops = zip(*((token.text, token.logprob, token.top) for token in tokens[1:]), strict=True)
@@ -215,25 +221,25 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
 
 
 def n_characters(context: Any, continuation: str) -> int:
-    """Of the conversation's messages."""
+    """Return the number of characters of the conversation's messages."""
     return sum(len(message["content"]) for message in conversation(context, continuation))
 
 
-def frame_in(tokens: Sequence[TokenTold], asked: Mapping[str, Any]) -> Frame:
-    """Of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
+def frame_in(tokens: Sequence[TokenTold], parameters: Mapping[str, Any]) -> Frame:
+    """Return the frame of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
     if not tokens:
         raise FaultyResponse("the response has no log-probabilities of the conversation")
     starts = [0]  # of the tokens, and the end of the last one, in what is readable of them all
     for token in tokens:
         starts.append(starts[-1] + len(readable(token.text)))
-    told = "".join(readable(token.text) for token in tokens)
-    start = told.rfind(readable(KNOWN_TEXT))
-    begin = told.rfind(readable(KNOWN_QUESTION), 0, max(0, start)) + len(readable(KNOWN_QUESTION))
+    text = "".join(readable(token.text) for token in tokens)
+    start = text.rfind(readable(KNOWN_TEXT))
+    begin = text.rfind(readable(KNOWN_QUESTION), 0, max(0, start)) + len(readable(KNOWN_QUESTION))
     if begin < len(readable(KNOWN_QUESTION)):
-        raise FaultyResponse(f"the response is not about the conversation that was sent ({brief(told)})")
+        raise FaultyResponse(f"the response is not about the conversation that was sent ({brief(text)})")
     texts, end = [token.text for token in tokens], start + len(readable(KNOWN_TEXT))
     if not {begin, start, end} <= {*starts} or begin == start:
         raise FaultyResponse("a token of the template is one with a part of a message")
     # tokens of white space have no width here: those around the message are the template's
     last = len(texts) - starts[::-1].index(start)
-    return Frame(asked, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))
+    return Frame(parameters, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))

@@ -1,4 +1,4 @@
-"""What a server writes about a text, held against the text that was sent and against itself.
+"""Compares what a server writes about a text with the text that was sent and with itself.
 
 Servers write tokens in several ways: a character of several tokens as nothing, as U+FFFD, as `<0xE2>`, as
 `bytes:\\xe2`, or in the letters of byte-level tokenizers; special tokens by their names or not at all; a token by its

@@ -45,12 +45,13 @@ VALUES = 64  # of each tensor of a model in memory
 
 
 def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = CONFIGURATIONS) -> Path | None:
-    """Where the local cache of the hub has one of these files of a model; the folder is named after the commit."""
+    """Return where the local cache of the hub has one of these files of a model; the folder is named after the
+    commit."""
     try:
-        found = [try_to_load_from_cache(name, file, revision=str(revision or "main")) for file in files]
+        paths = [try_to_load_from_cache(name, file, revision=str(revision or "main")) for file in files]
     except HFValidationError:  # the name is not one of the hub
         return None
-    return next((Path(file).parent for file in found if isinstance(file, str)), None)
+    return next((Path(file).parent for file in paths if isinstance(file, str)), None)
 
 
 def identity_of(evaluation: Evaluation, named: Mapping[str, str] | None = None) -> dict[str, str] | None:
@@ -159,7 +160,8 @@ def _identified(name: str, value: object, arguments: Mapping[str, Any]) -> str:
 
 
 def _has_configuration(folder: Path) -> bool:
-    """Whether a folder is that of a model, an adapter or a tokenizer; others may be written to while a model runs."""
+    """Return whether a folder is that of a model, an adapter or a tokenizer; others may be written to while a model
+    runs."""
     return any((folder / file).is_file() for file in CONFIGURATIONS)
 
 
@@ -241,7 +243,8 @@ def _is_any(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _weights(model: object) -> str | None:
-    """A digest of some values of every weight tensor; None if there are none, or if this process has only parts."""
+    """Return a digest of some values of every weight tensor; None if there are none, or if this process has only
+    parts."""
     named = getattr(model, "named_parameters", None)
     if named is None:
         return None
@@ -256,6 +259,6 @@ def _weights(model: object) -> str | None:
     for name, weight in weights:
         values = weight.detach().reshape(-1)
         step = max(1, values.numel() // VALUES)
-        told = values[::step][:VALUES].contiguous().view(torch.uint8).cpu().numpy().tobytes()
-        digest.update(f"{name} {tuple(weight.shape)}".encode() + told)
+        sample = values[::step][:VALUES].contiguous().view(torch.uint8).cpu().numpy().tobytes()
+        digest.update(f"{name} {tuple(weight.shape)}".encode() + sample)
     return digest.hexdigest()

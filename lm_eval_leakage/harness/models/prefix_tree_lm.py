@@ -1,4 +1,5 @@
-"""Whether tree attention gives a model's log-likelihoods exactly: it is compared with the model before it is used.
+"""Uses tree attention where it gives a model's log-likelihoods exactly: it is compared with the model before it is
+used.
 
 `--model hf-prefix-tree`: the harness's `hf`, but shared prefixes of requests are computed only once.
 """
@@ -97,8 +98,8 @@ class ScorerChoice:
         try:
             scorer = TreeScorer(self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
             with precision_of(self.lm):
-                own = [plain_score(self.lm.model, self.lm.device, text)[0] for text in texts]
-                error = disagreement(scorer.answers(texts), own, texts)
+                expected = [plain_score(self.lm.model, self.lm.device, text)[0] for text in texts]
+                error = disagreement(scorer.answers(texts), expected, texts)
             if error > tolerance:
                 trouble = f"is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
         except Exception as problem:  # the model's own code may raise anything
@@ -115,7 +116,7 @@ class ScorerChoice:
 
     @cached_property
     def steady_window(self) -> int:
-        """Length up to which no text changes how a shorter one beside it is read."""
+        """Return the length up to which no text changes how a shorter one beside it is read."""
         return steady_window(self.lm.model, self.lm.device, int(self.lm.max_length))
 
 
@@ -169,8 +170,8 @@ class PrefixTreeLM(RankedHF):
         if self.choice.scorer is not None and not self.enable_thinking:
             self._score(answers, requests, disable_tqdm)
         left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
-        found = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
-        return [next(found) if answer is None else answer for answer in answers]
+        rest = iter(super().loglikelihood(left, disable_tqdm=disable_tqdm) if left else ())
+        return [next(rest) if answer is None else answer for answer in answers]
 
     def _score(
         self, answers: list[tuple[float, bool] | None], requests: Sequence[Instance], disable_tqdm: bool

@@ -1,4 +1,4 @@
-"""The methods by which audits ask models, in words, and the requests of an audit as the harness holds them."""
+"""Names the methods by which audits query models, and holds the requests of an audit as the harness does."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ KEY_SIZE = 16  # bytes
 
 
 def refuses(method: Any, *arguments: object) -> bool:
-    """Whether a backend answers nothing by a method: it has none, or only one that raises NotImplementedError, as chat
-    models inherit it.
+    """Return whether a backend answers nothing by a method: it has none, or only one that raises NotImplementedError,
+    as chat models inherit it.
 
     arguments: an empty list of requests, after any object if the method is that of a class
     """
@@ -72,15 +72,15 @@ class QuestionRequests:
         self.task, self.doc, self.metadata, self.requests, self.skipped = task, doc, metadata, requests, skipped
         self.method = task.probe.needs
         self.judged: dict[str, Any] = {}
-        self.instances = [LeakageInstance(self, idx, one) for idx, one in enumerate(arguments)]
+        self.instances = [LeakageInstance(self, idx, args) for idx, args in enumerate(arguments)]
 
     @property
     def arguments(self) -> list[Arguments]:
-        return [one.arguments for one in self.instances]
+        return [instance.arguments for instance in self.instances]
 
     @property
     def responses(self) -> list[Response]:
-        return [one.response for one in self.instances]
+        return [instance.response for instance in self.instances]
 
 
 class LeakageInstance(Instance):  # type: ignore[misc]
@@ -96,8 +96,8 @@ class LeakageInstance(Instance):  # type: ignore[misc]
 
     @property
     def response(self) -> Response:
-        """In the harness's format: the log-likelihood in nats, of a text whose tokens are scored their sum, and NaN
-        where there is no valid answer; or a text."""
+        """Return the answer in the harness's format: the log-likelihood in nats, of a text whose tokens are scored
+        their sum, and NaN where there is no valid answer; or a text."""
         if self.answer is None or isinstance(self.answer, Broken):
             return "" if self.of.method == "generate_until" else (math.nan, False)
         if isinstance(self.answer, TokenScores):
@@ -106,13 +106,14 @@ class LeakageInstance(Instance):  # type: ignore[misc]
 
 
 def n_characters(arguments: Sequence[Any]) -> int:
-    """Length of a request's texts: the measure by which the work done is compared with the work left."""
+    """Return the length of a request's texts: the measure by which the work done is compared with the work left."""
     texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
     return sum([len(text) for text in texts if isinstance(text, str)])
 
 
 def request_key(method: str, arguments: Sequence[Any]) -> bytes:
-    """A digest of a request, equal for equal requests; the 336,900 texts of full MMLU would need too much memory."""
+    """Return a digest of a request, equal for equal requests; the 336,900 texts of full MMLU would need too much
+    memory."""
     parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
     whole = f"{method} {','.join([str(len(part)) for part in parts])} {''.join(parts)}"
     return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=KEY_SIZE).digest()

@@ -61,8 +61,8 @@ def together(asking: Asking) -> Asking:
 
 
 class RankedHF(HFLM):  # type: ignore[misc]
-    """`hf`, but each process of a data-parallel run has its share of the questions on any device, whereas `hf` shares
-    them only among several GPUs of one node, and does all of the work in every process elsewhere.
+    """The `hf` of a data-parallel run in which each process has its share of the questions on any device, whereas `hf`
+    shares them only among several GPUs of one node, and does all of the work in every process elsewhere.
 
     is_replica: whether other processes hold parts of this model, so that all must make the same calls. All methods
         that communicate are called from the main thread, in the same order in every process.
@@ -89,12 +89,12 @@ class RankedHF(HFLM):  # type: ignore[misc]
 
     @property
     def rank(self) -> int:
-        """Over all nodes; that of `hf` starts at 0 on each."""
+        """The rank over all nodes; that of `hf` starts at 0 on each."""
         return int(super().rank) if self._among is None else self._among[0]
 
     @property
     def world_size(self) -> int:
-        """1 while this process computes, which it does without the others."""
+        """The number of processes; 1 while this process computes, which it does without the others."""
         if self._among is None:
             return int(super().world_size)
         return 1 if self._n_calls else self._among[1]

@@ -26,15 +26,15 @@ pause = asyncio.sleep
 
 
 class Patience:
-    """How long one request waits."""
+    """Decides how long one request waits."""
 
     def __init__(self) -> None:
         self._waited = 0.0
 
     def seconds(self, status: int, headers: Mapping[str, str]) -> float | None:
-        """Until the request is to be sent again; None if it is not."""
-        asked = seconds_asked(headers.get("Retry-After", "")) if status in ASKS_TO_WAIT else None
-        seconds = math.inf if asked is None else max(asked, SHORTEST_WAIT)
+        """Return the seconds until the request is to be sent again; None if it is not."""
+        wait = seconds_asked(headers.get("Retry-After", "")) if status in ASKS_TO_WAIT else None
+        seconds = math.inf if wait is None else max(wait, SHORTEST_WAIT)
         if self._waited + seconds > LONGEST_WAIT:
             return None
         self._waited += seconds
@@ -43,7 +43,7 @@ class Patience:
 
 
 def seconds_asked(text: str) -> float | None:
-    """What `Retry-After` says, a number of seconds or a date; None if it says neither."""
+    """Return the seconds that `Retry-After` asks for, as a number or as a date; None if it has neither."""
     try:
         seconds = float(text)
     except ValueError:
@@ -73,7 +73,7 @@ class PatientSession:
 
 
 def patient(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that sends one request and raises requests' HTTPError, with waits."""
+    """Return a call that sends one request and raises requests' HTTPError, with waits."""
 
     def model_call(*args: Any, **kwargs: Any) -> Any:
         patience = Patience()

@@ -1,4 +1,4 @@
-"""Where a text may be cut so that the tokens of its parts, joined, are certainly those of the whole text.
+"""Cuts texts where the tokens of the parts, joined, are certainly those of the whole text.
 
 It is cut after a line break between two visible characters, if the tokenizer's pre-tokenizer splits there: no
 alternative of its regular expression matches a line break followed by something visible (PATTERNS lists those for
@@ -64,7 +64,7 @@ def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
 
 
 def parts_of(text: str, cut: re.Pattern[str]) -> list[str]:
-    """Lines, with their line breaks; those together between which a cut is not safe."""
+    """Return the lines, with their line breaks; those between which a cut is not safe stay together."""
     *ended, last = cut.split(text)
     return [*(f"{part}\n" for part in ended), last]
 
@@ -73,7 +73,7 @@ def parts_of(text: str, cut: re.Pattern[str]) -> list[str]:
 
 
 def _steps(part: Any) -> list[Step]:
-    """The steps of a normalizer or pre-tokenizer in order, nested sequences flattened."""
+    """Return the steps of a normalizer or pre-tokenizer in order, nested sequences flattened."""
     if part is None:
         return []
     try:
@@ -84,11 +84,12 @@ def _steps(part: Any) -> list[Step]:
 
 def _flat(step: Step) -> list[Step]:
     inner = step.get("normalizers", step.get("pretokenizers"))
-    return [step] if inner is None else [one for each in inner for one in _flat(each)]
+    return [step] if inner is None else [part for each in inner for part in _flat(each)]
 
 
 def _splits_each_side(step: Step) -> bool:
-    """Whether a pre-tokenizer splits the text before a cut and after it independently, and adds nothing to either."""
+    """Return whether a pre-tokenizer splits the text before a cut and after it independently, and adds nothing to
+    either."""
     if step["type"] == "Split":
         return (step["behavior"], step["invert"]) in (("Isolated", False), ("Removed", True)) and all(
             alternative in PATTERNS for alternative in _alternatives(step["pattern"].get("Regex", ""))
@@ -97,31 +98,31 @@ def _splits_each_side(step: Step) -> bool:
 
 
 def _splits_at_cuts(step: Step) -> bool:
-    """Whether a cut is certainly one of the places at which a pre-tokenizer splits."""
+    """Return whether a cut is certainly one of the places at which a pre-tokenizer splits."""
     if step["type"] == "Split":
         return ALL_SPACES in _alternatives(step["pattern"]["Regex"])
     return step["type"] == "ByteLevel" and bool(step["use_regex"])
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The alternatives of a regular expression, without looking into groups and classes."""
-    found, depth, in_class = [""], 0, False
+    """Return the alternatives of a regular expression, without looking into groups and classes."""
+    parts, depth, in_class = [""], 0, False
     for atom in re.findall(r"\\.|.", pattern, re.DOTALL):
         if atom == "|" and not depth and not in_class:
-            found.append("")
+            parts.append("")
             continue
         in_class = atom == "[" or (in_class and atom != "]")
         depth += 0 if in_class else (atom == "(") - (atom == ")")
-        found[-1] += atom
-    return found
+        parts[-1] += atom
+    return parts
 
 
 # ---------------------------------------------------------------------- added tokens
 
 
 def _away_from_added_tokens(backend: Tokenizer) -> re.Pattern[str] | None:
-    """The cuts beside which no added token is; those are found before everything else, and some take the white space
-    beside them."""
+    """Return the cuts beside which no added token is; those are found before everything else, and some take the white
+    space beside them."""
     not_before: set[str] = set()
     not_after = {NOT_AFTER_LINE_BREAK}
     for token in backend.get_added_tokens_decoder().values():

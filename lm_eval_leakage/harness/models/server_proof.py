@@ -54,7 +54,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class TextScores:
-    """What a server returns about a text.
+    """The scores of a text, as a server returns them.
 
     tokens: of which each has a value, in any form; values: their log-probabilities (nats)
     n_context: how many of them are not of the text itself
@@ -68,13 +68,13 @@ class TextScores:
 
 
 class Unproven(Refusal):
-    """What a server lacks, as a sentence."""
+    """The error that a server is not proven to suit audits; the message says what it lacks, as a sentence."""
 
 
 def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
-    """What was found, as a sentence; empty where the model asks no server in a way that can be tried, and where the
-    run itself will tell what is wrong, since the model cannot be built or the server not be reached. Raises Unproven,
-    after few small requests of which none is repeated that was answered."""
+    """Return what a server gives, as a sentence; empty where the model uses no server that can be tried, and where the
+    run itself will report what is wrong, since the model cannot be built or the server not be reached. Raises
+    Unproven, after few small requests of which none is repeated that was answered."""
     can_be_tried = reads_as_completions(kind) or hasattr(kind, OWN_WAY)
     lm = _built(kind, model_args) if can_be_tried else None
     if lm is None:
@@ -90,7 +90,7 @@ def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
 
 
 def _scoring(lm: Any) -> Callable[[str, str], TextScores]:
-    """Takes a context and a text."""
+    """Return the function that scores a text: it takes a context and a text."""
     return getattr(lm, OWN_WAY, None) or (lambda context, text: _scores_by_completions(lm, context + text))
 
 
@@ -104,7 +104,7 @@ def refuse_cut_texts(lm: Any, longest: int) -> None:
 
 
 def refuse_cut(lm: Any, longest: int, size: Callable[[str, str], int]) -> None:
-    """As `refuse_cut_texts`, whatever lengths are counted in.
+    """Raises Unproven as `refuse_cut_texts` does, whatever lengths are counted in.
 
     size: of a context and a text
     """
@@ -121,8 +121,8 @@ def refuse_cut(lm: Any, longest: int, size: Callable[[str, str], int]) -> None:
 
 
 def _end_scores(lm: Any, context: str) -> Sequence[float]:
-    """The values of the last tokens of SENTENCE after a context, asked for again after a faulty response as in a
-    run."""
+    """Return the values of the last tokens of SENTENCE after a context, asked for again after a faulty response as in
+    a run."""
     for _ in range(lm.max_retries - 1):
         try:
             return _scoring(lm)(context, SENTENCE).values[-N_LAST:]
@@ -134,8 +134,8 @@ def _end_scores(lm: Any, context: str) -> Sequence[float]:
 
 
 def accept_valid_answers_only(kind: Any) -> None:
-    """From now on, models of this class have no answer where theirs is invalid, ordinary tasks leave the question out,
-    and servers are waited for as they ask."""
+    """Make models of this class have no answer where theirs is invalid, ordinary tasks leave the question out, and
+    servers be waited for as they ask."""
     from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
 
     before_completions(kind, _stand_between)
@@ -176,27 +176,30 @@ def _long_contexts(fits: Callable[[str], bool]) -> list[str]:
 
 
 def _n_same(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Return how many tokens two texts begin with alike."""
     pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+    return next((place for place, (token, other) in pairs if token != other), min(len(first), len(second)))
 
 
 def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
-    """What a model behind an API gives for the known text and the changed one, as a sentence. Raises Unproven."""
+    """Return what a model behind an API gives for the known text and the changed one, as a sentence. Raises
+    Unproven."""
     values = first.values[first.n_context :]
     mean = math.fsum(values) / len(values)
     if len({*values}) == 1 or not MEAN_LOW <= mean <= MEAN_HIGH:
         how = "each" if len({*values}) == 1 else f"on average, where {MEAN_LOW:g} to {MEAN_HIGH:g} are plausible"
         raise refusal(lm, f"{len(values)} tokens of a plain English text get {mean:.4g} nats {how}")
     n_same = _n_same(first.tokens, second.tokens)
-    *before, at_word = (abs(one - two) for one, two in zip(first.values[: n_same + 1], second.values, strict=False))
+    *before, at_word = (
+        abs(value - repeated) for value, repeated in zip(first.values[: n_same + 1], second.values, strict=False)
+    )
     noise = math.hypot(*before) / math.sqrt(max(1, len(before)))
     moved = "changing a word of a text does not change its own value most, so that values are of other tokens"
     if before and before[-1] > CHANGE + 4 * max(before[:-1], default=0.0):
         raise refusal(lm, moved)
     if not noise <= TOLERATED_NOISE:
-        told = f"the same text sent twice gets values that differ by {noise:.2g} nats per token"
-        raise refusal(lm, f"{told}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
+        fault = f"the same text sent twice gets values that differ by {noise:.2g} nats per token"
+        raise refusal(lm, f"{fault}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
     if at_word <= max(before, default=0.0):
         raise refusal(lm, moved)
     unnamed = (
@@ -220,7 +223,7 @@ def _cut(lm: Any, longest: int, fault: str) -> Unproven:
 
 
 def _scores_by_completions(lm: Any, text: str) -> TextScores:
-    """As `local-completions` sends and reads a text."""
+    """Return the scores of a text, sent and read as by `local-completions`."""
     tokens = lm.tok_encode(text)
     response = posted(lm, lm._create_payload(lm.create_message([tokens]), generate=False))
     (fault,) = ServerResponses(lm).faults(response, [tokens], [1])
@@ -236,21 +239,21 @@ def _scores_by_completions(lm: Any, text: str) -> TextScores:
 
 
 class RequestRefused(FaultyResponse):
-    """That a server refuses a request, by its status."""
+    """The error that a server refuses a request, by its status."""
 
 
 def posted(lm: Any, payload: Mapping[str, Any]) -> Any:
-    """A server's response to one request, which is sent again only if the server says when. Raises FaultyResponse if
-    it refuses the request or answers with something else than JSON, and requests' RequestException if it cannot be
-    reached or is not ready."""
+    """Return a server's response to one request, which is sent again only if the server says when. Raises
+    FaultyResponse if it refuses the request or answers with something else than JSON, and requests' RequestException
+    if it cannot be reached or is not ready."""
     try:
         response = _sent(lm, payload)
     except requests.HTTPError as error:
         refused: Any = error.response
         if refused.status_code >= 500 or refused.status_code in LATER:
             raise
-        told = f"status {refused.status_code} ({brief(refused.text)})"
-        raise RequestRefused(f"it refuses the request with {told}") from None
+        answer = f"status {refused.status_code} ({brief(refused.text)})"
+        raise RequestRefused(f"it refuses the request with {answer}") from None
     try:
         return response.json()
     except requests.JSONDecodeError:

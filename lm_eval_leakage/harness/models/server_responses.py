@@ -48,7 +48,7 @@ class ServerResponses:
         self._batch: Callable[..., Batch] = lm.batch_loglikelihood_requests
         self._context_lengths: Sequence[int] = ()  # of the texts about to be sent
         self._n_faulty: Counter[tuple[int, ...]] = Counter()  # by the first text of the request
-        self._told_model: str | None = None  # as the server named it first
+        self._first_model: str | None = None  # as the server named it first
         self._echoes = False  # whether its texts have been among those that were sent
         self._longest = 0  # tokens of the longest text so far
 
@@ -69,14 +69,14 @@ class ServerResponses:
             self._longest = length
 
     def model_call(self, messages: Any, *, generate: bool = True, **kwargs: Any) -> Any:
-        """One request at a time; the harness repeats what raises."""
+        """Send one request; the harness repeats what raises."""
         response = self._call(messages, generate=generate, **kwargs)
         if not generate:
             self.refuse_faulty(response, messages, self._context_lengths)
         return response
 
     def parse_logprobs(self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any) -> Parsed:
-        """Many requests at a time: called where the harness repeats what raises."""
+        """Return the scores of many requests at a time; called where the harness repeats what raises."""
         response = outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
         faults = self.refuse_faulty(response, tokens, ctxlens)
         answers: Parsed = []
@@ -88,8 +88,8 @@ class ServerResponses:
         return answers
 
     def refuse_faulty(self, response: Any, texts: Any, context_lengths: Sequence[int]) -> list[str]:
-        """What is wrong with the answer about each text; empty where nothing is. Raises FaultyResponse if anything is,
-        unless the request has been answered faultily as often as it may be sent."""
+        """Return what is wrong with the answer about each text; empty where nothing is. Raises FaultyResponse if
+        anything is, unless the request has been answered faultily as often as it may be sent."""
         faults = self.faults(response, texts, context_lengths)
         if any(faults):
             fault, request = next(filter(None, faults)), tuple(texts[0])
@@ -126,18 +126,21 @@ class ServerResponses:
         return self._fault_of_model(response.get("model"))
 
     def _fault_of_model(self, name: Any) -> str:
-        """Another name than was asked for may be an alias; one that changes is another model."""
+        """Return what is wrong with the model's name: another than the requested one may be an alias, but a name that
+        changes is that of another model."""
         if not isinstance(name, str):
             return ""
-        if self._told_model is None:
-            self._told_model = name
+        if self._first_model is None:
+            self._first_model = name
             level = logging.INFO if name == self._lm.model else logging.WARNING
             logger.log(level, "asked for the model %s, the server answers as %s", self._lm.model, name)
-        return "" if name == self._told_model else f"the server answered as model {name}, before as {self._told_model}"
+        if name == self._first_model:
+            return ""
+        return f"the server answered as model {name}, before as {self._first_model}"
 
     def _fault_of_texts(self, choices: Sequence[Mapping[str, Any]], texts: Sequence[list[int]]) -> str:
-        """That a choice is about another text than was sent. Whether a server repeats texts in `text` is seen from the
-        end of any text of a response; it is then held to all of them."""
+        """Return that a choice is about another text than was sent. Whether a server repeats texts in `text` is seen
+        from the end of any text of a response; it is then held to all of them."""
         if not any(choice.get("text") or choice["logprobs"].get("tokens") for choice in choices):
             return ""
         sent = self._lm.decode_batch(texts)
@@ -192,7 +195,8 @@ def _fault_of_shape(choice: Mapping[str, Any], text: Sequence[int]) -> str:
 
 
 def _fault_of_values(scores: Mapping[str, Any], n_context: int) -> str:
-    """Of a text's tokens but the first; the continuation needs the most likely ones, too."""
+    """Return what is wrong with the values of a text's tokens but the first; the continuation needs the most likely
+    ones, too."""
     values, tops = scores["token_logprobs"][1:-1], scores["top_logprobs"][1:-1]
     tops = [top if isinstance(top, dict) else {} for top in tops]
     needed = [*values, *(None for top in tops[n_context - 1 :] if not top)]

@@ -40,7 +40,7 @@ logger = logging.getLogger("lm_eval.leakage")
 
 @dataclass(frozen=True)
 class Pace:
-    """How far a run is.
+    """The progress of a run.
 
     share: of the work that is done
     seconds: that this took

@@ -1,4 +1,5 @@
-"""Token scores: each token's log-probability, and the moments of its next-token distribution; implemented for `hf`.
+"""Computes token scores: each token's log-probability, and the moments of its next-token distribution; implemented for
+`hf`.
 
 A backend supports them with a method `token_scores(requests)`, which takes requests of one text each and returns one
 `TokenScores` per request, in order.
@@ -34,7 +35,7 @@ TABLES = 8  # of the size of the logits, in float32, that are in memory at once
 
 
 def offer_token_scores(lm: object) -> bool:
-    """Whether `lm` supports token scores; adds the method to `hf` and its subclasses."""
+    """Return whether `lm` supports token scores; adds the method to `hf` and its subclasses."""
     model: Any = getattr(lm, "lm", lm)  # unwraps the harness's response cache, which passes other methods through
     if not hasattr(model, "token_scores") and is_hf(model) and model.backend == "causal":
         offer_method(model, METHOD, token_scores_of_hf)
@@ -66,9 +67,9 @@ def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScor
             logger.warning("out of memory; token scores continue with batches of %d", size)
             clear_device_cache(garbage_collection=True)
             continue
-        for index, own in zip(batch, scores, strict=True):
-            answers[index] = own
-            lm.cache_hook.add_partial(METHOD, requests[index].args, own)
+        for index, score in zip(batch, scores, strict=True):
+            answers[index] = score
+            lm.cache_hook.add_partial(METHOD, requests[index].args, score)
         del longest_first[:size]
         progress.update(len(batch))
     progress.close()
@@ -89,7 +90,7 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
 
 
 def precision_of(lm: HFLM) -> torch.autocast:
-    """The context of all forward passes: the model's mixed precision, if it has one."""
+    """Return the context of all forward passes: the model's mixed precision, if it has one."""
     dtype = lm.mixed_precision_dtype
     return torch.autocast(lm.device.type, dtype=dtype, enabled=dtype is not None)
 
@@ -113,8 +114,8 @@ def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor,
 
 
 def _distribution_columns(logits: Tensor, targets: Tensor) -> Tensor:
-    """Log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p; float32,
-    `(3, n)`."""
+    """Return the log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p;
+    float32, `(3, n)`."""
     logs = torch.log_softmax(logits.float(), dim=-1)
     chances = logs.exp()
     finite = torch.where(chances > 0, logs, 0.0)  # a token with probability 0 adds 0 instead of 0 * -inf

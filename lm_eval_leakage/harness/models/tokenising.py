@@ -39,21 +39,21 @@ AS_VLLM = "vllm", -1, "max_model_len"  # an engine generates at least one token
 
 
 def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
-    """Token ids, as `token_bytes`, by string, each string encoded on its own.
+    """Return token ids, as `token_bytes`, by string, each string encoded on its own.
 
     special: whether special tokens are added; None for the tokenizer's default
     """
     if not strings:
         return {}
-    asked = {} if special is None else {"add_special_tokens": special}
-    rows = tokenizer([*strings], return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
+    options = {} if special is None else {"add_special_tokens": special}
+    rows = tokenizer([*strings], return_attention_mask=False, return_token_type_ids=False, **options)["input_ids"]
     return {string: token_bytes(row) for string, row in zip(strings, rows, strict=True)}
 
 
 def encoded_by_lines(
     tokenizer: Any, cut: re.Pattern[str], strings: Sequence[str], special: bool | None
 ) -> dict[str, bytes]:
-    """The same, but lines that may be cut off are encoded once."""
+    """Return the same as `encoded_whole`, but encode lines that may be cut off only once."""
     bare, framed = (encoded_whole(tokenizer, ["a"], added)["a"] for added in (False, special))
     if not framed.endswith(bare):  # special tokens at the end of a text
         return encoded_whole(tokenizer, strings, special)
@@ -62,18 +62,18 @@ def encoded_by_lines(
     # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
     # take twice as long again
     encoded = tokenizer.backend_tokenizer.encode_batch_fast(parts, add_special_tokens=False)
-    tokens = {part: token_bytes(one.ids) for part, one in zip(parts, encoded, strict=True)}
+    tokens = {part: token_bytes(encoding.ids) for part, encoding in zip(parts, encoded, strict=True)}
     joined = (b"".join([frame, *map(tokens.__getitem__, row)]) for row in rows)
     return dict(zip(strings, joined, strict=True))
 
 
 def token_bytes(ids: Sequence[int]) -> bytes:
-    """Token ids as bytes, which are joined, cut and compared in less time than arrays."""
+    """Return token ids as bytes, which are joined, cut and compared in less time than arrays."""
     return array("i", ids).tobytes()
 
 
 def tokens_in(joined: bytes) -> IntArray:
-    """The ids that were turned into bytes, read-only."""
+    """Return the ids that were turned into bytes, read-only."""
     return np.frombuffer(joined, np.int32)
 
 
@@ -99,28 +99,29 @@ class PairEncoder:
         self._cut = safe_cut(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
 
     def batch(self, pairs: Sequence[Pair]) -> Texts:
-        """As `encoded_pairs`, of which the continuations are scored; equal lines are encoded once per batch."""
+        """Return the tokens as `encoded_pairs` does, of which the continuations are scored; equal lines are encoded
+        once per batch."""
         some = [(_without_spaces(*pair), "".join(pair)) for pair in pairs]
-        found = self._encoded([text for pair in some if pair[0] for text in pair])
+        ids = self._encoded([text for pair in some if pair[0] for text in pair])
         alone = self._encoded([whole for context, whole in some if not context], special=False)
         rows: list[bytes] = []  # a context, its continuation, the next context ...
         for context, whole in some:
             if context:
-                before = found[context]
-                rows += before, found[whole][len(before) :]
+                before = ids[context]
+                rows += before, ids[whole][len(before) :]
             else:
                 rows += self._prefix_token, alone[whole].removeprefix(self._prefix_token)
         lengths = np.fromiter(map(len, rows), np.int32, len(rows)) // TOKEN_SIZE
         return Texts(tokens_in(b"".join(rows)), lengths[::2] + lengths[1::2], lengths[1::2])
 
     def _encoded(self, strings: Sequence[str], special: bool | None = None) -> dict[str, bytes]:
-        """Token ids by string. `special`: whether to add special tokens; None leaves it to the model's arguments, and
-        adds none to a string that begins with one."""
+        """Return token ids by string. `special`: whether to add special tokens; None leaves it to the model's
+        arguments, and adds none to a string that begins with one."""
         distinct = dict.fromkeys(strings)
         marked = [string for string in distinct if special is None and string.startswith(self._prefix)]
         usual = self.lm.add_bos_token if special is None else special
-        found = self._of_each(marked, False)
-        return found | self._of_each([string for string in distinct if string not in found], usual)
+        ids = self._of_each(marked, False)
+        return ids | self._of_each([string for string in distinct if string not in ids], usual)
 
     def _of_each(self, strings: list[str], special: bool | None) -> dict[str, bytes]:
         if self._cut is None:
@@ -141,7 +142,7 @@ class PairEncoder:
 
 
 def _without_spaces(context: str, continuation: str) -> str:
-    """The context without trailing spaces, which are moved to the continuation."""
+    """Return the context without trailing spaces, which are moved to the continuation."""
     kept = context.rstrip()
     if context and not kept:
         raise ValueError(
@@ -152,12 +153,12 @@ def _without_spaces(context: str, continuation: str) -> str:
 
 
 def in_portions(n_requests: int) -> list[slice]:
-    """Consecutive requests, MOST_REQUESTS each."""
+    """Return consecutive requests, MOST_REQUESTS each."""
     return [slice(first, first + MOST_REQUESTS) for first in range(0, n_requests, MOST_REQUESTS)]
 
 
 def one_ahead(call: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
-    """The results of the calls, in order; the next one is computed in a thread while the caller works on one."""
+    """Yield the results of the calls, in order; the next one is computed in a thread while the caller works on one."""
     with ThreadPoolExecutor(1, thread_name_prefix="tokenising") as pool:
         upcoming: deque[Future[T]] = deque()
         for argument in arguments:
@@ -181,8 +182,10 @@ class FittedTexts:
         self._n_cut = self._n_texts = 0
 
     def texts(self, pairs: Sequence[Pair], encoded: Texts) -> Texts:
-        """encoded: contexts with their continuations, which are scored. Raises ValueError for a continuation that does
-        not fit."""
+        """Return the texts, cut to the window. Raises ValueError for a continuation that does not fit.
+
+        encoded: contexts with their continuations, which are scored
+        """
         n_scored, n_before = encoded.n_scored, encoded.lengths - encoded.n_scored
         wrong = np.flatnonzero((n_scored < 1) | (n_scored >= self._longest) | (n_before < 1))
         for place in wrong.tolist():

@@ -17,7 +17,7 @@ UNLIMITED, DEFAULT_WINDOW = 10**9, 2048  # tokens
 
 
 class TokenizerOnly:
-    """What `hf` does without weights: encoding, chat template, the length of the window.
+    """The part of `hf` that needs no weights: encoding, chat template, the length of the window.
 
     name: a folder, or a name of the Hugging Face Hub
     arguments: those of `hf` that the tokenizer depends on (revision, add_bos_token, max_length, ...)

@@ -1,6 +1,6 @@
-"""Asks a vLLM engine for the log-probabilities of a prompt's tokens, with its prefix cache and without.
+"""Gets from a vLLM engine the log-probabilities of a prompt's tokens, with its prefix cache and without.
 
-vLLM reads no cached block for a request that asks for log-probabilities of its prompt, unless told otherwise
+vLLM reads no cached block for a request that asks for log-probabilities of its prompt, unless set otherwise
 (`skip_reading_prefix_cache`). A prompt of n tokens of which c were cached has log-probabilities
 from token c + 1 on (counted from 0): token c needs the output at the cached token before it. One of vLLM's model
 runners returns a list of n entries, of which those of cached tokens hold whatever was in memory, another one of n - c
@@ -34,7 +34,10 @@ COUNTER = "vllm:num_preemptions"
 
 
 class VllmEngine:
-    """llm: vllm.LLM, whose statistics are logged (`disable_log_stats=False`); lora_request: sent with each request."""
+    """Scores texts with a vLLM engine.
+
+    llm: vllm.LLM, whose statistics are logged (`disable_log_stats=False`); lora_request: sent with each request.
+    """
 
     no_counts: ClassVar[str] = (
         "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
@@ -45,31 +48,31 @@ class VllmEngine:
         self.llm, self.lora_request = llm, lora_request
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[EngineAnswer]:
-        """Log-probabilities of each text's tokens.
+        """Return the log-probabilities of each text's tokens.
 
         salt: only blocks of requests with the same salt are taken from the cache; None computes every text whole
         """
-        asked = _parameters(prompt_logprobs=1, skip_reading_prefix_cache=salt is None)
-        outputs = self._generate([_prompt(text, salt) for text in texts], asked)
+        parameters = _parameters(prompt_logprobs=1, skip_reading_prefix_cache=salt is None)
+        outputs = self._generate([_prompt(text, salt) for text in texts], parameters)
         return [returned(text, output) for text, output in zip(texts, outputs, strict=True)]
 
     def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
-        """Log-probability of each text's last token, and whether it is the most likely one. The token is generated, so
-        that the cache holds everything before it."""
-        asked = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
-        outputs = self._generate([_prompt(text[:-1], salt) for text in texts], asked)
+        """Return the log-probability of each text's last token, and whether it is the most likely one. The token is
+        generated, so that the cache holds everything before it."""
+        parameters = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
+        outputs = self._generate([_prompt(text[:-1], salt) for text in texts], parameters)
         entries = [output.outputs[0].logprobs[0] for output in outputs]
-        own = [entry[int(text[-1])].logprob for text, entry in zip(texts, entries, strict=True)]
-        most = [max(one.logprob for one in entry.values()) for entry in entries]
-        return [(logprob, logprob >= likeliest) for logprob, likeliest in zip(own, most, strict=True)]
+        logprobs = [entry[int(text[-1])].logprob for text, entry in zip(texts, entries, strict=True)]
+        most = [max(token.logprob for token in entry.values()) for entry in entries]
+        return [(logprob, logprob >= likeliest) for logprob, likeliest in zip(logprobs, most, strict=True)]
 
     def n_preemptions(self) -> float | None:
-        """How often this engine has interrupted a request so far; None if it does not count them."""
+        """Return how often this engine has interrupted a request so far; None if it does not count them."""
         try:
-            found = [metric.value for metric in self.llm.get_metrics() if metric.name == COUNTER]
+            counts = [metric.value for metric in self.llm.get_metrics() if metric.name == COUNTER]
         except Exception:  # statistics are off, or of another form
             return None
-        return float(sum(found)) if found else None
+        return float(sum(counts)) if counts else None
 
     def _generate(self, prompts: list[Any], parameters: Any) -> list[Any]:
         if not prompts:
@@ -80,9 +83,9 @@ class VllmEngine:
         return outputs
 
 
-def _parameters(**asked: Any) -> Any:
+def _parameters(**parameters: Any) -> Any:
     # flat lists are much less work for vLLM
-    return SamplingParams(temperature=0, max_tokens=1, detokenize=False, flat_logprobs=True, **asked)
+    return SamplingParams(temperature=0, max_tokens=1, detokenize=False, flat_logprobs=True, **parameters)
 
 
 def _prompt(tokens: IntArray, salt: str | None) -> Any:
@@ -91,7 +94,7 @@ def _prompt(tokens: IntArray, salt: str | None) -> Any:
 
 
 def returned(tokens: IntArray, output: Any) -> EngineAnswer:
-    """What a vllm.RequestOutput says about the tokens of its prompt."""
+    """Return what a vllm.RequestOutput says about the tokens of its prompt."""
     entries, n = output.prompt_logprobs, len(tokens)
     # after an interruption, more may have been cached than it says
     n_cached = max(output.num_cached_tokens, n - len(entries))
@@ -130,7 +133,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
 
     @property
     def reports_as_it_goes(self) -> bool:
-        """Whether answers are reported before a call returns."""
+        """Return whether answers are reported before a call returns."""
         return self._scorer is not None
 
     # ------------------------------------------------------------------ scoring
@@ -159,7 +162,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
     # ------------------------------------------------------------------ is it exact?
 
     def _why_not(self, engine: VllmEngine) -> str:
-        """Why the engine cannot score by its prefix cache, as the beginning of a sentence; empty if it can."""
+        """Return why the engine cannot score by its prefix cache, as the beginning of a sentence; empty if it can."""
         tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
         try:
             return EngineScorer(engine).why_not_exact(self._probe_texts(), tolerance)

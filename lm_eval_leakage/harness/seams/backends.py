@@ -1,4 +1,4 @@
-"""How this package stands between lm_eval's models and their private parts: scoring, logits, requests.
+"""Stands between lm_eval's models and their private parts: scoring, logits, requests.
 
 - The scoring of `local-completions` is checked, and `hf` gives its logits.
 - A model gets a request type: lm_eval calls the model's method that is named like the request's type. lm_eval has no
@@ -45,7 +45,7 @@ def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
 
 
 def reads_as_completions(kind: Any) -> bool:
-    """Whether a model class sends and reads texts as `local-completions` does."""
+    """Return whether a model class sends and reads texts as `local-completions` does."""
     usual = getattr(sys.modules.get(COMPLETIONS), "LocalCompletionsAPI", None)
     return usual is not None and getattr(kind, "parse_logprobs", None) is usual.parse_logprobs
 
@@ -96,7 +96,7 @@ def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
 
 
 def logits_of(lm: Any, tokens: Any) -> Any:
-    """The logits for every position, in the model's own precision."""
+    """Return the logits for every position, in the model's own precision."""
     return lm._model_call(tokens)
 
 

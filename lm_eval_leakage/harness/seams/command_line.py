@@ -33,7 +33,8 @@ UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
 def ask_git_only_in_repositories() -> None:
-    """The results file is the same: without a repository, its `git_hash` is null."""
+    """Call git only inside a repository. The results file is the same: without a repository, its `git_hash` is
+    null."""
     patched_once(GET_HASH, _quiet)
 
 
@@ -46,7 +47,7 @@ def _quiet(original: Callable[[], str | None]) -> Callable[[], str | None]:
 
 
 class CommandLine:
-    """lm_eval's command line with our commands."""
+    """Parses lm_eval's command line with our commands."""
 
     def __init__(self) -> None:
         found("lm_eval._cli:HarnessCLI.__init__")
@@ -56,7 +57,7 @@ class CommandLine:
         self.commands: Mapping[str, argparse.ArgumentParser] = self.subparsers.choices
 
     def parse_args(self) -> argparse.Namespace:
-        """The command as typed; exits with a sentence for a misspelled command or option."""
+        """Return the command as typed; exits with a sentence for a misspelled command or option."""
         first = (sys.argv[1:] or [""])[0]
         if first.startswith("-") and first.partition("=")[0] in self.parser._option_string_actions:
             return self.parser.parse_args()  # lm_eval would take it for an option of `run`
@@ -70,7 +71,7 @@ class CommandLine:
 
 
 def command_line(commands: Mapping[Command, AddArguments], describe: Command, add_to_ls: AddArguments) -> CommandLine:
-    """`run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
+    """Return the command line; `run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
 
     commands: our own, each with what adds its arguments; name and docstring are the command's name and help text
     describe: called by `ls` with the name of a task; add_to_ls: adds its arguments
@@ -82,25 +83,27 @@ def command_line(commands: Mapping[Command, AddArguments], describe: Command, ad
         _name_after_us(of_harness, name)
     for command, add_arguments in commands.items():
         name = command.__name__
-        own = subparsers.add_parser(
+        subparser = subparsers.add_parser(
             name,
             help=command.__doc__,
             description=command.__doc__,
             allow_abbrev=False,
             conflict_handler="resolve",  # a command may have a `--help` of its own
         )
-        own.set_defaults(func=command)
-        own.prog = f"{PROGRAM} {name}"
-        add_arguments(own)
-        if "--quiet" not in own._option_string_actions:
-            own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
+        subparser.set_defaults(func=command)
+        subparser.prog = f"{PROGRAM} {name}"
+        add_arguments(subparser)
+        if "--quiet" not in subparser._option_string_actions:
+            subparser.add_argument(
+                "--quiet", action="store_true", help="print only the result, without notes of progress"
+            )
     _extend_ls(subparsers, describe, add_to_ls)
     _suggest_options(parser, cli.commands)
     return cli
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The arguments of a parser and of its commands."""
+    """Return the arguments of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

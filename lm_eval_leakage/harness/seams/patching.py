@@ -192,7 +192,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
 
 
 def found(target: str, owner: Any = None) -> Any:
-    """The object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
+    """Return the object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
         there = getattr(_owner_of(target) if owner is None else owner, seam.attribute)
@@ -207,10 +207,10 @@ def found(target: str, owner: Any = None) -> Any:
 
 def _report_missing(seam: Seam, difference: str) -> None:
     """Logs what the user loses; raises UnsupportedHarness if leakage tasks need what is missing."""
-    library, known = seam.library, KNOWN_VERSIONS[seam.library]
+    library, supported = seam.library, KNOWN_VERSIONS[seam.library]
     sentence = (
         f"{seam.without}: the {library} here ({version(library)}) differs from the one that lm_eval_leakage supports "
-        f"({known}): {difference}; install {library} {known} or a newer lm_eval_leakage"
+        f"({supported}): {difference}; install {library} {supported} or a newer lm_eval_leakage"
     )
     if seam.refuses:
         raise UnsupportedHarness(sentence)
@@ -231,14 +231,14 @@ def _owner_of(target: str) -> Any:
 
 
 def _difference_of(there: Any, seam: Seam) -> str:
-    """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
-    unwrapped first."""
+    """Return what the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages
+    are unwrapped first."""
     there = inspect.unwrap(there)
     if there is object.__init__:
         return f"{seam.target} does not exist"
-    known = inspect.signature(there).parameters if seam.parameters else {}
-    takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    if missing := [name for name in seam.parameters if name not in known and not takes_anything]:
+    parameters = inspect.signature(there).parameters if seam.parameters else {}
+    takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if missing := [name for name in seam.parameters if name not in parameters and not takes_anything]:
         return f"{seam.target} has no parameter {', '.join(missing)}"
     code = getattr(there, "__code__", None)
     if code is not None and str(there.__module__).startswith("lm_eval."):

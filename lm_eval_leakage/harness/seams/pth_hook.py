@@ -61,12 +61,12 @@ LINE = f"import sys; exec({SOURCE!r}, {{}})\n"
 
 
 def hook_file() -> Path:
-    """Path of this environment's hook file, whether it exists or not."""
+    """Return the path of this environment's hook file, whether it exists or not."""
     return Path(sysconfig.get_path("purelib")) / HOOK_NAME
 
 
 def harness_discovers_plugins() -> bool:
-    """Whether the installed harness finds our tasks and audits itself, by entry points (0.4.13 does not)."""
+    """Return whether the installed harness finds our tasks and audits itself, by entry points (0.4.13 does not)."""
     from lm_eval.tasks import TaskManager
 
     return set(FOUND_BY_PLUGINS) <= set(TaskManager(include_defaults=False).match_tasks([*FOUND_BY_PLUGINS]))
@@ -77,5 +77,5 @@ def write_hook(file: Path) -> None:
 
 
 def is_current(file: Path) -> bool:
-    """Whether the hook file is that of this version."""
+    """Return whether the hook file is that of this version."""
     return file.read_text(encoding="utf-8", errors="replace") == LINE

@@ -39,27 +39,27 @@ def add_models() -> None:
 
 
 def model_names() -> list[str]:
-    """Of all models that `--model` knows; imports none."""
+    """Return the names of all models that `--model` knows; imports none."""
     add_models()
     return [*import_module("lm_eval.models").MODEL_MAPPING, *import_module(REGISTRY).model_registry]
 
 
 def name_of(kind: type) -> str | None:
-    """By which `--model` knows a class or the nearest of its bases; None if it knows none of them."""
+    """Return the name by which `--model` knows a class or the nearest of its bases; None if it knows none of them."""
     add_models()
     registry, lazy = (
         import_module(REGISTRY).model_registry,
         {**import_module("lm_eval.models").MODEL_MAPPING, **OUR_MODELS},
     )
-    known = {registry.get(name): name for name in [*registry.keys()] if name not in lazy}
+    names = {registry.get(name): name for name in [*registry.keys()] if name not in lazy}
     for name, target in reversed(lazy.items()):  # of several names, the first one
-        known[target] = name
-    of_bases = (known.get(one) or known.get(f"{one.__module__}:{one.__qualname__}") for one in kind.__mro__)
+        names[target] = name
+    of_bases = (names.get(base) or names.get(f"{base.__module__}:{base.__qualname__}") for base in kind.__mro__)
     return next(filter(None, of_bases), None)
 
 
 def class_of(model: str) -> Any:
-    """The registered class of a model, imported for this; None if it cannot be."""
+    """Return the registered class of a model, imported for this; None if it cannot be."""
     add_models()
     try:
         return import_module(REGISTRY).get_model(model)
@@ -97,7 +97,8 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
     """
 
     def know_once(manager: Any) -> None:
-        """Only warns on errors: plain `lm_eval` must not break because of another version of it or a fault of ours."""
+        """Make the manager know audits, once. Only warns on errors: plain `lm_eval` must not break because of another
+        version of it or a fault of ours."""
         if getattr(manager, TRIED, False):
             return
         setattr(manager, TRIED, True)
@@ -137,10 +138,12 @@ def find_tasks(task_manager_class: type, know_audits: Callable[[Any], None]) -> 
     def match_audits(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         def match_tasks(self: Any, task_list: list[str]) -> list[str]:
             know_once(self)
-            known = original(self, task_list)
+            matches = original(self, task_list)
             if not hasattr(self.task_index, "audits_like"):
-                return known
-            return sorted({*known, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))})
+                return matches
+            return sorted(
+                {*matches, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))}
+            )
 
         return match_tasks
 

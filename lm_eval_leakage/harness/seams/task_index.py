@@ -45,7 +45,7 @@ def installed_index(folder: Path) -> dict[str, Entry] | None:
     if None in (found(BUILD), found(ENTRY), found(KIND)):
         return None
     stats = {entry.path: entry.stat() for entry in files_in(folder)}
-    files = sorted((path, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for path, one in stats.items())
+    files = sorted((path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items())
     state = repr((FORMAT, version("lm_eval"), str(folder), files))
     return _index_of(folder, frozenset(stats), blake2b(state.encode("utf-8", "surrogateescape")).digest())
 

@@ -1,4 +1,4 @@
-"""How lm_eval reads, builds, renders and scores tasks.
+"""Changes how lm_eval reads, builds, renders and scores tasks.
 
 - YAML files of tasks are read with lm_eval's private loader.
 - Its Jinja environment gets a cache once rows are read: `doc_to_text` compiles its template at every call. A cache in

@@ -101,8 +101,8 @@ class ShardAudit(LeakageTask):
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
 
     def _warn_of_sorted_questions(self) -> None:
-        if told := sorted_properties([shard.options for shard in self.shards.values()]):
-            names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in told.items())
+        if properties := sorted_properties([shard.options for shard in self.shards.values()]):
+            names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in properties.items())
             logger.warning(
                 "%s: the published order of the questions can be inferred from their texts, by %s; a model may prefer "
                 "it without having seen it, so the p-values of this audit say nothing about leakage",
@@ -111,7 +111,7 @@ class ShardAudit(LeakageTask):
             )
 
     def question(self, doc: Doc) -> Shard:
-        """The shard, without the examples that do not fit into the model's window."""
+        """Return the shard, without the examples that do not fit into the model's window."""
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
@@ -126,18 +126,18 @@ class ShardAudit(LeakageTask):
                 self._n_shown[doc["shard"]] = shown - 1
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
-        """None, since guards apply to the options of a single question."""
+        """Return no guards, since guards apply to the options of a single question."""
         return ()
 
 
 def _row(shard: Shard, seal: Seal | None) -> dict[str, Any]:
-    """A shard as a row of data; of a sealed benchmark, the members are places in the public file."""
+    """Return a shard as a row of data; of a sealed benchmark, the members are places in the public file."""
     of_seal = {} if seal is None else {"seal": seal.commitment}
     return {"shard": shard.id, "members": list(shard.members), **of_seal}
 
 
 def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
-    """`audit` itself, or, if its probe tests shards, the audit of shards of its questions."""
+    """Return `audit` itself, or, if its probe tests shards, the audit of shards of its questions."""
     if audit.probe.of_shards(()) is None:
         return audit
     if audit.seal is not None:
@@ -207,7 +207,7 @@ class StatementAudit(FillerAudit, TextAudit):
 
 
 def audit_with_probe(task: Task, probe: str, metadata: Mapping[str, object]) -> LeakageTask:
-    """The audit of a task with the default variant of the method that uses this probe."""
+    """Return the audit of a task with the default variant of the method that uses this probe."""
     ours = [suffix for suffix in suffixes() if templates()[suffix].parent == task_configs_path()]
     for suffix in (*reversed(ours), *reversed(suffixes())):  # the shortest name is the default variant
         if template(suffix).get("metadata", {}).get("probe") == probe:
@@ -246,7 +246,7 @@ def exchanges_fillers(config: Config) -> bool:
 
 
 def audit_of_yaml(file: Path, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask | LeakageGroup:
-    """The audit `suffix` of the data set in one of our YAMLs, which describes another audit of it."""
+    """Return the audit `suffix` of the data set in one of our YAMLs, which describes another audit of it."""
     base = name.removesuffix(f"_{suffix}")
     if suffix == SEAL_AUDIT:
         return _seal_group(f"{base}_", metadata, lambda part: audit_of_yaml(file, f"{base}_{part}", part, metadata))
@@ -258,7 +258,8 @@ def audit_of_yaml(file: Path, name: str, suffix: str, metadata: Mapping[str, obj
 
 
 def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]) -> Any:
-    """The audits of what an lm_eval name denotes: a LeakageTask of a task, a LeakageGroup of a group, a list of a tag.
+    """Return the audits of what an lm_eval name denotes: a LeakageTask of a task, a LeakageGroup of a group, a list of
+    a tag.
 
     A member that cannot be audited is left out, and the log says why; raises RefusedAudit if none can be audited.
     """
@@ -293,7 +294,7 @@ def _group(name: str, audits: Sequence[LeakageTask | LeakageGroup]) -> LeakageGr
 
 
 def _seal_group(base: str, metadata: Mapping[str, object], build: Callable[[str], Any]) -> LeakageGroup:
-    """All audits that a seal allows, under one name.
+    """Return all audits that a seal allows, under one name.
 
     base: the audited name with a separator, empty for a tag
     build: makes the audit with a suffix

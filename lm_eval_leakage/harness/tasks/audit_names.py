@@ -28,22 +28,26 @@ class AuditIndex(dict[str, Entry]):
     with 13 audits each would be 180,000 entries, and `ls` would show them all."""
 
     def __missing__(self, name: str) -> Entry:
-        found = self.base_of(name)
-        if found is None:
+        audited = self.base_of(name)
+        if audited is None:
             raise KeyError(name)
-        base, _ = found
+        base, _ = audited
         return replace(base, name=name, kind=type(base.kind).PY_TASK, cfg=None, tags=frozenset())
 
     def base_of(self, name: object) -> tuple[Entry, str] | None:
-        """The entry that is audited under a name that is not listed, and the audit's suffix: a task of the harness, or
-        the data in one of our own YAMLs, which are in the index under the name of their first audit."""
+        """Return the entry that is audited under a name that is not listed, and the audit's suffix: a task of the
+        harness, or the data in one of our own YAMLs, which are in the index under the name of their first audit."""
         is_listed = super().__contains__(name)
         parts = split_name(name) if isinstance(name, str) and not is_listed else None
         if parts is None or split_name(parts[0]) is not None:  # an audit cannot be audited
             return None
         base, suffix = parts
-        known = [one for one in (base, f"{base}_{FIRST_AUDIT}") if super(AuditIndex, self).__contains__(one)]
-        return (self[known[0]], suffix) if known else None
+        listed = [
+            candidate
+            for candidate in (base, f"{base}_{FIRST_AUDIT}")
+            if super(AuditIndex, self).__contains__(candidate)
+        ]
+        return (self[listed[0]], suffix) if listed else None
 
     def lists(self, name: str) -> bool:
         """Return whether a YAML gives something this name."""
@@ -56,7 +60,8 @@ class AuditIndex(dict[str, Entry]):
         return self[name] if name in self else default  # noqa: SIM401 (dict.get ignores __missing__)
 
     def audits_like(self, pattern: str) -> list[str]:
-        """The audits that match a name or pattern; a pattern matches only single tasks, since groups repeat them."""
+        """Return the audits that match a name or pattern; a pattern matches only single tasks, since groups repeat
+        them."""
         listed = super().keys()
         if pattern in self:
             return [] if pattern in listed else [pattern]
@@ -81,7 +86,7 @@ def find_audits(task_manager_class: type) -> None:
 
 
 def _made(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
-    """What a name denotes, as the harness builds it or as an audit of that."""
+    """Return what a name denotes, as the harness builds it or as an audit of that."""
     given = factory.metadata
     if split_name(entry.name) is not None:
         from lm_eval_leakage.harness.seams.refusals import hide_tracebacks

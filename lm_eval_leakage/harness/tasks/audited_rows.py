@@ -68,18 +68,18 @@ def rows_of_split(base: ConfigurableTask, metadata: Mapping[str, object]) -> Any
 
 
 def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tuple[Docs, Sequence[Doc]]:
-    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and the first
-    rows before the task processed them. A task's own are read once for all of its audits. A file's rows are read in
-    `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if neither
-    is possible."""
+    """Return `base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; and the
+    first rows before the task processed them. A task's own are read once for all of its audits. A file's rows are read
+    in `base`'s own prompt if it can render them, else as plain questions, with a warning; raises RefusedAudit if
+    neither is possible."""
     if "data_files" not in metadata:
         kept, name = vars(base), f"{OWN_DOCS} {metadata.get(SPLIT_KEY)}"
         if name not in kept:
             docs = rows_of_split(base, metadata)  # the harness prepares them at each access
             read = without_constant_words(reader_of(base), docs)
             kept[name] = docs_of(docs, read), rows_before(base)
-        own: tuple[Docs, Sequence[Doc]] = kept[name]
-        return own
+        docs_and_rows: tuple[Docs, Sequence[Doc]] = kept[name]
+        return docs_and_rows
     given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
     in_data, ways = [*islice(given, ROWS_TRIED)], [given]
     if callable(base.config.process_docs):
@@ -145,7 +145,7 @@ def why_not_audited(docs: Docs, rows: Sequence[Doc]) -> str | None:
 def why_unreadable(
     rows: Iterable[Mapping[str, Any]], read: Callable[[Doc], Question], n_tried: int | None = ROWS_TRIED
 ) -> str:
-    """Why the first of the rows cannot be read, if none of those that are tried can; empty if one can."""
+    """Return why the first of the rows cannot be read, if none of those that are tried can; empty if one can."""
     reasons = []
     for row in islice(rows, n_tried):
         try:
@@ -158,8 +158,8 @@ def why_unreadable(
 
 
 def _misfit(base: ConfigurableTask, rows: Any, file: object, why: str) -> str:
-    own = getattr(base.dataset[base.config.test_split or base.config.validation_split], "column_names", None)
-    needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
+    columns = getattr(base.dataset[base.config.test_split or base.config.validation_split], "column_names", None)
+    needed = f"{base.config.task}'s own rows have {brief(columns)}; " if columns else ""
     return (
         f"data_files is {str(file)!r}, whose rows have the fields {brief(list(rows.column_names))}, and "
         f"{base.config.task} cannot read them as questions (the first row: {why}); {needed}rename the fields to "

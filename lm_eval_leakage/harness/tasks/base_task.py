@@ -34,7 +34,7 @@ class RefusedAudit(Refusal):
 
 
 def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
-    """A function that reads a row of `task` as a question."""
+    """Return a function that reads a row of `task` as a question."""
     compile_templates_once()
     config = task.config
     has_functions = any(map(callable, (config.process_docs, config.doc_to_text, config.doc_to_choice)))
@@ -53,7 +53,7 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
 
 
 def refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collection[str] = ()) -> str | None:
-    """Why a task with these first questions is not audited; None if it is.
+    """Return why a task with these first questions is not audited; None if it is.
 
     in_data: texts of a row before the task processed it. Options that many questions share are the benchmark's own if
         they are among these texts (Moral Scenarios), and a guard marks them; words that are only in the task's
@@ -131,14 +131,14 @@ def refusal_of_own_order(readings: Iterable[Question | UntestableQuestion], rows
 
 
 def constant_answer(readings: Sequence[Question | UntestableQuestion]) -> int | None:
-    """The index of the right option if it is the same in all questions, and there are at least ENOUGH."""
+    """Return the index of the right option if it is the same in all questions, and there are at least ENOUGH."""
     answers = [reading.answer for reading in readings if isinstance(reading, Question)]
     return answers[0] if len(answers) >= ENOUGH and len(set(answers)) == 1 else None
 
 
 def draws_at_random(task: ConfigurableTask) -> bool:
-    """Whether the task draws random numbers when it prepares and renders its first rows: the state of Python's or
-    NumPy's generator changes, or a second time gives something else."""
+    """Return whether the task draws random numbers when it prepares and renders its first rows: the state of Python's
+    or NumPy's generator changes, or a second time gives something else."""
     state, numpy_state = random.getstate(), np.random.get_state()
     before = _states()
     try:

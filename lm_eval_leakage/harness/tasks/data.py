@@ -23,8 +23,8 @@ FILE_TYPES = ("json", "parquet")
 
 
 def load_questions(config: TaskConfig, split: str) -> datasets.Dataset | Rows:
-    """The rows of one split: from the file that `--metadata data_files=..` gives instead of the task's own data set,
-    from a file next to the task's YAML, or from the hub; a list of `dataset_name`s is concatenated."""
+    """Return the rows of one split: from the file that `--metadata data_files=..` gives instead of the task's own data
+    set, from a file next to the task's YAML, or from the hub; a list of `dataset_name`s is concatenated."""
     metadata = config.metadata or {}
     if "data_files" in metadata:
         return read_questions(metadata["data_files"], fields_of(metadata))
@@ -41,23 +41,23 @@ def fields_of(metadata: Mapping[str, object]) -> Fields:
 
 
 def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.Dataset:
-    """One split of several subsets of a hub data set, with the subset's name in a column `subject`."""
+    """Return one split of several subsets of a hub data set, with the subset's name in a column `subject`."""
     parts = []
     for subject in subjects:
         part = datasets.load_dataset(path, subject, split=split)
-        known = "subject" in part.column_names
-        parts.append(part if known else part.add_column("subject", [subject] * len(part)))
+        has_subject = "subject" in part.column_names
+        parts.append(part if has_subject else part.add_column("subject", [subject] * len(part)))
     return datasets.concatenate_datasets(parts)
 
 
 def row_names(doc: Any) -> tuple[str, str]:
-    """The two hashes by which runs and audits of a question are joined: of the row as the harness computes it, and of
-    the question's text (empty if the row has no known layout)."""
+    """Return the two hashes by which runs and audits of a question are joined: of the row as the harness computes it,
+    and of the question's text (empty if the row has no known layout)."""
     return doc.names if isinstance(doc, ReadDoc) else (_hashed(doc), content_of(doc)[1])
 
 
 def row_hash(doc: Any) -> str:
-    """The first of them."""
+    """Return the first of the two `row_names`."""
     return doc.names[0] if isinstance(doc, ReadDoc) else _hashed(doc)
 
 

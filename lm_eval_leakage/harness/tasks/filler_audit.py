@@ -1,4 +1,4 @@
-"""An audit whose rows exchange their fillers, and so are asked together; and the start of its documents.
+"""Implements the audit whose rows exchange their fillers, and so are asked together; and the start of its documents.
 
 The start counts: a model that read a benchmark after `<|im_start|>` shows less memory of it after another one. It is
 chosen before any answer, by how likely the model finds the rows as published, which says nothing of other names.
@@ -112,8 +112,8 @@ def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
 
 def _nats_per_row(lm: Any, probe: CrossedFillers, questions: Sequence[Question]) -> float:
     requests = [request for question in questions for request in probe.to_choose_start(question)]
-    asked = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(requests)]
-    total = sum(float(answer[0]) for answer in lm.loglikelihood(asked)) if asked else 0.0
+    instances = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(requests)]
+    total = sum(float(answer[0]) for answer in lm.loglikelihood(instances)) if instances else 0.0
     return total / max(1, len(questions)) if math.isfinite(total) else -math.inf
 
 

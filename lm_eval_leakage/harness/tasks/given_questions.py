@@ -45,7 +45,7 @@ class GivenQuestions(LeakageTask):
 def audit_of(
     questions: Sequence[Question], suffix: str, pool: Sequence[Question], metadata: Mapping[str, object]
 ) -> LeakageTask:
-    """The audit `suffix` of `questions`, whose ids must be distinct."""
+    """Return the audit `suffix` of `questions`, whose ids must be distinct."""
     shape = template(suffix)
     config = shape | {"task": suffix, "dataset_path": "memory", "test_split": SPLIT}
     config["metadata"] = {**shape["metadata"], **metadata}
@@ -55,7 +55,7 @@ def audit_of(
 def questions_of(
     benchmark: str, include_path: str | None = None, metadata: Mapping[str, object] = NO_METADATA
 ) -> list[Question]:
-    """All questions of a task, group or tag of the harness, as its audit reads them, or of a local file.
+    """Return all questions of a task, group or tag of the harness, as its audit reads them, or of a local file.
 
     A group for which we have a YAML with one data set, such as mmlu, is read as that data set.
 
@@ -69,7 +69,7 @@ def questions_of(
 def rows_of(
     benchmark: str, include_path: str | None = None, metadata: Mapping[str, object] = NO_METADATA
 ) -> list[ReadDoc]:
-    """The rows of the same, those that are no questions among them."""
+    """Return the rows of what `questions_of` reads, those that are no questions among them."""
     if benchmark.endswith(QUESTION_FILES):
         if "data_files" in metadata:
             given = metadata["data_files"]
@@ -82,16 +82,17 @@ def rows_of(
             f"benchmark is {benchmark!r}; it must be a task, group or tag of the harness (`lm-eval-leakage ls tasks`) "
             f"or a file ending in one of: {', '.join(QUESTION_FILES)}"
         )
-    known = manager.task_index.get(benchmark)
-    if known is not None and kind_of(known) == "TASK":
+    entry = manager.task_index.get(benchmark)
+    if entry is not None and kind_of(entry) == "TASK":
         (task,) = manager.load([benchmark])["tasks"].values()
         return audit_task(task, FIRST_AUDIT, metadata).eval_docs
     return [doc for audit in manager.load([audit])["tasks"].values() for doc in audit.eval_docs]
 
 
 def n_tokens_asked(audit: LeakageTask) -> int:
-    """Of all requests of an audit that was run, including the maximum number of generated tokens."""
-    asked = dict.fromkeys(instance.of for instance in audit.instances)
-    requests = [arguments for question in asked for arguments in question.arguments]
+    """Return the number of tokens of all requests of an audit that was run, including the maximum number of generated
+    tokens."""
+    questions = dict.fromkeys(instance.of for instance in audit.instances)
+    requests = [arguments for question in questions for arguments in question.arguments]
     scored = sum(map(len, tokens_of(audit.lm, audit.probe.needs, requests)))
     return scored + sum(map(n_generated, requests))

@@ -1,4 +1,4 @@
-"""A second model that judges generated answers, given by name and arguments as lm_eval's own models are."""
+"""Loads a second model that judges generated answers, given by name and arguments as lm_eval's own models are."""
 
 from __future__ import annotations
 

@@ -54,70 +54,70 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
     """Computes the verdicts on this process's questions of one task, and fills each pipeline's filtered responses: the
     verdict is the first response of a question."""
     reference = task.reference
-    if reference is not None and all(of_every(all(reference.of(asked.arguments) is None for asked in questions))):
+    if reference is not None and all(of_every(all(reference.of(item.arguments) is None for item in questions))):
         logger.warning(
             "%s: the log of %s has no texts of this audit, which is judged without a reference",
             task.config.task,
             reference.model,
         )
         task.compare_with(None)
-    prepared = [_prepared(task, asked) for asked in questions]
-    answered = [one.answered for one in prepared if one.answered is not None]
+    prepared = [_prepared(task, item) for item in questions]
+    answered = [reading.answered for reading in prepared if reading.answered is not None]
     for pipeline, judge in task.judges.items():
         detector = task.detectors[pipeline]
         verdicts = iter(judge.apply(None, answered))
-        for asked, one in zip(questions, prepared, strict=True):
-            found: Any = None if one.answered is None else next(verdicts)
-            verdict = found if asked.skipped is None else asked.skipped
-            asked.judged[pipeline] = JudgedQuestion(
+        for item, reading in zip(questions, prepared, strict=True):
+            outcome: Any = None if reading.answered is None else next(verdicts)
+            verdict = outcome if item.skipped is None else item.skipped
+            item.judged[pipeline] = JudgedQuestion(
                 verdict,
                 detector,
-                one.guards,
+                reading.guards,
                 task.audited,
-                orders=None if isinstance(verdict, Skipped) else one.orders,
+                orders=None if isinstance(verdict, Skipped) else reading.orders,
                 fillers=verdict.answers if isinstance(verdict, FillerMeasurement) else None,
-                key=one.key,
-                number=asked.metadata[1] or 0,
+                key=reading.key,
+                number=item.metadata[1] or 0,
             )
-        _report(task, pipeline, [asked.judged[pipeline].verdict for asked in questions])
-        for one in prepared:
-            one.orders = None  # the verdict on the data set is computed from them once, not for each statistic
+        _report(task, pipeline, [item.judged[pipeline].verdict for item in questions])
+        for reading in prepared:
+            reading.orders = None  # the verdict on the data set is computed from them once, not for each statistic
 
 
-def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
-    found = _Prepared()
+def _prepared(task: Any, item: QuestionRequests) -> _Prepared:
+    reading = _Prepared()
     try:
-        found.key, found.guards = question_key(task.question(asked.doc)), task.guards(asked.doc)
-        if asked.skipped is None and task.reference is not None and task.reference.of(asked.arguments) is None:
-            asked.skipped = Skipped("the reference log does not have all of its texts")
-        if asked.skipped is None:
-            _read_answers(task, asked, found)
+        reading.key, reading.guards = question_key(task.question(item.doc)), task.guards(item.doc)
+        if item.skipped is None and task.reference is not None and task.reference.of(item.arguments) is None:
+            item.skipped = Skipped("the reference log does not have all of its texts")
+        if item.skipped is None:
+            _read_answers(task, item, reading)
     except UntestableQuestion:
         pass  # its reason was recorded when its requests were built
     except Exception as error:  # one question must not lose hours of the model's work
-        asked.skipped = asked.skipped or Skipped(f"our code failed on it ({error!r})")
-    return found
+        item.skipped = item.skipped or Skipped(f"our code failed on it ({error!r})")
+    return reading
 
 
-def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
-    question, probe = task.question(asked.doc), task.probe_for(bool(found.guards))
+def _read_answers(task: Any, item: QuestionRequests, reading: _Prepared) -> None:
+    question, probe = task.question(item.doc), task.probe_for(bool(reading.guards))
     if probe.exchanges_fillers:
-        found.answered = _with_fillers(task, probe, question, asked)
+        reading.answered = _with_fillers(task, probe, question, item)
         return
-    n_asked, n_layouts = len(asked.requests), len(probe.asked_layouts)
-    n_orders, responses = n_asked // n_layouts, asked.responses
+    n_asked, n_layouts = len(item.requests), len(probe.asked_layouts)
+    n_orders, responses = n_asked // n_layouts, item.responses
     everything = tuple(response[0] for response in responses if isinstance(response, tuple))
-    own = averaged(everything[:n_asked], n_layouts)
+    scores = averaged(everything[:n_asked], n_layouts)
     of_control = averaged_controls(everything[n_asked:], n_layouts)
     expected: tuple[float, ...] = ()
-    loglikelihoods = own
+    loglikelihoods = scores
     if task.reference is not None:
-        expected = averaged(task.reference.of(asked.arguments[:n_asked]) or (), n_layouts)
-        loglikelihoods = tuple(own - other for own, other in zip(own, expected, strict=True))
-    answers = [one.answer for one in asked.instances[:n_orders]]
-    found.answered = Answered(
+        expected = averaged(task.reference.of(item.arguments[:n_asked]) or (), n_layouts)
+        loglikelihoods = tuple(score - other for score, other in zip(scores, expected, strict=True))
+    answers = [instance.answer for instance in item.instances[:n_orders]]
+    reading.answered = Answered(
         question,
-        asked.requests[:n_orders],
+        item.requests[:n_orders],
         loglikelihoods,
         probe.gold(question),
         tuple(answer for answer in answers if isinstance(answer, TokenScores)),
@@ -126,18 +126,18 @@ def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
         probe.candidates(question),
     )
     if probe.asks_orders:
-        asked.skipped = _not_finite(everything[n_asked:], begin=n_asked)
-        found.orders = answers_of_orders(task, question, bool(found.guards), own, of_control, expected)
+        item.skipped = _not_finite(everything[n_asked:], begin=n_asked)
+        reading.orders = answers_of_orders(task, question, bool(reading.guards), scores, of_control, expected)
 
 
-def _with_fillers(task: Any, probe: Probe, question: Question, asked: QuestionRequests) -> Answered:
+def _with_fillers(task: Any, probe: Probe, question: Question, item: QuestionRequests) -> Answered:
     block = probe.block(question)
     assert block is not None, "a probe that exchanges fillers puts rows into blocks"
-    n_fillers, n_asked = len(block.fillers), len(asked.requests)
-    answers = [response[0] for response in asked.responses if isinstance(response, tuple)]
+    n_fillers, n_asked = len(block.fillers), len(item.requests)
+    answers = [response[0] for response in item.responses if isinstance(response, tuple)]
     control = by_form(answers[n_asked:], n_fillers, block.place)
-    expected = () if task.reference is None else task.reference.of(asked.arguments[:n_asked]) or ()
-    asked.skipped = _not_finite(answers[n_asked:], begin=n_asked)
+    expected = () if task.reference is None else task.reference.of(item.arguments[:n_asked]) or ()
+    item.skipped = _not_finite(answers[n_asked:], begin=n_asked)
     fillers = FillerAnswers(
         block.name,
         block.place,
@@ -149,25 +149,25 @@ def _with_fillers(task: Any, probe: Probe, question: Question, asked: QuestionRe
         is_drawn=task.seal is not None,
         fillers=task.fillers,
     )
-    return Answered(question, asked.requests, tuple(answers[:n_asked]), fillers=fillers)
+    return Answered(question, item.requests, tuple(answers[:n_asked]), fillers=fillers)
 
 
 def answers_of_orders(
     task: Any,
     question: Question,
     guarded: bool,
-    own: Sequence[float],
+    scores: Sequence[float],
     of_control: Sequence[float] = (),
     expected: Sequence[float] = (),
 ) -> OrderAnswers:
     """Return what the verdict on the data set reads of a question.
 
-    own, of_control, expected: log-likelihoods of its orders by the model, of those in the control forms, and by the
+    scores, of_control, expected: log-likelihoods of its orders by the model, of those in the control forms, and by the
         reference
     """
     probe = task.probe_for(guarded)
     return OrderAnswers(
-        tuple(own),
+        tuple(scores),
         task.orders.status,
         guarded,
         tuple(of_control),
@@ -222,7 +222,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             find_device(device)
 
     def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
-        """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
+        """Return the verdicts on `docs`, which a leakage task passes as questions with their answers."""
         refused = [_not_finite(question.answers) for question in docs]
         sound = [question for question, refusal in zip(docs, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))

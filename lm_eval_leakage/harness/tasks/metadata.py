@@ -41,7 +41,8 @@ CLOSE = 0.8  # difflib ratio: one letter added, dropped or replaced in a word of
 
 
 def probe_of(metadata: Mapping[str, Any]) -> Probe:
-    """The probe that `metadata` names. Other keys are ignored, since the harness adds the model's arguments to it."""
+    """Return the probe that `metadata` names. Other keys are ignored, since the harness adds the model's arguments to
+    it."""
     if "probe" not in metadata:
         raise ValueError(f"metadata names no probe; add `probe:` with one of: {', '.join(probes.names())}")
     chosen: Any = probes.get(metadata["probe"])
@@ -50,7 +51,7 @@ def probe_of(metadata: Mapping[str, Any]) -> Probe:
 
 
 def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
-    """The log of a reference model, whose log-likelihoods are subtracted from those of the run's model.
+    """Return the log of a reference model, whose log-likelihoods are subtracted from those of the run's model.
 
     All audits of a run share its `--metadata`; an audit that does not score given texts ignores the reference.
     """
@@ -68,15 +69,16 @@ def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | No
 
 
 def switch_of(metadata: Mapping[str, Any], key: str) -> bool:
-    """One of `SWITCHES`, which are on by default."""
-    found = metadata.get(key, True)
-    if not isinstance(found, bool):
-        raise ValueError(f"{key} is {found!r}; give true, or {SWITCHES[key]}")
-    return found
+    """Return the value of one of `SWITCHES`, which are on by default."""
+    value = metadata.get(key, True)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} is {value!r}; give true, or {SWITCHES[key]}")
+    return value
 
 
 def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A pipeline of the YAML, with the parameters of its statistic that `metadata` (or the command line) sets."""
+    """Return a pipeline of the YAML, with the parameters of its statistic that `metadata` (or the command line)
+    sets."""
     filters = []
     for entry in pipeline["filter"]:
         chosen: Any = statistics.get(entry["statistic"]) if "statistic" in entry else None
@@ -87,14 +89,14 @@ def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> di
 
 @functools.cache
 def known_keys() -> frozenset[str]:
-    """Every key that an audit reads: our own, and the parameters of all probes and statistics."""
+    """Return every key that an audit reads: our own, and the parameters of all probes and statistics."""
     registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
     with_parameters: Any = filter(is_dataclass, registered)  # those of other packages may not be dataclasses
-    return frozenset({*OWN_KEYS, *(field.name for one in with_parameters for field in fields(one) if field.repr)})
+    return frozenset({*OWN_KEYS, *(field.name for kind in with_parameters for field in fields(kind) if field.repr)})
 
 
 def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
-    """Why a run with these user-given keys is refused; None if each is known or may belong to another task."""
+    """Return why a run with these user-given keys is refused; None if each is known or may belong to another task."""
     for key in keys:
         close = get_close_matches(key, known_keys(), n=1, cutoff=CLOSE)
         if key in known_keys() or not (close or of_audits_only):
@@ -107,7 +109,7 @@ def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
 
 @functools.cache
 def warn_of_misspelled_keys(keys: frozenset[str]) -> None:
-    """Only warns: when called from Python, a task manager's metadata also holds the model's arguments, one of which
-    may resemble one of our keys."""
+    """Warn of misspelled keys. Only warns: when called from Python, a task manager's metadata also holds the model's
+    arguments, one of which may resemble one of our keys."""
     if refusal := refusal_of_keys(sorted(keys), of_audits_only=False):
         logger.warning("%s", refusal.replace("--metadata", "metadata"))

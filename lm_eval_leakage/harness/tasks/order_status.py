@@ -1,4 +1,5 @@
-"""What is said of a benchmark's published orders: by the user, our tests of whole data sets, its own questions."""
+"""Collects what is said of a benchmark's published orders: by the user, our tests of whole data sets, its own
+questions."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from lm_eval_leakage.results.published_orders import (
 )
 
 STATUS_KEY = "published_orders"  # of `--metadata`
-WRITTEN_AS_A_WHOLE = {  # data sets of which a task may be too small a part to tell (docs/published_orders.md)
+WRITTEN_AS_A_WHOLE = {  # data sets of which a task may be too small a part to test (docs/published_orders.md)
     "cais/mmlu",
     "hails/mmlu_no_train",
     "allenai/ai2_arc",
@@ -36,12 +37,12 @@ def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: 
 
     Raises ValueError for a status that is unknown or has no source.
     """
-    known = documented(metadata)
-    if known is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
-        known = Documented(OrderStatus.WRITTEN, OUR_TESTS)
-    if known is not None and known.says == OrderStatus.WRITTEN:
-        return NullStatus(OrderStatus.WRITTEN, f"`{OrderStatus.WRITTEN}`, as documented ({known.source})")
-    return null_status(order_tests(questions), known)
+    statement = documented(metadata)
+    if statement is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
+        statement = Documented(OrderStatus.WRITTEN, OUR_TESTS)
+    if statement is not None and statement.says == OrderStatus.WRITTEN:
+        return NullStatus(OrderStatus.WRITTEN, f"`{OrderStatus.WRITTEN}`, as documented ({statement.source})")
+    return null_status(order_tests(questions), statement)
 
 
 def refuse_undrawn(orders: NullStatus) -> None:

@@ -36,7 +36,7 @@ Row = tuple[Any, int]  # an audit, and the place of a question in its rows
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why the option orders of some questions have no verdict, whatever a model answers.
+    """The reason why the option orders of some questions have no verdict, whatever a model answers.
 
     reason: a clause
     remedies: what may change it, as clauses; by `check`
@@ -47,13 +47,13 @@ class Obstacle:
 
     @property
     def remedy(self) -> str:
-        """A clause; empty without any remedy."""
+        """Return a clause; empty without any remedy."""
         return f"a verdict may be possible with {', or with '.join(self.remedies)}" if self.remedies else ""
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What can be known of the verdict on the option orders of some questions, before a model answers.
+    """The prospect of a verdict on the option orders of some questions, before a model answers.
 
     rows: the questions; copies count once
     has_reference: whether another model is audited for comparison
@@ -67,16 +67,16 @@ class Prospect:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """Why no verdict is possible; None if one is, and where the questions are too few, guarded or not."""
+        """Return why no verdict is possible; None if one is, and where the questions are too few, guarded or not."""
         if len(self.rows) < FEWEST_JUDGED or not all(task.probe.asks_orders for task, _ in self.rows[:1]):
             return None
         first = untestable([*self.answers(_some(self.rows, TRIED_FIRST))], self.natural)
         if first is None or self._is_wanted(first):
             return None
-        known = self._questions
-        if len(known) < FEWEST_JUDGED:
+        questions = self._questions
+        if len(questions) < FEWEST_JUDGED:
             return None
-        verdict = untestable([*self.answers(known)], self.natural)
+        verdict = untestable([*self.answers(questions)], self.natural)
         if verdict is None or self._is_wanted(verdict):
             return None
         return Obstacle(self._reason(verdict), (*self._remedies(verdict),))
@@ -87,9 +87,9 @@ class Prospect:
 
     @cached_property
     def _questions(self) -> list[Row]:
-        """Rows with a question, without copies."""
+        """Return the rows with a question, without copies."""
         keyed = [(row, question_key(question)) for row in self.rows if (question := _question(row)) is not None]
-        return [row for row, _ in each_once(keyed, lambda one: one[1])]
+        return [row for row, _ in each_once(keyed, lambda pair: pair[1])]
 
     @staticmethod
     def _guards(row: Row) -> frozenset[str]:
@@ -106,7 +106,7 @@ class Prospect:
         has_reference: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> Iterator[OrderAnswers]:
-        """Random answers to the questions that can be asked.
+        """Return random answers to the questions that can be asked.
 
         status: of the published orders, instead of the true one
         without: guards that do not count
@@ -138,12 +138,12 @@ class Prospect:
         guards = [self._guards(row) for row in self._questions]
         n_guarded = 0 if self._is_exact or verdict.doubt == PATTERN_ALONE else sum(map(bool, guards))
         if n_guarded:
-            usual = Counter(name for own in guards for name in own).most_common(GUARDS_NAMED)
-            named = ", ".join(f"{name} {count(own)}" for name, own in usual)
+            usual = Counter(name for row_guards in guards for name in row_guards).most_common(GUARDS_NAMED)
+            named = ", ".join(f"{name} {count(times)}" for name, times in usual)
             parts.append(f"{count(n_guarded)} of {counted(n)} have a natural order ({named})")
         if not verdict.doubt and verdict.basis in (Basis.RATIO, Basis.CONTROL) and self._asks_control:
             answers = self.answers(self._questions)
-            n_plain = sum(not (one.guarded or one.control) for one in answers)
+            n_plain = sum(not (answer.guarded or answer.control) for answer in answers)
             alike = "are the same in capitals, so that they have no control forms"
             parts += [f"{count(n_plain)} of {counted(n)} {alike}"] if n_plain else []
         n_left = count(verdict.n) if verdict.n else "none"
@@ -151,7 +151,7 @@ class Prospect:
 
     @cached_property
     def has_enough_families(self) -> bool:
-        """Whether there are enough for a verdict if no guard counts."""
+        """Return whether there are enough families for a verdict if no guard counts."""
         rows = _some(self._questions, TRIED_FOR_A_REMEDY)
         return self._would_do(self.answers(rows, status=OrderStatus.DRAWN))
 
@@ -185,7 +185,7 @@ class Prospect:
 
 
 def _some(rows: Sequence[Row], n: int) -> Sequence[Row]:
-    """At random; the first rows may be of one subject."""
+    """Return some rows at random; the first rows may be of one subject."""
     return random.Random(0).sample(rows, min(n, len(rows)))
 
 
@@ -206,7 +206,7 @@ def obstacle_of_unseen(unseen: Mapping[str, Any]) -> str:
 def _question(row: Row) -> Question | None:
     task, place = row
     try:
-        found: Question = task.question(task.eval_docs[place])
-        return found
+        question: Question = task.question(task.eval_docs[place])
+        return question
     except UntestableQuestion:
         return None

@@ -54,8 +54,8 @@ class Rows(list[FileRow]):
 
 
 def read_file(given: object) -> datasets.Dataset | Rows:
-    """The rows of a file; `Rows` if its columns have mixed types or mappings with other names in each row, which a
-    `datasets.Dataset` cannot hold.
+    """Return the rows of a file; `Rows` if its columns have mixed types or mappings with other names in each row,
+    which a `datasets.Dataset` cannot hold.
 
     Raises ValueError or OSError with a one-sentence message.
     """
@@ -75,8 +75,8 @@ def read_file(given: object) -> datasets.Dataset | Rows:
 
 
 def read_questions(given: object, fields: Fields = NO_FIELDS) -> datasets.Dataset | Rows:
-    """The rows of a user's file, with right answers that are named in another way (by letter, index from 1 or text)
-    as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
+    """Return the rows of a user's file, with right answers that are named in another way (by letter, index from 1 or
+    text) as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
 
     fields: of its rows, that hold the parts of a question
 
@@ -100,12 +100,12 @@ def read_questions(given: object, fields: Fields = NO_FIELDS) -> datasets.Datase
 
 @cache
 def _say_once(sentence: str) -> None:
-    """A command reads its file several times."""
+    """Log a sentence only once, since a command reads its file several times."""
     logger.warning("%s", sentence)
 
 
 def existing_file(given: object) -> Path:
-    """The path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
+    """Return the path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
     message if it is none."""
     if not isinstance(given, (str, Path)) or not str(given):
         raise ValueError(f"data_files is {brief(given)}; it must be the path of one file")
@@ -139,13 +139,13 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
 
 
 def _json_rows(text: str) -> list[FileRow]:
-    """The JSON objects of a file: one per line, or a list of them."""
+    """Return the JSON objects of a file: one per line, or a list of them."""
     if text.lstrip().startswith("["):
-        found = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
+        rows = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
     else:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        found = [(f"line {number}", _parsed(line, number)) for number, line in lines]
-    return [_row(value, place) for place, value in found]
+        rows = [(f"line {number}", _parsed(line, number)) for number, line in lines]
+    return [_row(value, place) for place, value in rows]
 
 
 def _decoded(data: bytes) -> str:
@@ -210,15 +210,15 @@ def _lines_of_cells(text: str, delimiter: str) -> list[tuple[int, list[str]]]:
     """Return the cells of each row that is not empty, after the number of the line in which it begins."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
-    begun = 1
+    start = 1
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
-                lines.append((begun, cells))
-            begun = reader.line_num + 1
+                lines.append((start, cells))
+            start = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"whose line {begun} cannot be split into cells ({error}); put a text with quotation marks in it into "
+            f"whose line {start} cannot be split into cells ({error}); put a text with quotation marks in it into "
             "quotation marks, and double each of its own"
         ) from error
     return lines
@@ -238,7 +238,8 @@ def _values(name: str, cells: Sequence[str]) -> list[Any]:
 
 
 def _is_written_by(kind: Callable[[str], float], cell: str) -> bool:
-    """Whether a cell is a number as Python writes it, so that no text such as 007 or 1.50 becomes another one."""
+    """Return whether a cell is a number as Python writes it, so that no text such as 007 or 1.50 becomes another
+    one."""
     if len(cell) > LONGEST_NUMBER:
         return False
     try:

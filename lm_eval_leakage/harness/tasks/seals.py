@@ -1,4 +1,4 @@
-"""The seal that `--metadata seal=PRIVATE_FOLDER` names, and which of a task's questions it covers."""
+"""Reads the seal that `--metadata seal=PRIVATE_FOLDER` names, and which of a task's questions it covers."""
 
 from __future__ import annotations
 

@@ -71,13 +71,14 @@ def framing(system: str, chat_template: ChatTemplate | None) -> Callable[[str], 
 
 
 def framed_texts(requests: Sequence[Request], framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
-    """Context and continuation of each request as the model reads them; each distinct context is framed once."""
+    """Return context and continuation of each request as the model reads them; each distinct context is framed
+    once."""
     frames = {context: framed(context) for context in {request.context for request in requests}}
     return [(frames[context], continuation) for context, continuation in requests]
 
 
 def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> tuple[Any, ...]:
-    """The arguments of the model's method for one request."""
+    """Return the arguments of the model's method for one request."""
     if probe.needs == "token_scores":
         return (context + continuation,)
     if probe.needs == "generate_until":
@@ -88,24 +89,25 @@ def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> t
 
 
 def drawn(rows: Sequence[Row], n: int | None, seed: int) -> list[Row]:
-    """`n` rows at random, in the benchmark's order; all of them for None. A larger n adds rows to those of a smaller
-    one, so that what was asked before is used again."""
+    """Return `n` rows at random, in the benchmark's order; all of them for None. A larger n adds rows to those of a
+    smaller one, so that what was asked before is used again."""
     places = list(range(len(rows)))
     random.Random(seed).shuffle(places)
     return [rows[place] for place in sorted(places[:n])]
 
 
 def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation | None) -> list[int]:
-    """The places of `n` questions, drawn with the run's seed from all rows: the same for every audit of a benchmark.
-    If tasks of the run that are no audits ask at least as many of them, from those, so that accuracy and audit are of
-    the same questions. Says which questions are asked, and how many of them have an accuracy in the same run."""
+    """Return the places of `n` questions, drawn with the run's seed from all rows: the same for every audit of a
+    benchmark. If tasks of the run that are no audits ask at least as many of them, from those, so that accuracy and
+    audit are of the same questions. Says which questions are asked, and how many of them have an accuracy in the same
+    run."""
     run = evaluation or Evaluation(None)
-    asked = set()
+    names = set()
     for other in run.tasks.values():
         if not isinstance(other, LeakageTask):
             of_other = other.doc_iterator(limit=get_sample_size(other, run.limit))
-            asked |= {name for _, doc in of_other for name in row_names(doc) if name}
-    beside = [row for row, doc in enumerate(docs) if not asked.isdisjoint(row_names(doc))] if asked else []
+            names |= {name for _, doc in of_other for name in row_names(doc) if name}
+    beside = [row for row, doc in enumerate(docs) if not names.isdisjoint(row_names(doc))] if names else []
     rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)
     if is_first() and not beside:
         limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
@@ -148,7 +150,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         refuse_foreign(self.seal, config["task"], self.benchmark())
 
     def _completed(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The configuration with the rows of the table, the statistics' parameters and the seal's commitment."""
+        """Return the configuration with the rows of the table, the statistics' parameters and the seal's
+        commitment."""
         metadata, rows = config["metadata"], config.get("metric_list")
         if rows is None:
             has_verdict = self.probe.asks_orders or self.probe.exchanges_fillers
@@ -215,7 +218,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.dataset = {split: questions}
 
     def fewshot_docs(self) -> None:
-        """No few-shot examples: the audit scores the benchmark's own text."""
+        """Return no few-shot examples: the audit scores the benchmark's own text."""
 
     @cached_property
     def eval_docs(self) -> Docs:
@@ -223,7 +226,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return rows if isinstance(rows, Docs) else docs_of(rows, question_from_doc)
 
     def question(self, doc: Doc) -> Question:
-        """The question in `doc`; raises UntestableQuestion, with the reason, if there is none."""
+        """Return the question in `doc`; raises UntestableQuestion, with the reason, if there is none."""
         reading = doc.reading if isinstance(doc, ReadDoc) else question_from_doc(doc)
         if isinstance(reading, UntestableQuestion):
             raise reading
@@ -240,7 +243,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return "" if question is None else question.stem
 
     def doc_to_target(self, doc: Doc, doc_to_target: object = None) -> str:
-        """The right option's text, for the samples log; empty if it is not known."""
+        """Return the right option's text, for the samples log; empty if it is not known."""
         question = self._readable(doc)
         return "" if question is None or question.answer is None else question.options[question.answer]
 
@@ -255,8 +258,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         rewrite_requests_cache: bool = False,
         **kwargs: Any,
     ) -> None:
-        """As in the harness, but without its request cache: the cache's key ignores the probe's parameters, the limit
-        and the model's window, so a hit could give a question the wrong requests."""
+        """Builds the requests as the harness does, but without its request cache: the cache's key ignores the probe's
+        parameters, the limit and the model's window, so a hit could give a question the wrong requests."""
         if cache_requests or rewrite_requests_cache:
             logger.warning(
                 "%s: --cache_requests is ignored, since the cache does not notice a changed probe", self.config.task
@@ -273,7 +276,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
     ) -> Iterator[tuple[int, Doc]]:
-        """As in the harness, but `limit` questions are drawn at random; each has its index in the benchmark."""
+        """Return the rows with their indices in the benchmark, as the harness does, but draw `limit` questions at
+        random."""
         n_questions = len(samples) if samples else min(len(self.eval_docs), int(limit or len(self.eval_docs)))
         if n_questions < world_size:
             raise ValueError(
@@ -297,7 +301,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         system_instruction: str | None = None,
         **_: object,
     ) -> str:
-        """Only the system instruction; `construct_requests` adds the question itself."""
+        """Return only the system instruction; `construct_requests` adds the question itself."""
         return system_instruction or ""
 
     def construct_requests(
@@ -322,9 +326,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return framing(system, chat_template)
 
     def fitting(self, doc: Doc, framed: Callable[[str], str]) -> tuple[Sequence[Request], Sequence[tuple[str, str]]]:
-        """The probe's requests about a question; and context and continuation of these and of its control form, as the
-        model reads them. Raises UntestableQuestion, with the reason; LongerThanWindow if they do not fit into the
-        model's window."""
+        """Return the probe's requests about a question; and context and continuation of these and of its control form,
+        as the model reads them. Raises UntestableQuestion, with the reason; LongerThanWindow if they do not fit into
+        the model's window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
         question = self.question(doc)
@@ -348,20 +352,20 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         judge_questions(self, [*dict.fromkeys(instance.of for instance in self.instances)])
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
-        """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
-        `finished_sample`."""
+        """Return the question's contribution to each row. Its line in the samples log is written at the end of the
+        run, by `finished_sample`."""
         judged = results[0]
         assert isinstance(judged, JudgedQuestion), "a filter must return a verdict as the first response"
         return {name: judged.contribution_to(row) for name, row in self.rows.items()}
 
     def probe_for(self, guarded: bool) -> Probe:
-        """With which a question is asked: briefly if it has a guard, since it then counts in no verdict, unless the
-        orders were drawn."""
+        """Return the probe with which a question is asked: briefly if it has a guard, since it then counts in no
+        verdict, unless the orders were drawn."""
         counts = not (guarded and self.probe.asks_orders) or is_exact(self.orders.status)
         return self.pooled_probe if counts else self.pooled_probe.in_brief()
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
-        """The guards of the question in `doc`; raises UntestableQuestion if there is none."""
+        """Return the guards of the question in `doc`; raises UntestableQuestion if there is none."""
         return guards_of(self.question(doc), self.shared_sets)
 
     def _may_have_natural_order(self, doc: Doc) -> bool:
@@ -372,7 +376,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def rows(self) -> dict[str, DeclaredRow]:
-        """The rows of the task and their standard errors, by printed name; empty with --predict_only."""
+        """Return the rows of the task and their standard errors, by printed name; empty with --predict_only."""
         return {name: row for name, row in self._rows.items() if name in self.aggregation()}
 
     @cached_property
@@ -384,8 +388,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def asks_control(self) -> bool:
-        """Whether the compared orders of questions without a guard are also asked in the control forms: where the
-        orders alone are no exact test, and no reference takes natural preferences off."""
+        """Return whether the compared orders of questions without a guard are also asked in the control forms: where
+        the orders alone are no exact test, and no reference takes natural preferences off."""
         wanted = self.control_form and self.probe.asks_orders and self.reference is None
         return wanted and not is_exact(self.orders.status)
 
@@ -400,7 +404,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return shared_option_sets(distinct(self.benchmark()))
 
     def benchmark(self) -> Iterator[Question]:
-        """All readable questions of the benchmark, whether the run includes them or not."""
+        """Return all readable questions of the benchmark, whether the run includes them or not."""
         return filter(None, map(self._readable, self.eval_docs))
 
 

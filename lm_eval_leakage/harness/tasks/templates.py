@@ -30,19 +30,20 @@ PARTS_OF_SEAL = (WORDING_AUDIT, FIRST_AUDIT, FILLER_AUDIT, "leakage_shared_likel
 
 @cache
 def templates() -> dict[str, Path]:
-    """Template files by suffix. Imports no detector package, since every run of the harness looks names up."""
-    found = dict(_in(task_configs_path()))
+    """Return the template files by suffix. Imports no detector package, since every run of the harness looks names
+    up."""
+    files = dict(_in(task_configs_path()))
     for package in detector_packages():
         for suffix, file in _in(package.folder):
-            if (why := _refusal(suffix, file, found)) is None:
-                found[suffix] = file
+            if (why := _refusal(suffix, file, files)) is None:
+                files[suffix] = file
             else:
                 logger.warning("%s is left out: %s", file, why)
-    return found
+    return files
 
 
 def probe_named_by(suffix: str) -> str:
-    """The probe of an audit, read from its template without lm_eval's loader, whose import takes seconds."""
+    """Return the probe of an audit, read from its template without lm_eval's loader, whose import takes seconds."""
     return _probe_named_in(templates()[suffix])
 
 
@@ -60,7 +61,7 @@ def _in(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
-    """Why a template of another distribution cannot be used; None if it can."""
+    """Return why a template of another distribution cannot be used; None if it can."""
     if suffix in taken:
         return f"{taken[suffix]} already describes the audit {suffix!r}; give this file another name"
     if not SUFFIX.fullmatch(suffix):
@@ -84,7 +85,8 @@ def suffixes() -> tuple[str, ...]:
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """`arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None if it is not an audit's name."""
+    """Return a name such as `arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None if it is not an audit's
+    name."""
     for suffix in (*suffixes(), SEAL_AUDIT):
         if name.endswith(f"_{suffix}"):
             return name.removesuffix(f"_{suffix}"), suffix
@@ -92,24 +94,24 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def parts_of(suffix: str) -> tuple[str, ...]:
-    """The suffixes of the audits that a suffix denotes: itself, or those of a group of audits."""
+    """Return the suffixes of the audits that a suffix denotes: itself, or those of a group of audits."""
     return PARTS_OF_SEAL if suffix == SEAL_AUDIT else (suffix,)
 
 
 def names_an_audit(task: object) -> bool:
-    """Whether a name denotes an audit of ours, or a group of audits."""
+    """Return whether a name denotes an audit of ours, or a group of audits."""
     return isinstance(task, str) and (split_name(task) is not None or task in suffixes())
 
 
 def needs_seal(suffix: str) -> bool:
-    """Whether an audit, or part of it, asks about what only a private folder has."""
+    """Return whether an audit, or part of it, asks about what only a private folder has."""
     from lm_eval_leakage.detectors import probes  # which may import detector packages
 
     return any(probes.get(probe_named_by(part)).needs_seal for part in parts_of(suffix))
 
 
 def no_seal(what: str) -> str:
-    """Why something that needs a seal cannot run without one, as a sentence."""
+    """Return why something that needs a seal cannot run without one, as a sentence."""
     return (
         f"{what} asks about what only the author of a sealed benchmark has; name the private folder: "
         f"--metadata {SEAL_KEY}=PRIVATE_FOLDER"
