@@ -52,19 +52,19 @@ class WorkerActor:
 
 
 def mark_of(folder: Path) -> Path:
-    """A file with a text that no earlier campaign can have left on a node's own disk."""
+    """Return a file with a text that no earlier campaign can have left on a node's own disk."""
     return folder / LOCKS / "ray"
 
 
 def refuse_node(folder: Path, mark: str, version: str) -> None:
-    """Raises ValueError, as the end of a sentence about a worker, unless this node sees the mark that the driver wrote
+    """Raise ValueError, as the end of a sentence about a worker, unless this node sees the mark that the driver wrote
     into the folder, may write there and has the driver's version of this package."""
-    node, file, own = f"its node {socket.gethostname()}", mark_of(folder), lm_eval_leakage.__version__
+    node, file, version_here = f"its node {socket.gethostname()}", mark_of(folder), lm_eval_leakage.__version__
     if not file.is_file() or file.read_text() != mark:
         raise ValueError(
             f"{node} does not see the campaign's folder {folder}; choose an --output_path that all nodes share"
         )
     if not os.access(folder, os.W_OK):
         raise ValueError(f"{node} cannot write to {folder}; let the user that runs Ray there write to it")
-    if own != version:
-        raise ValueError(f"{node} has lm-eval-leakage {own}; install {version} on every node")
+    if version_here != version:
+        raise ValueError(f"{node} has lm-eval-leakage {version_here}; install {version} on every node")

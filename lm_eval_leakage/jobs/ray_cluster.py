@@ -34,10 +34,10 @@ def connected(address: str | None) -> Iterator[bool]:
             f"the address {place!r} is for Ray Client, which campaigns cannot use, since their folder has to be here "
             "and on all nodes; run this command on a node of the cluster, with --address auto"
         )
-    own = {"object_store_memory": STORE} if place == OF_OUR_OWN else {}
+    options = {"object_store_memory": STORE} if place == OF_OUR_OWN else {}
     try:
         check_reachable(place)
-        context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **own)
+        context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"no Ray cluster can be reached at {place!r} ({_lines(error)[0]}); start one with `ray start --head`, "
