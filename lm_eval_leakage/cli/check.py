@@ -176,7 +176,7 @@ def _carry_out(plan: Plan) -> None:
 
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Any]:
-    """One line that is written again, with a line above it for each failure."""
+    """Show progress on one line that is written again, with a line above it for each failure."""
     bar: Any = None
 
     def watch(progress: Progress, attempt: Attempt | None) -> None:

@@ -72,13 +72,13 @@ def with_coloured_verdicts(text: str, stream: TextIO) -> str:
 
 
 class _Quiet:
-    """Whether notes are left out in this process; set by `be_quiet` when a command begins."""
+    """The setting whether notes are left out in this process; set by `be_quiet` when a command begins."""
 
     on = False
 
 
 def be_quiet(quiet: bool) -> None:
-    """Leave out notes from now on, or prints them again."""
+    """Leave out notes from now on, or print them again."""
     _Quiet.on = quiet
 
 

@@ -91,7 +91,7 @@ class Claim:
 
     @contextmanager
     def renewed(self) -> Iterator[None]:
-        """Within the block, the worker is known to be alive; afterwards the claim has ended."""
+        """Keep the claim alive within the block; afterwards it has ended."""
         done = threading.Event()
 
         def renew() -> None:

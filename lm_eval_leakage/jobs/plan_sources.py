@@ -62,7 +62,10 @@ class PlanSources:
 
 
 def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
-    """Raises ValueError if they hold no run of the only model: a name that is spelled otherwise would go unnoticed."""
+    """Return the runs of a model among those that the plan names.
+
+    Raises ValueError if they hold no run of the only model: a name that is spelled otherwise would go unnoticed.
+    """
     given = present_runs(plan.runs, who, by_name=True, needs_control=plan.reference is None)
     if plan.runs and not given.runs and len(plan.models) == 1:
         if given.others:

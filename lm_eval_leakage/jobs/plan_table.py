@@ -121,7 +121,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def refuse_above_limit(plan: Plan, steps: Steps) -> None:
-    """Raises ValueError if what is to be run has more tokens than may be asked."""
+    """Raise ValueError if what is to be run has more tokens than may be asked."""
     limit, n_tokens = plan.max_tokens_asked, sum(step.work.n_tokens for step in steps.values() if step.work)
     if limit is not None and n_tokens > limit:
         raise ValueError(

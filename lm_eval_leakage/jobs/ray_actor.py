@@ -30,8 +30,10 @@ class WorkerActor:
         return self._worker_name  # as Ray's dashboard shows it
 
     def ready(self, mark: str, version: str, cwd: Path) -> None:
-        """Raises ValueError if this node cannot be used; raised while it is made, Ray would not always tell why. As on
-        one machine, a model without GPUs sees none if others have theirs, and all if none is reserved.
+        """Prepare this node for the worker.
+
+        Raises ValueError if it cannot be used; if the actor raised it while it is made, Ray would not always report
+        why. As on one machine, a model without GPUs sees none if others have theirs, and all if none is reserved.
 
         cwd: the driver's working directory, from which relative paths of the plan are meant
         """

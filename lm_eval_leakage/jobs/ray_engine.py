@@ -34,7 +34,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Actor:
-    """handle: Ray's, of the actor
+    """A worker in Ray, placed or waiting for a place.
+
+    handle: Ray's, of the actor
     n_cpus: that Ray reserves for it
     call: Ray's reference to what it does: that it is placed and ready or, if `is_placed`, its work
     """

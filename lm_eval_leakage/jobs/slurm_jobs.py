@@ -115,7 +115,10 @@ def queued() -> set[str] | None:
 
 
 def local_processes(job: Any) -> list[psutil.Process]:
-    """Those of a job on this machine, whichever process has submitted it: submitit knows only those of its own."""
+    """Return the processes of a job on this machine, whichever process has submitted it.
+
+    submitit has only those that this process submitted.
+    """
     with suppress(psutil.NoSuchProcess):
         controller = psutil.Process(int(job.job_id))
         if controller.status() != psutil.STATUS_ZOMBIE and CONTROLLER in controller.cmdline():

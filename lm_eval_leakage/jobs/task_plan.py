@@ -168,7 +168,7 @@ class TaskPlan:
 
     @property
     def n_enough(self) -> int | None:
-        """None, too, if neither option orders nor names are asked."""
+        """The number of questions that are enough; None, too, if neither option orders nor names are asked."""
         if not isinstance(self.names, str):
             return self._n_names_enough
         return None if self.design is None or self.obstacle_of_all is not None else self.design.n_enough
@@ -208,7 +208,7 @@ class TaskPlan:
 
     @cached_property
     def obstacle_of_all(self) -> Obstacle | None:
-        """Why the option orders of all questions that may be drawn have no verdict; None if they may have one."""
+        """The reason why the option orders of all questions that may be drawn give no verdict; None if they may."""
         return self._prospect(self.population).obstacle
 
     @cached_property
@@ -297,7 +297,10 @@ class TaskPlan:
         return replace(self._step(unit, n_questions, StepStatus.THERE, folders), files=tuple(map(str, files)))
 
     def _without_asking(self, unit: Unit) -> Step | None:
-        """What given runs answer, or why the reference is not asked; None if the model is to be asked."""
+        """Return the step of a unit for which the model is not asked; None if it is to be asked.
+
+        The step has what given runs answer, or why the unit is not run.
+        """
         n = len(self.chosen)
         if unit.kind == RUN and (reason := self.sources.unscored.get(self.name)):
             return self._step(unit, 0, StepStatus.NOT_POSSIBLE, reason)

@@ -45,8 +45,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def written_to(log: Path) -> Iterator[None]:
-    """Within the block, both streams of the process go to the end of `log`, what C libraries write included, and so do
-    messages from INFO on."""
+    """Write both streams of the process to the end of `log` within the block.
+
+    That includes what C libraries write, and messages from INFO on.
+    """
     root = logging.getLogger()
     before, level, handlers = [os.dup(place) for place in STREAMS], root.level, root.handlers
     with open_log(log) as stream:
