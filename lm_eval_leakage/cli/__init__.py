@@ -1,4 +1,4 @@
-"""`lm-eval-leakage`: parse, call one function, print."""
+"""The command `lm-eval-leakage`, which parses its arguments, calls one function and prints."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line
 from lm_eval_leakage.harness.seams.refusals import REFUSED
 from lm_eval_leakage.lab.settings import add_arguments as simulate_arguments
+
+OF_OURS = (ValueError, ImportError)  # only our own commands turn these into one sentence
 
 
 def simulate(args: argparse.Namespace) -> None:
@@ -84,7 +86,7 @@ def status() -> None:
     print(f"known to plain `lm_eval`: {how}")
 
 
-ACTIONS = {one.__name__: one for one in (enable, disable, status, path)}
+ACTIONS = {action.__name__: action for action in (enable, disable, status, path)}
 
 
 def plugin(args: argparse.Namespace) -> None:
@@ -93,11 +95,10 @@ def plugin(args: argparse.Namespace) -> None:
 
 
 def plugin_arguments(parser: argparse.ArgumentParser) -> None:
-    told = "; ".join(f"{name}: {one.__doc__}" for name, one in ACTIONS.items())
-    parser.add_argument("action", choices=tuple(ACTIONS), help=told)
+    meanings = "; ".join(f"{name}: {action.__doc__}" for name, action in ACTIONS.items())
+    parser.add_argument("action", choices=tuple(ACTIONS), help=meanings)
 
 
-OF_OURS = (ValueError, ImportError)  # only our own commands turn these into one sentence
 COMMANDS = {
     check: check_arguments,
     plugin: plugin_arguments,
@@ -112,12 +113,12 @@ def main() -> None:
 
 
 def commands() -> CommandLine:
-    """The whole command line: lm_eval's commands and ours."""
-    found = command_line(COMMANDS, describe, ls_arguments)
+    """Return the whole command line: lm_eval's commands and ours."""
+    cli = command_line(COMMANDS, describe, ls_arguments)
     versions = f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}, Python {platform.python_version()}"
-    found.parser.add_argument("--version", action="version", version=versions, help="print the versions and exit")
-    add_completion(found.parser)
-    return found
+    cli.parser.add_argument("--version", action="version", version=versions, help="print the versions and exit")
+    add_completion(cli.parser)
+    return cli
 
 
 def _main() -> None:
@@ -127,7 +128,9 @@ def _main() -> None:
     end_in_words(partial(check_early, args), refusals=OF_OURS)
     if args.command in NAMING_TASKS:
         _extend_harness(args)
-    if args.command in {one.__name__ for one in COMMANDS} or (args.command == "ls" and args.what not in LISTINGS):
+    if args.command in {command.__name__ for command in COMMANDS} or (
+        args.command == "ls" and args.what not in LISTINGS
+    ):
         end_in_words(partial(cli.execute, args), refusals=OF_OURS)
     else:
         end_in_words(partial(_execute_of_lm_eval, cli, args))

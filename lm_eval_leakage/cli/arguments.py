@@ -12,40 +12,6 @@ from lm_eval_leakage.results.formatting import STYLES
 Kinds = Mapping[str, Callable[[str], Any]]
 KINDS: Kinds = {"FOLDER": Path, "RUNS": Path, "FILE": Path, "ALPHA": float}
 NO_DEFAULTS: Mapping[str, Any] = {}
-
-
-def add_options(
-    parser: argparse._ActionsContainer,
-    options: Mapping[str, str],
-    kinds: Kinds = KINDS,
-    defaults: Mapping[str, Any] = NO_DEFAULTS,
-) -> list[argparse.Action]:
-    """Add arguments and return them; what is not given and has no default is None, or False without a value.
-
-    options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated, with its
-        choices in braces), and its help
-    kinds: what the values of these names are; others are texts
-    defaults: by the names of the options
-    """
-    actions = []
-    for usage, meaning in options.items():
-        shown = usage.strip("[].")
-        names = [word for word in shown.split() if word.startswith("-")]
-        value = shown.removeprefix(" ".join(names)).strip()
-        how: dict[str, Any] = {"metavar": value, "type": kinds.get(value)}
-        if value.startswith("{"):
-            how = {"choices": value[1:-1].split(",")}
-        if not value:
-            how = {"action": "store_true"}
-        elif usage.endswith("..."):
-            how |= {"action": "append"} if names else {"nargs": "+"}
-        if names:
-            how["required"] = not usage.startswith("[")
-        actions.append(parser.add_argument(*(names or [value.lower()]), help=meaning, **how))
-    parser.set_defaults(**defaults)
-    return actions
-
-
 FIELDS = {
     "[--fields NAMES]": "which fields of a file hold question, options and answer, if they have names of their own: "
     "question=input,answer=target; options=a+b+c, where each has a field",
@@ -85,6 +51,38 @@ LEADERBOARD = READING | {
     "verdict,accuracy,accuracy_clean,rank (default: the usual ones)",
     "[--output_path FILE]": "file to write (default: leaderboard.html; markdown and csv are printed)",
 }
+
+
+def add_options(
+    parser: argparse._ActionsContainer,
+    options: Mapping[str, str],
+    kinds: Kinds = KINDS,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> list[argparse.Action]:
+    """Add arguments and return them; what is not given and has no default is None, or False without a value.
+
+    options: each as a usage has it (in brackets if it may be left out, with `...` if it may be repeated, with its
+        choices in braces), and its help
+    kinds: what the values of these names are; others are texts
+    defaults: by the names of the options
+    """
+    actions = []
+    for usage, meaning in options.items():
+        shown = usage.strip("[].")
+        names = [word for word in shown.split() if word.startswith("-")]
+        value = shown.removeprefix(" ".join(names)).strip()
+        how: dict[str, Any] = {"metavar": value, "type": kinds.get(value)}
+        if value.startswith("{"):
+            how = {"choices": value[1:-1].split(",")}
+        if not value:
+            how = {"action": "store_true"}
+        elif usage.endswith("..."):
+            how |= {"action": "append"} if names else {"nargs": "+"}
+        if names:
+            how["required"] = not usage.startswith("[")
+        actions.append(parser.add_argument(*(names or [value.lower()]), help=meaning, **how))
+    parser.set_defaults(**defaults)
+    return actions
 
 
 def clean_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`lm-eval-leakage check`: one model, or many on many benchmarks; how far that is."""
+"""The command `lm-eval-leakage check`: checks one model, or many on many benchmarks, and prints how far that is."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from lm_eval_leakage.jobs.plan import Plan
     from lm_eval_leakage.jobs.progress import Progress
 
-NAMED = 5  # problems, and sentences to copy, that are told
+NAMED = 5  # problems, and sentences to copy, that are printed
 FAILURES_NAMED = 20
-FORMATS = "; ".join(f"{name}: {one.meaning}" for name, one in EXPORTS.items())
+FORMATS = "; ".join(f"{name}: {export.meaning}" for name, export in EXPORTS.items())
 BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
 KINDS = {"FOLDER": Path}  # of values; a plan says what the others are
 HELP_COLUMN = 30
@@ -84,7 +84,7 @@ RARE = {  # options by the title of their group; `--help` leaves them out
         "[--max_tokens_asked N]": "refuse, before any request, what is estimated to read and generate more tokens",
     },
 }
-TOLD_AT_THE_END = "lm_eval_leakage.harness.tasks.finished_results"  # logs the verdict on every single audit
+VERDICT_LOGGER = "lm_eval_leakage.harness.tasks.finished_results"  # logs the verdict on every single audit
 
 
 def check(args: argparse.Namespace) -> None:
@@ -145,7 +145,7 @@ def only_warnings() -> None:
     datasets.disable_progress_bars()  # a bar for each split that is read would stand between the sentences
     if "LMEVAL_LOG_LEVEL" not in os.environ:
         setup_logging(logging.ERROR)
-    logging.getLogger(TOLD_AT_THE_END).setLevel(logging.ERROR)
+    logging.getLogger(VERDICT_LOGGER).setLevel(logging.ERROR)
 
 
 def _carry_out(plan: Plan) -> None:
@@ -176,7 +176,7 @@ def _carry_out(plan: Plan) -> None:
 
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Any]:
-    """One line that is written again, with a line above it for each failure."""
+    """Show progress on one line that is written again, with a line above it for each failure."""
     bar: Any = None
 
     def watch(progress: Progress, attempt: Attempt | None) -> None:
@@ -224,8 +224,8 @@ def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
     for place in (plan.output_path / name for name in plan.export):
         n = sum(file.is_relative_to(place) for file in outcome.exports)
         note(f"exported: {counted(n, 'file')} in {place}")
-    for told in outcome.unfinished[:FAILURES_NAMED]:
-        warn(f"failed: {told}")
+    for sentence in outcome.unfinished[:FAILURES_NAMED]:
+        warn(f"failed: {sentence}")
     if (more := len(outcome.lost) - FAILURES_NAMED) > 0:
         warn(f"and {more} more failed; `lm-eval-leakage check --status {plan.output_path}` lists them")
     for sentence in outcome.failed:
@@ -239,8 +239,8 @@ def _tell(plan: Plan, outcome: CheckOutcome, problems: Sequence[str]) -> None:
 
 
 def _tell_sentences(outcome: CheckOutcome) -> None:
-    for one in outcome.verdicts[:NAMED]:
-        say(f"\nto copy: {visible(one.citation)}")
+    for task in outcome.verdicts[:NAMED]:
+        say(f"\nto copy: {visible(task.citation)}")
     if (more := len(outcome.verdicts) - NAMED) > 0:
         note(f"{more} more sentences to copy are in verdicts.json and on the page")
 

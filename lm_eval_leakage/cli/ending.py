@@ -1,16 +1,17 @@
-"""A little colour on terminals: verdict words, notes, errors. None in files and pipes, with NO_COLOR, or on a terminal
-that has none.
+"""Prints what commands say, in colour where a terminal has it, and ends them.
 
-What a command prints, and how it ends: with its own exit code, or with a sentence and exit code 2, whatever error
-was raised; the traceback of one that nobody foresaw is in a file that the sentence names.
+Verdict words, notes and errors have colours, but none in files and pipes, with NO_COLOR, or on a terminal that has
+none.
+
+A command ends with its own exit code, or with a sentence and exit code 2, whatever error was raised; the traceback of
+one that nobody foresaw is in a file that the sentence names.
 
 `say` prints results, `note` progress and remarks (not with --quiet), `warn` what the user must know.
 
-Checks that a command can write its output, before it reads or computes anything.
+Before a command reads or computes anything, it is checked that it can write its output. Before lm_eval's tasks are
+indexed or a model is loaded, what the command names is checked.
 
-Checks of what a command names, before lm_eval's tasks are indexed or a model is loaded.
-
-Completion of commands, options and file names in a shell, written by shtab: a script that runs no Python.
+Commands, options and file names are completed in a shell by a script of shtab, which runs no Python.
 """
 
 from __future__ import annotations
@@ -35,21 +36,31 @@ from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
 BY_SUSPICION = (DIM, GREEN, DIM, YELLOW, RED)  # of verdict words
+CONDITION_MET = 1
+UNHEARD = 141  # 128 + SIGPIPE: whoever read the output has closed the pipe
+WRITES_FOLDER = ("annotate", "clean", "simulate")
+WRITES_FILE = ("report", "leaderboard")
+NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_eval's tasks
+LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
+SHELLS = ("bash", "zsh", "tcsh")
+FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
 
 
 def in_colour(text: str, colour: str, stream: TextIO) -> str:
-    """The text for this stream; unchanged where there are no colours."""
+    """Return the text for this stream; unchanged where there are no colours."""
     return f"\x1b[{colour}m{text}\x1b[0m" if shows_colours(stream) else text
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Whether the stream is a terminal with colours that the user has not turned off (https://no-color.org)."""
+    """Return whether the stream is a terminal with colours that the user has not turned off (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def with_coloured_verdicts(text: str, stream: TextIO) -> str:
-    """Colours verdict words that fill a cell of a table or begin a sentence after a name; those within sentences stay
-    as they are."""
+    """Colour verdict words that fill a cell of a table or begin a sentence after a name.
+
+    Those within sentences stay as they are.
+    """
     if not shows_colours(stream):
         return text
     from lm_eval_leakage.results.verdict import VerdictWord
@@ -57,21 +68,17 @@ def with_coloured_verdicts(text: str, stream: TextIO) -> str:
     colours = dict(zip(map(str, VerdictWord), BY_SUSPICION, strict=True))
     words = "|".join(sorted(VerdictWord, key=len, reverse=True))
     alone = re.compile(rf"(^|  |: )({words}|{words.upper()})(?=  |[:;,.]|$)", re.M)
-    return alone.sub(lambda found: found[1] + in_colour(found[2], colours[found[2].lower()], stream), text)
-
-
-CONDITION_MET = 1
-UNHEARD = 141  # 128 + SIGPIPE: whoever read the output has closed the pipe
+    return alone.sub(lambda match: match[1] + in_colour(match[2], colours[match[2].lower()], stream), text)
 
 
 class _Quiet:
-    """Whether notes are left out in this process; set by `be_quiet` when a command begins."""
+    """The setting whether notes are left out in this process; set by `be_quiet` when a command begins."""
 
     on = False
 
 
 def be_quiet(quiet: bool) -> None:
-    """Leaves out notes from now on, or prints them again."""
+    """Leave out notes from now on, or print them again."""
     _Quiet.on = quiet
 
 
@@ -98,8 +105,10 @@ def warn(text: object, colour: str = YELLOW) -> None:
 
 
 def _print(text: str, stream: TextIO) -> None:
-    """On a line of its own, also while a progress bar stands there; if the reader has closed the pipe (`| head`),
-    continue silently: the exit code still counts."""
+    """Print on a line of its own, also while a progress bar stands there.
+
+    If the reader has closed the pipe (`| head`), continue silently: the exit code still counts.
+    """
     try:
         tqdm.write(text, file=stream)
         stream.flush()
@@ -144,7 +153,7 @@ def _open(stream: TextIO | None) -> TextIO:
 
 
 def in_words(error: OSError) -> str:
-    """The error as a sentence, with the file and the reason if the error has them."""
+    """Return the error as a sentence, with the file and the reason if the error has them."""
     address = getattr(getattr(error, "request", None), "url", None)  # of an error that `requests` raises
     if address is not None and getattr(error, "response", None) is None:
         reason = str(error).rpartition(": ")[2].rstrip("'\")>")  # the innermost, as `requests` nests them
@@ -161,14 +170,8 @@ def _mute(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-WRITES_FOLDER = ("annotate", "clean", "simulate")
-WRITES_FILE = ("report", "leaderboard")
-NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_eval's tasks
-LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
-
-
 def check_early(args: argparse.Namespace) -> None:
-    """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed, such as one whose
+    """Raise ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed, such as one whose
     output cannot be written."""
     place = getattr(args, "output_path", None)
     if place is not None and args.command in WRITES_FOLDER + WRITES_FILE:
@@ -178,7 +181,7 @@ def check_early(args: argparse.Namespace) -> None:
 
 
 def _check_named(args: argparse.Namespace) -> None:
-    """What a command names, its tasks above all."""
+    """Check what a command names, its tasks above all."""
     from lm_eval_leakage.harness.model_checks import check_model
     from lm_eval_leakage.harness.preflight import parsed_args, preflight
 
@@ -214,7 +217,7 @@ def fields_of_files(given: str | None, named: Sequence[str]) -> Mapping[str, str
 
 
 def _check_run(args: argparse.Namespace) -> None:
-    """With --config, what the file says is checked when lm_eval has read it."""
+    """Check the options of `run`. With --config, what the file says is checked when lm_eval has read it."""
     from lm_eval_leakage.harness.preflight import check_run_options
 
     if args.config is None:
@@ -226,19 +229,18 @@ def _check_run(args: argparse.Namespace) -> None:
 
 
 def _names(args: argparse.Namespace) -> list[str]:
-    """The tasks that a command names."""
+    """Return the tasks that a command names."""
     if args.command == "ls":
         return [] if args.what in LISTINGS else args.what.split(",")
     given = [args.tasks] if isinstance(args.tasks, str) else args.tasks or []
     return [name for task in given for name in task.split(",")]
 
 
-SHELLS = ("bash", "zsh", "tcsh")
-FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
-
-
 def add_completion(parser: argparse.ArgumentParser) -> None:
-    """The script completes the commands of `parser`, their options, choices, files and folders."""
+    """Add an option that prints a completion script.
+
+    The script completes the commands of `parser`, their options, choices, files and folders.
+    """
     for action in arguments_of(parser):
         if action.metavar in FOLDERS or action.dest == "output_path":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

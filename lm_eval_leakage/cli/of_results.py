@@ -48,8 +48,8 @@ def annotate(args: argparse.Namespace) -> None:
 
 
 def _judge(conditions: Sequence[Condition], rows: Sequence[Row], allow_no_verdict: bool) -> None:
-    """Exits with 1 if a condition is met, else with 2 if one cannot be judged, unless that is allowed."""
-    for condition in filter(lambda one: one.reservation, conditions):
+    """Exit with 1 if a condition is met, else with 2 if one cannot be judged, unless that is allowed."""
+    for condition in filter(lambda condition: condition.reservation, conditions):
         note(f"note: {condition.reservation}")
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
     unjudged = dict.fromkeys(sentence for condition in conditions for sentence in condition.unjudged_of(rows))
@@ -78,21 +78,23 @@ def clean(args: argparse.Namespace) -> None:
     sets = clean_sets(annotations, "strong" if args.strong else "weak", args.keep_untested)
     groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
     origins = {row.origin for annotation in annotations for row in annotation.rows if row.origin}
-    manager = TaskManager(include_path=args.include_path or own_folders(results_of(Path(one)) for one in origins))
+    manager = TaskManager(
+        include_path=args.include_path or own_folders(results_of(Path(clean_set)) for clean_set in origins)
+    )
     problems = write_clean(sets, groups, args.output_path, manager, overwrite=args.overwrite)
-    for one in sets:
-        counts = f"{len(one.kept)} of {one.n_questions} questions kept, {one.n_untested} untested"
-        say(visible(f"{one.name}: {counts}"))
+    for clean_set in sets:
+        counts = f"{len(clean_set.kept)} of {clean_set.n_questions} questions kept, {clean_set.n_untested} untested"
+        say(visible(f"{clean_set.name}: {counts}"))
     say(f"{NO_GUARANTEE[0].upper()}{NO_GUARANTEE[1:]}.")
     _tell_all(annotations)
     for problem in problems:
         note(f"note: {problem}")
-    names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
+    names = dict.fromkeys(clean_name(outermost(clean_set.task, groups) or clean_set.task) for clean_set in sets)
     _say_commands(annotations, args.output_path, list(names))
 
 
 def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequence[str]) -> None:
-    """Prints for each model the command that runs the clean tasks as its run was."""
+    """Print for each model the command that runs the clean tasks as its run was."""
     from lm_eval_leakage.harness.run_commands import run_command
 
     commands = []
@@ -150,7 +152,7 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
         aliases=aliases,
         audit_command=_audit_command,
     )
-    if not any(one.audited_questions for one in annotations):
+    if not any(annotation.audited_questions for annotation in annotations):
         _refuse_without_audit(annotations, args.runs)
     return annotations
 
@@ -161,7 +163,7 @@ def _refuse_without_audit(annotations: Sequence[Annotation], folders: Sequence[P
 
     places = " ".join(map(str, folders))
     command = f"lm-eval-leakage check --runs {places} --model_args pretrained=MODEL --tasks TASK"
-    rows = [row for one in annotations for row in one.rows if row.origin]
+    rows = [row for annotation in annotations for row in annotation.rows if row.origin]
     if rows:
         command = _audit_command(Path(rows[0].origin), rows[0].group or task_of(rows[0]), rows[0].n_shot) or command
     raise ValueError(
@@ -185,16 +187,18 @@ def _alias(text: str) -> tuple[str, str]:
 
 def _tell_all(annotations: Sequence[Annotation]) -> None:
     many = len(annotations) > 1
-    found = [(one.model if many else "", problem) for one in annotations for problem in one.problems]
-    tell_problems(found)
+    problems = [
+        (annotation.model if many else "", problem) for annotation in annotations for problem in annotation.problems
+    ]
+    tell_problems(problems)
 
 
 def tell_problems(problems: Iterable[tuple[str, Problem]]) -> None:
     """Print problems as notes, each with its model if it has one; those that cost questions come first."""
     first = sorted(problems, key=lambda pair: not pair[1].incomplete)
     for model, problem in first[:PROBLEMS_SHOWN]:
-        tell = warn if problem.incomplete else note  # what costs questions is told with --quiet, too
-        tell(f"note: {model}: {problem}" if model else f"note: {problem}")
+        print_line = warn if problem.incomplete else note  # what costs questions is printed with --quiet, too
+        print_line(f"note: {model}: {problem}" if model else f"note: {problem}")
     if len(first) > PROBLEMS_SHOWN:
         more = len(first) - PROBLEMS_SHOWN
         note(f"note: and {more} more (`annotate` without --dry_run writes all of them into results_*_leakage.json)")

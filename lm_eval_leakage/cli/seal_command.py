@@ -1,4 +1,4 @@
-"""`lm-eval-leakage seal`: publishes a benchmark in a version that a secret key draws; verifies it; audits models."""
+"""The command `lm-eval-leakage seal`: publishes a benchmark as a secret key draws it, verifies it, audits models."""
 
 from __future__ import annotations
 
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
 SEALED = Path("sealed")
 REASONS_SHOWN = 5
-
-
-def seal(args: argparse.Namespace) -> None:
-    """publish a benchmark in a version that a secret key draws, to make leakage provable; `verify` compares them"""
-    first, *others = args.what
-    if first in OF_SEALS:
-        OF_SEALS[first](args, [Path(other) for other in others])
-    elif others:
-        raise ValueError(
-            f"{' '.join(args.what)!r} is not one file or task; write `seal FILE`, `seal verify PUBLIC [PRIVATE]` or "
-            "`seal audit RUNS --seal PRIVATE`"
-        )
-    else:
-        _seal(args, first)
-
-
 WHAT = (
     f"questions to be sealed, in a file ({', '.join(QUESTION_FILES)}), with or without options, or a task of lm_eval "
     "with options; or "
@@ -57,6 +41,20 @@ OPTIONS = {
     "[--seal DIR]": "with audit: the private folder, in which every look is counted",
     "[--alpha ALPHA]": "with audit: probability of any false claim over all looks at all models (default: 0.01)",
 }
+
+
+def seal(args: argparse.Namespace) -> None:
+    """publish a benchmark in a version that a secret key draws, to make leakage provable; `verify` compares them"""
+    first, *others = args.what
+    if first in OF_SEALS:
+        OF_SEALS[first](args, [Path(other) for other in others])
+    elif others:
+        raise ValueError(
+            f"{' '.join(args.what)!r} is not one file or task; write `seal FILE`, `seal verify PUBLIC [PRIVATE]` or "
+            "`seal audit RUNS --seal PRIVATE`"
+        )
+    else:
+        _seal(args, first)
 
 
 def seal_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,25 +82,25 @@ def _seal(args: argparse.Namespace, what: str) -> None:
 
 
 def _tell_rows(sealing: Sealing, rule: OrderRule) -> None:
-    found = sealing.examined
-    for number, reason in found.unusable:
+    examined = sealing.examined
+    for number, reason in examined.unusable:
         warn(f"row {number} is left out: {reason}")
     fate = "it is held out" if rule == "hold_out" else "its order is kept, and it is left out of the test of orders"
-    for number, reason in found.dependent:
+    for number, reason in examined.dependent:
         warn(f"row {number} depends on the order of its options, so {fate}: {reason}")
-    if found.dependent:
+    if examined.dependent:
         note(
             "such options are drawn once they are reworded, or if their row says `seal: permute`; `seal: hold_out` or "
             "--order_dependent hold_out keeps the question private"
         )
-    for sentence in _of_kept(found.kept):
+    for sentence in _of_kept(examined.kept):
         note(sentence)
     if sealing.unpublished_fields:
         note(f"fields in neither folder: {', '.join(sealing.unpublished_fields)}")
 
 
 def _of_kept(kept: Notes) -> Iterator[str]:
-    """Say how many texts are published as they are, by reason, the most frequent one first."""
+    """Yield how many texts are published as they are, by reason, the most frequent one first."""
     from lm_eval_leakage.results.formatting import counted
 
     rows = defaultdict[str, list[int]](list)
@@ -153,17 +151,17 @@ def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
     if not 1 <= len(places) <= 2:
         raise ValueError("write `seal verify PUBLIC PRIVATE`, or `seal verify PUBLIC` before the key is revealed")
     _without_bars()
-    found = verified(places[0], places[1] if len(places) > 1 else None, args.commitment, args.head)
-    for sentence in found.differs:
+    verification = verified(places[0], places[1] if len(places) > 1 else None, args.commitment, args.head)
+    for sentence in verification.differs:
         warn(f"differs: {sentence}")
-    if found.differs:
+    if verification.differs:
         sys.exit(CONDITION_MET)
-    for sentence in found.holds:
+    for sentence in verification.holds:
         say(visible(sentence))
-    for remark in found.remarks:
+    for remark in verification.remarks:
         note(remark)
-    if found.untold:
-        raise ValueError("; ".join(found.untold))
+    if verification.untold:
+        raise ValueError("; ".join(verification.untold))
 
 
 def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
@@ -176,20 +174,20 @@ def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
     if file:
         check_writable(file)
     alpha = USUAL_ALPHA if args.alpha is None else args.alpha
-    found = seal_audit(places, Path(args.seal), alpha)
+    audit = seal_audit(places, Path(args.seal), alpha)
     if file:
-        atomic_write(file, as_json(as_seal_record(found), indent=1) + "\n")
-    say(as_table(found))
-    for verdict in found.verdicts:
+        atomic_write(file, as_json(as_seal_record(audit), indent=1) + "\n")
+    say(as_table(audit))
+    for verdict in audit.verdicts:
         for remark in remarks(verdict):
             note(f"note: {verdict.model}: {remark}")
-    note(told_ledger(found.ledger))
-    tell_problems([("", one) for one in found.problems])
-    tell_problems([(verdict.model, one) for verdict in found.verdicts for one in verdict.problems])
+    note(told_ledger(audit.ledger))
+    tell_problems([("", problem) for problem in audit.problems])
+    tell_problems([(verdict.model, problem) for verdict in audit.verdicts for problem in verdict.problems])
 
 
 def _without_bars() -> None:
-    """Local files are read in a moment; bars would stand between the sentences."""
+    """Turn off progress bars: local files are read in a moment, and bars would stand between the sentences."""
     import datasets
 
     datasets.disable_progress_bars()

@@ -1,4 +1,4 @@
-"""`lm-eval-leakage ls TASK`: lists the audits of a task, or tests whether its published orders are random."""
+"""The command `lm-eval-leakage ls TASK`: lists the audits of a task, or tests if its published orders are random."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LISTED = {
 
 
 def describe(args: argparse.Namespace) -> None:
-    """Prints the audits of a task or, with --orders, whether its published orders are random."""
+    """Print the audits of a task or, with --orders, whether its published orders are random."""
     if args.orders:
         _test_orders(args)
     else:
@@ -65,9 +65,9 @@ def _test_orders(args: argparse.Namespace) -> None:
     readings = [doc.reading for doc in rows_of(args.what, args.include_path, metadata)]
     if args.what.endswith(QUESTION_FILES) and (unread := unread_in_words(readings)):
         warn(f"{args.what}: {unread}")
-    found = order_tests([reading for reading in readings if isinstance(reading, Question)])
-    status = null_status(found, documented)
-    _say(args, as_record(found, status), as_markdown(found, status))
+    tests = order_tests([reading for reading in readings if isinstance(reading, Question)])
+    status = null_status(tests, documented)
+    _say(args, as_record(tests, status), as_markdown(tests, status))
 
 
 def _say(args: argparse.Namespace, record: Any, markdown: str) -> None:

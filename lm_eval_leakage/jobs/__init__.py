@@ -1,1 +1,1 @@
-"""`lm-eval-leakage check`: one model in this process, or many on many benchmarks, on one machine or several."""
+"""Carries out `lm-eval-leakage check`: one model in this process, or many models on one machine or several."""

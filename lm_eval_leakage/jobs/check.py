@@ -1,4 +1,4 @@
-"""`lm_eval_leakage.check`: a check from Python, of a model by name or of one that is loaded."""
+"""The function `lm_eval_leakage.check`: a check from Python, of a model by name or of one that is loaded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(
     dry_run: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> CheckOutcome:
-    """Checks models for leakage of benchmarks: runs what is missing and returns one verdict per model and task.
+    """Check models for leakage of benchmarks: run what is missing and return one verdict per model and task.
 
     Parameters are those of the command `lm-eval-leakage check`, with its defaults: model, model_args, tasks as for
     `lm_eval run`, where a task may also be a file of plain questions. `config` is a plan in YAML; what is given beside
@@ -62,8 +62,8 @@ def check(
 
     Raises ValueError, in one sentence, for what the caller has to change.
     """
-    told = dict(locals())
-    given = {name: value for name, value in told.items() if name not in ("config", "say")}
+    settings = dict(locals())
+    given = {name: value for name, value in settings.items() if name not in ("config", "say")}
     if model is not None and not isinstance(model, str):
         return _check_loaded(model, given, config, say)
     plan = check_plan(given, config)
@@ -82,6 +82,6 @@ def _check_loaded(lm: Any, given: dict[str, Any], config: str | Path | None, say
         with random_numbers_kept():
             return run_plan(held, say=say or silent)
     except (Exception, SystemExit) as error:
-        told = in_one_sentence(error)
-        logger.warning("the loaded model could not be checked: %s", told)
-        return CheckOutcome((), (), problems=(told,))
+        reason = in_one_sentence(error)
+        logger.warning("the loaded model could not be checked: %s", reason)
+        return CheckOutcome((), (), problems=(reason,))

@@ -51,12 +51,18 @@ def checked(plan: Plan) -> CheckedPlan:
     """Return the plan with a task for each file of questions, written into the folder `tasks` of the output.
 
     Raises ValueError or OSError for unknown names."""
-    own = _own_tasks(plan)
-    if own:  # after the others, since lm_eval takes the last task of a name
-        folders = dict.fromkeys(str(plan.output_path.absolute() / OWN_TASKS / one.name) for one in own.values())
+    file_tasks = _own_tasks(plan)
+    if file_tasks:  # after the others, since lm_eval takes the last task of a name
+        folders = dict.fromkeys(
+            str(plan.output_path.absolute() / OWN_TASKS / file_task.name) for file_task in file_tasks.values()
+        )
         plan = plan.changed(include_path=":".join([*plan.include_paths, *folders]))
     shelf = TaskShelf(plan.include_paths)
-    names = [name for task in plan.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
+    names = [
+        name
+        for task in plan.tasks
+        for name in ([file_tasks[task].name] if task in file_tasks else shelf.names([task]))
+    ]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
     files = files_of_tasks(named, shelf.index)
     import_anew(Path(file) for digests in files.values() for file in digests)
@@ -68,8 +74,8 @@ def checked(plan: Plan) -> CheckedPlan:
         audits,
         controlled=frozenset(task for task in named.tasks if _has_positive_control(named, task, shelf)),
         files=files,
-        unread={one.name: one.unread for one in own.values() if one.unread},
-        unscored={one.name: one.unscored for one in own.values() if one.unscored},
+        unread={file_task.name: file_task.unread for file_task in file_tasks.values() if file_task.unread},
+        unscored={file_task.name: file_task.unscored for file_task in file_tasks.values() if file_task.unscored},
     )
 
 
@@ -79,7 +85,7 @@ def _audits_of(task: str, plan: Plan, shelf: TaskShelf) -> Sequence[str]:
 
     if task not in shelf.index or plan.budget is not None or "data_files" in plan.metadata:
         return (FIRST_AUDIT,)
-    covered = (one.audits for one in findings_of(task, shelf.index) if one.status == Coverage.COVERED)
+    covered = (finding.audits for finding in findings_of(task, shelf.index) if finding.status == Coverage.COVERED)
     return next(covered, (FIRST_AUDIT,))
 
 

@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def holder(self) -> Mapping[str, Any]:
-        """What identifies the worker's process; empty if that cannot be read."""
+        """The record that identifies the worker's process; empty if it cannot be read."""
         try:
             record = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -69,7 +69,7 @@ class Claim:
 
     @property
     def seconds(self) -> float:
-        """How long the worker has had the unit, by the clocks of its machine and of this one."""
+        """The seconds for which the worker has had the unit, by the clocks of its machine and of this one."""
         since = self.holder.get("since")
         return max(0.0, time.time() - since) if isinstance(since, float) else 0.0
 
@@ -91,7 +91,7 @@ class Claim:
 
     @contextmanager
     def renewed(self) -> Iterator[None]:
-        """Within the block, the worker is known to be alive; afterwards the claim has ended."""
+        """Keep the claim alive within the block; afterwards it has ended."""
         done = threading.Event()
 
         def renew() -> None:

@@ -1,5 +1,7 @@
-"""How much an audit of option orders asks, before anything is known of a model's answers: so many questions that it
-probably finds what is to be found, or what finds most within a number of requests."""
+"""Computes how much an audit of option orders asks, before anything is known of a model's answers.
+
+It asks so many questions that it probably finds what is to be found, or what finds most within a number of requests.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.pooling import NAN
 
 MANY_TOGETHER = 10  # verdicts of a plan that compares models, which share the level
-# Per question, among which those of a budget are chosen; not two, which a score only tells apart by its sign
+# Per question, among which those of a budget are chosen; not two, which a score only separates by its sign
 ORDERS_WITHIN = (3, 4, 6, 8, 12, 24)
 
 
@@ -35,7 +37,7 @@ def level_of_first_look(plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class Within:
-    """What is asked within a budget.
+    """The questions and orders that are asked within a budget.
 
     n_orders: per question; n: about so many questions
     share: of the questions, seen `DETECT_TIMES` times, the smallest that it usually finds; NaN if it would miss all
@@ -55,7 +57,7 @@ class Within:
 
 
 class AuditDesign:
-    """Of one benchmark: its audit of option orders, loaded with all of them.
+    """The design of the audit of one benchmark's option orders, which is loaded with all of them.
 
     Numbers are the same in plans of other models and tasks, since these would have other draws.
     """
@@ -81,24 +83,24 @@ class AuditDesign:
 
     @cached_property
     def _known(self) -> list[PlacedRow]:
-        """Those of the sample that count in a verdict."""
+        """The rows of the sample that count in a verdict."""
         return [row for row in self._sampled if self._n_orders(row) > 1]
 
     @cached_property
     def n_orders(self) -> int:
-        """Of a usual question that counts in a verdict; 0 if none does."""
+        """The number of orders of a usual question that counts in a verdict; 0 if none does."""
         return median_low(map(self._n_orders, self._known)) if self._known else 0
 
     @cached_property
     def n_enough(self) -> int | None:
-        """How many questions probably find what is to be found; None if no number does, as where none counts."""
+        """The number of questions that probably find what is to be found; None if no number does, or none counts."""
         if not self._known:
             return None
         n = usually_needed(self.basis, self.n_orders, self._plan.detect, self._level, n_layouts=self.n_layouts)
         return None if n is None else rounded_up(n * len(self._sampled) / len(self._known))
 
     def _n_orders(self, row: PlacedRow) -> int:
-        """How many orders of a question count in a verdict; 0 if it does not."""
+        """Return how many orders of a question count in a verdict; 0 if it does not."""
         audit: LeakageTask = self._leaves[row.task]
         doc = audit.eval_docs[row.index]
         try:
@@ -114,7 +116,10 @@ class AuditDesign:
 
     @cached_property
     def within(self) -> Within:
-        """Raises ValueError if no question counts, or if the budget is too small for a verdict."""
+        """The questions and orders that find most within the budget.
+
+        Raises ValueError if no question counts, or if the budget is too small for a verdict.
+        """
         budget = self._plan.budget or 0
         if not self._known:
             raise ValueError("none of its questions counts in a verdict, so that a budget would be spent for nothing")
@@ -127,10 +132,10 @@ class AuditDesign:
                 f"budget is {count(budget)}, but a verdict needs {counted(FEWEST_JUDGED)} and for these about "
                 f"{counted(least, 'request')}; give at least so many"
             )
-        return min(able, key=lambda one: (math.isnan(one.share), one.share, one.n_for_all))
+        return min(able, key=lambda option: (math.isnan(option.share), option.share, option.n_for_all))
 
     def _finding(self, n_orders: int, cost: float) -> Within:
-        """With `n_orders` orders per question, which takes `cost` requests."""
+        """Return what is found with `n_orders` orders per question, which takes `cost` requests."""
         n_there = len(self._rows) * len(self._known) // len(self._sampled)
         n = max(1, min(int((self._plan.budget or 0) / cost), n_there))
         share = dict(usually_found(self.basis, n_orders, n, self._level, n_layouts=self.n_layouts))[DETECT_TIMES]
@@ -138,18 +143,18 @@ class AuditDesign:
         return Within(n_orders, n, share, cost * (n_for_all or math.inf))
 
     def _cost(self, row: PlacedRow, n_orders: int) -> int:
-        """Requests."""
+        """Return the number of requests that a question takes."""
         audit = self._leaves[row.task]
         question = audit.question(audit.eval_docs[row.index])
         probe = replace(audit.probe, orders=n_orders)
         return len(probe.requests(question)) + (0 if self.is_exact else len(probe.control(question)))
 
     def affordable(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        """Those of the benchmark's rows that count, drawn at random until the budget is spent; in their order."""
+        """Return the benchmark's rows that count, drawn at random until the budget is spent; in their order."""
         pairs = found_among(self._rows, rows)
         places = [*range(len(pairs))]
         random.Random(self._plan.seed).shuffle(places)
-        return [pairs[place][0] for place in sorted(self._paid([own for _, own in pairs], places))]
+        return [pairs[place][0] for place in sorted(self._paid([row for _, row in pairs], places))]
 
     def _paid(self, rows: Sequence[PlacedRow], places: Sequence[int]) -> Iterator[int]:
         left = self._plan.budget or 0

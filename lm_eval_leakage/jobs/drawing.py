@@ -17,8 +17,10 @@ ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sor
 
 
 def drawn_once(rows: Sequence[PlacedRow], n: int | None, seed: int) -> list[PlacedRow]:
-    """`n` questions at random, none a copy of another; all rows, with copies, for None or if there are no more
-    questions."""
+    """Return `n` questions at random, none a copy of another.
+
+    All rows are returned, with copies, for None or if there are no more questions.
+    """
     once = each_once(rows, lambda row: row.key)
     return list(rows) if n is None or n >= len(once) else drawn(once, n, seed)
 

@@ -57,7 +57,7 @@ def silent(text: str) -> None:
 
 
 def run_plan(plan: Plan, *, say: Say = silent, watch: Watch = lambda *_: None) -> CheckOutcome:
-    """Carries out what is not done yet in the plan's `output_path`, and ends with verdicts, which are also written.
+    """Carry out what is not done yet in the plan's `output_path`, and return verdicts, which are also written.
 
     say: called with what the command would print
 
@@ -74,8 +74,11 @@ def run_plan(plan: Plan, *, say: Say = silent, watch: Watch = lambda *_: None) -
 
 
 def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
-    """Says how servers are asked, and what they give for a known text; a dry run does not ask them, and a plan that
-    was begun not again. Raises ValueError if that is not what the audits need. Nothing of models that are loaded."""
+    """Print how servers are asked, and what they return for a known text.
+
+    A dry run does not ask them, and a plan that was begun does not ask them again. Models that are loaded have none.
+    Raises ValueError if the answers are not what the audits need.
+    """
     models = [model for model in plan.asked_models if model.loaded is None]
     for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in models):
         if slow:
@@ -83,8 +86,8 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
     if plan.dry_run or folder.manifest().get("asked") == as_settings(plan):
         return
     for model in models:
-        if (kind := scored_by(model.model, plan.audits)) and (found := proven(kind, model.model_args)):
-            say(found)
+        if (kind := scored_by(model.model, plan.audits)) and (proof := proven(kind, model.model_args)):
+            say(proof)
 
 
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch, of_dtypes: Sequence[str]) -> CheckOutcome:
@@ -125,7 +128,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     run again.
     """
     manifest = folder.manifest()
-    if not manifest and any(room.exists() for room in folder.rooms):
+    if not manifest and any(place.exists() for place in folder.rooms):
         raise ValueError(f"{folder.path} has runs and no {MANIFEST}; give another output_path")
     say("reading the tasks ...")
     prepared = checked(plan)
@@ -136,7 +139,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
 
 
 class _Session:
-    """One command on a plan: what it carries out, in which folder, and who hears of it."""
+    """One command on a plan: what it carries out, in which folder, and who is notified."""
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class _Session:
         self._planner, self._done = Planner(prepared, self._tasks), set[Unit]()
 
     def planned(self, units: Sequence[Unit], early: TasksOfModels = frozenset()) -> dict[Unit, Step]:
-        """Return what there is to do for each unit, which loads tasks and data, and no model.
+        """Return the step of each unit, which loads tasks and data, and no model.
 
         early: those of which the questions of the first stage are asked
 
@@ -207,9 +210,11 @@ class _Session:
             self.say(f"\nfirst stage, {self.sizes(early, staged)}: clear evidence ends it, or {aim}")
             self.carry_out(units)
         decided = set[tuple[str, str]]()
-        for one in judged(self.plan, self.prepared, self.folder, {}, keep=False):
-            if any(ends_first_stage(row.verdict) for row in one.own_rows):
-                decided.add((next(model.key for model in self.plan.models if model.who == one.who), one.task))
+        for findings in judged(self.plan, self.prepared, self.folder, {}, keep=False):
+            if any(ends_first_stage(row.verdict) for row in findings.own_rows):
+                decided.add(
+                    (next(model.key for model in self.plan.models if model.who == findings.who), findings.task)
+                )
         decided &= staged
         asked_again = {}
         for unit in units:
@@ -235,7 +240,7 @@ class _Session:
     # ------------------------------------------------------------------ carrying out
 
     def begin(self, units: Sequence[Unit]) -> None:
-        """Chooses the engine, and notes that a session begins."""
+        """Choose the engine, and record that a session begins."""
         folder, plan = self.folder, self.plan
         n_left = len(folder.left(units))
         if plan.is_here or plan.engine == INLINE:
@@ -255,9 +260,9 @@ class _Session:
         folder.write_manifest({**manifest, "sessions": [*manifest.get("sessions", []), session]})
 
     def make_ready(self, steps: Steps) -> list[str]:
-        """Leaves in the folder's rooms what holds for the plan as it is now, and writes a file for each unit to run.
+        """Leave in the folder's rooms what holds for the plan as it is now, and write a file for each unit to run.
 
-        Says, and returns, why units that were done are run again.
+        Print, and return, why units that were done are run again.
         """
         folder = self.folder
         there = {unit: Path(step.note).parents for unit, step in steps.items() if step.status is StepStatus.THERE}
@@ -281,17 +286,17 @@ class _Session:
         return remarks
 
     def carry_out(self, units: Sequence[Unit]) -> Progress:
-        """Has the engine's workers run those of the units that are not done."""
+        """Have the engine's workers run those of the units that are not done."""
         progress = Progress(self.folder, units, self.plan.retries)
 
-        def tell(queue: Queue) -> None:
+        def report(queue: Queue) -> None:
             for attempt in progress.update(queue):
                 self.watch(progress, attempt)
 
         if self.folder.left(units):
             self.watch(progress, None)
             with status_written(self.folder, progress, self._engine.description):
-                carry_out(self._engine, tell)
+                carry_out(self._engine, report)
         return progress
 
 
@@ -316,7 +321,7 @@ def _refuse_without_verdict(steps: Steps) -> None:
 
 def _record_beginning(folder: CampaignFolder, plan: Plan, prepared: CheckedPlan) -> None:
     manifest = folder.manifest()
-    known: Mapping[str, Mapping[str, str]] = manifest.get(TASK_FILES) or {}
+    recorded: Mapping[str, Mapping[str, str]] = manifest.get(TASK_FILES) or {}
     atomic_write(folder.path / PLAN, plan_as_yaml(prepared.plan))
     beginning = {
         "format": MANIFEST_VERSION,
@@ -327,9 +332,10 @@ def _record_beginning(folder: CampaignFolder, plan: Plan, prepared: CheckedPlan)
         CONTROLLED: sorted(prepared.controlled),
         "seeds": {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"},
         "sessions": manifest.get("sessions", []),
-        MODELS: (manifest.get(MODELS) or {}) | {digest_of(one.who.identity): one.key for one in plan.asked_models},
+        MODELS: (manifest.get(MODELS) or {})
+        | {digest_of(model.who.identity): model.key for model in plan.asked_models},
         TASK_FILES: {
-            task: {**prepared.files.get(task, {}), **known.get(task, {})} for task in {**prepared.files, **known}
+            task: {**prepared.files.get(task, {}), **recorded.get(task, {})} for task in {**prepared.files, **recorded}
         },
     }
     folder.write_manifest(beginning | {key: value for key, value in manifest.items() if key not in beginning})

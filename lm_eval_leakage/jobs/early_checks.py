@@ -61,7 +61,7 @@ def check_early(plan: Plan) -> None:
 
 def _models(plan: Plan) -> Models:
     """Return backends with their arguments; None for those of a loaded model, which only name it."""
-    return [(one.model, one.model_args if one.loaded is None else None) for one in plan.asked_models]
+    return [(model.model, model.model_args if model.loaded is None else None) for model in plan.asked_models]
 
 
 def _refuse_missing_file(task: str) -> None:

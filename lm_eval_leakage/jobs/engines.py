@@ -42,7 +42,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """What it is, for the user: `local, 1 worker`."""
+        """The engine in words for the user, such as `local, 1 worker`."""
 
     @abstractmethod
     def start(self, model: str, name: str) -> None:
@@ -78,7 +78,7 @@ class Engine(ABC):
 
 
 def engine_of(name: str | None, address: str | None, plan: Plan, folder: CampaignFolder) -> Engine:
-    """The engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
+    """Return the engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
 
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
     address: of a Ray cluster; `local` for jobs of submitit on this machine
@@ -88,10 +88,10 @@ def engine_of(name: str | None, address: str | None, plan: Plan, folder: Campaig
 
 
 def entry_of(name: str, address: str | None) -> EntryPoint:
-    """Where the engine of this name is; raises ValueError or ImportError for what is known without it."""
-    known = {one.name: one for one in entry_points(group=GROUP)} | CLASSES
-    if name not in known:
-        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(known))}")
+    """Return the entry point of an engine; raises ValueError or ImportError for what is known without loading it."""
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)} | CLASSES
+    if name not in entries:
+        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(entries))}")
     if address is not None and name in (INLINE, LOCAL):
         raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
@@ -99,7 +99,7 @@ def entry_of(name: str, address: str | None) -> EntryPoint:
         raise ImportError(
             f"--engine {name} needs {package}, which is not installed; run `pip install 'lm-eval-leakage[{name}]'`"
         )
-    return known[name]
+    return entries[name]
 
 
 def usual_engine(address: str | None) -> str:
@@ -109,7 +109,7 @@ def usual_engine(address: str | None) -> str:
 
 
 def n_accelerators() -> int:
-    """GPUs that this process may use."""
+    """Return the number of GPUs that this process may use."""
     import torch
 
     return int(torch.cuda.device_count())

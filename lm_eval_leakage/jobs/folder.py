@@ -25,6 +25,18 @@ from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import MANIFEST
 from lm_eval_leakage.texts import as_json
 
+PLAN, STATUS = "plan.yaml", "status.json"
+WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
+CLAIMS = "claims"
+EARLIER = "earlier"  # folder within that of attempts: those of earlier sessions
+UNITS = "units"  # folder of what workers are to run
+BETWEEN = "~"  # between the parts of a unit's id, where it is the name of a file; not in names of models and kinds
+REPLACED = "replaced"  # folder of units that were moved out of their rooms
+STEP = "step"  # key of a unit's file
+RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
+ASKED = "asked.txt"  # of a unit in progress: a digest of what it asks
+UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and which model answered
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -52,19 +64,6 @@ class Attempt:
         return asdict(self) | {"unit": self.unit.id, "seconds": round(self.seconds, 3)}
 
 
-PLAN, STATUS = "plan.yaml", "status.json"
-WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
-CLAIMS = "claims"
-EARLIER = "earlier"  # folder within that of attempts: those of earlier sessions
-UNITS = "units"  # folder of what workers are to run
-BETWEEN = "~"  # between the parts of a unit's id, where it is the name of a file; not in names of models and kinds
-REPLACED = "replaced"  # folder of units that were moved out of their rooms
-STEP = "step"  # key of a unit's file
-RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
-ASKED = "asked.txt"  # of a unit in progress: a digest of what it asks
-UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and which model answered
-
-
 def lost_attempt(unit: Unit, worker: str, error: str, seconds: float, *, lost: bool = True) -> Attempt:
     """Return an attempt that its worker cannot record any more.
 
@@ -79,7 +78,10 @@ def now() -> str:
 
 
 class CampaignFolder:
-    """Paths are made when they are written to. Several processes on several machines may use one folder at once."""
+    """The folder of a plan.
+
+    Paths are made when they are written to. Several processes on several machines may use one folder at once.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -93,30 +95,30 @@ class CampaignFolder:
 
     @property
     def rooms(self) -> list[Path]:
-        """Of units that are done."""
+        """The folders of units that are done."""
         return [self.path / room for room in Room]
 
     def run_of(self, unit: Unit) -> Path:
-        """Where the files of a unit are that is done."""
+        """Return the folder of a unit that is done."""
         return self.path / unit.room / unit.id
 
     def earlier_of(self, unit: Unit) -> list[Path]:
-        """Where its files are that were moved out of its room, of other models or other questions; newest first."""
+        """Return the folders of a unit that were moved out of its room, of other models or questions; newest first."""
         return sorted((self.path / REPLACED).glob(f"*/{unit.room}/{unit.id}"), reverse=True)
 
     def answers_of(self, unit: Unit) -> Path:
-        """Where its answers are kept, for further attempts and for another draw of its questions."""
+        """Return the folder of a unit's answers, for further attempts and for another draw of its questions."""
         return self.path / ANSWERS_KEPT / unit.id
 
     def work_of(self, unit: Unit) -> Path:
-        """Where attempts write, each in a folder of its own."""
+        """Return the folder where attempts write, each in a folder of its own."""
         return self.path / WORK / unit.id
 
     def log_of(self, unit: Unit) -> Path:
         return self.path / LOGS / f"{unit.id}.log"
 
     def log_of_worker(self, worker: str) -> Path:
-        """What a worker says between its units."""
+        """Return the log of a worker between its units."""
         return self.path / LOGS / f"{worker}.log"
 
     # ------------------------------------------------------------------ what is to be run
@@ -160,40 +162,40 @@ class CampaignFolder:
         return self.run_of(unit).is_dir()
 
     def left(self, units: Iterable[Unit]) -> list[Unit]:
-        """Those that are not done."""
+        """Return the units that are not done."""
         return [unit for unit in units if not self.done(unit)]
 
-    def begin(self, unit: Unit, asked: str) -> Path:
+    def begin(self, unit: Unit, digest: str) -> Path:
         """Return a new folder in which an attempt writes, and nobody else. The answers of earlier attempts, and of
         another draw, are in it.
 
-        asked: the digest of what is asked
+        digest: of what is asked
         """
         work, answers = self.work_of(unit) / uuid4().hex, self.answers_of(unit)
         for folder in (work, answers):
             folder.mkdir(parents=True, exist_ok=True)
         (work / ANSWERS).symlink_to(os.path.relpath(answers, work))  # so that the folder may be moved
-        atomic_write(work / ASKED, asked)
+        atomic_write(work / ASKED, digest)
         return work
 
-    def complete_works(self, unit: Unit, asked: str) -> list[Path]:
+    def complete_works(self, unit: Unit, digest: str) -> list[Path]:
         """Return the folders of attempts that asked the same, and were killed when their last file was written."""
         works = [file.parent for file in self.work_of(unit).glob(f"*/{UNIT_FILE}")]
-        return [work for work in works if (file := work / ASKED).is_file() and file.read_text() == asked]
+        return [work for work in works if (file := work / ASKED).is_file() and file.read_text() == digest]
 
     def conclude(self, unit: Unit, facts: Mapping[str, Any]) -> None:
-        """Makes a unit done of which no model is asked."""
+        """Make a unit done of which no model is asked."""
         work = self.work_of(unit) / uuid4().hex
         work.mkdir(parents=True)
         self.complete(unit, work, facts)
 
     def complete(self, unit: Unit, work: Path, facts: Mapping[str, Any]) -> None:
-        """The unit's file is written last: from then on the unit is complete."""
+        """Make a unit complete and publish it. Its file is written last: from then on it is complete."""
         atomic_write(work / UNIT_FILE, as_json(facts, indent=1) + "\n")
         self.publish(unit, work)
 
     def publish(self, unit: Unit, work: Path) -> bool:
-        """Moves a unit's complete files to its room in one step. Returns False, and leaves them, if it is done:
+        """Move a unit's complete files to its room in one step. Return False, and leave them, if it is done:
         nothing is there twice. A kill may have left a part of something, which is no file of the unit."""
         for name in (ANSWERS, ASKED):
             (work / name).unlink(missing_ok=True)
@@ -201,35 +203,36 @@ class CampaignFolder:
         return published(work, self.run_of(unit))
 
     def unit_file(self, unit: Unit) -> dict[str, Any]:
-        """What was written when the unit was complete; empty if that cannot be read."""
+        """Return what was written when the unit was complete; empty if that cannot be read."""
         return read_json(self.run_of(unit) / UNIT_FILE)
 
     def step_of(self, unit: Unit) -> Step | None:
-        """What its worker found to be done; None if the unit is not done, or does not say it."""
+        """Return what its worker had to do; None if the unit is not done, or does not record it."""
         try:
             return Step.of(self.unit_file(unit)[STEP])
         except (KeyError, TypeError, ValueError):
             return None
 
     def was_asked(self, unit: Unit) -> bool:
-        """Whether a unit that is done has answers of a model, instead of a reason why there are none."""
+        """Return whether a unit that is done has answers of a model, instead of a reason why there are none."""
         step = self.step_of(unit)
         return step is None or step.status is StepStatus.TO_RUN
 
     def tidy(self) -> None:
-        """Removes what only units in progress need."""
+        """Remove what only units in progress need."""
         for place in (UNITS, WORK, CLAIMS, LOCKS):
             atomic_remove(self.path / place)
 
     # ------------------------------------------------------------------ attempts
 
     def record(self, attempt: Attempt) -> None:
-        """Adds an attempt to a file of this process and worker, so that no file has two writers."""
+        """Add an attempt to a file of this process and worker, so that no file has two writers."""
         add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", as_json(attempt.as_record))
 
     def attempts(self, *, earlier: bool = True) -> list[Attempt]:
-        """Return those that workers anywhere have recorded, oldest first; incomplete lines, left by a kill, are passed
-        over. One listing of one folder, however many workers there are.
+        """Return the attempts that workers anywhere have recorded, oldest first.
+
+        Incomplete lines, left by a kill, are passed over. One folder is listed, however many workers there are.
 
         earlier: whether those of earlier sessions are among them
         """
@@ -272,9 +275,9 @@ def _attempts(lines: bytes) -> list[Attempt]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Empty if the file is missing or damaged."""
+    """Return the record in a JSON file; empty if the file is missing or damaged."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}

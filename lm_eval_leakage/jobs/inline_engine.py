@@ -15,7 +15,7 @@ from lm_eval_leakage.jobs.worker import run_next
 
 
 class InlineEngine(Engine):
-    """Its only worker runs a unit at each call of `ended`.
+    """An engine in this process, whose only worker runs a unit at each call of `ended`.
 
     tasks, screen: as for `UnitRunner`
     """

@@ -21,7 +21,10 @@ BAR_S = "10"  # between two states of a progress bar in a log
 
 
 class LocalEngine(Engine):
-    """With GPUs in the plan, each worker sees those that are its own; without, all of them."""
+    """An engine whose workers are processes of this machine.
+
+    With GPUs in the plan, each worker sees those that are its own; without, all of them.
+    """
 
     def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
         super().__init__(plan, folder, plan.workers or 1)

@@ -58,34 +58,36 @@ Identity = Mapping[str, str]
 
 @lru_cache
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that are installed."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages that are installed."""
+    packages = {"python": platform.python_version()}
     for package in RECORDED_PACKAGES:
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def differences(before: Plan, now: Plan) -> list[str]:
-    """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
-    and it may change how units are run: that leaves valid what is done."""
+    """Return what makes a plan another campaign than the one in the folder, in words.
+
+    Models, tasks and audits may be added, and it may change how units are run: that leaves valid what is done.
+    """
     old, new = (plan.model_dump(mode="json") for plan in (before, now))
-    told = [
+    reasons = [
         f"{name} was {value!r} and is {new[name]!r}"
         for name, value in old.items()
         if name not in (*PLAN_MAY_CHANGE, "models")
         and value != new[name]
         and not (name in MAY_GROW and set(value) <= set(new[name]))
     ]
-    models = {one["name"]: _fixed(one) for one in new["models"]}
-    for one in map(_fixed, old["models"]):
-        if one["name"] not in models:
-            told.append(f"the model {one['name']!r} is missing")
-        elif one != models[one["name"]]:
-            told.append(f"the model {one['name']!r} was {one} and is {models[one['name']]}")
-    return told
+    models = {model["name"]: _fixed(model) for model in new["models"]}
+    for model in map(_fixed, old["models"]):
+        if model["name"] not in models:
+            reasons.append(f"the model {model['name']!r} is missing")
+        elif model != models[model["name"]]:
+            reasons.append(f"the model {model['name']!r} was {model} and is {models[model['name']]}")
+    return reasons
 
 
 def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,31 +107,34 @@ def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]:
-    """Digests of the files of each task: its YAML in the plan's include_path, what that names, and the files that
-    `metadata` names, or `unseen`. Tasks without any are left out."""
+    """Return digests of the files of each task.
+
+    They are its YAML in the plan's include_path, what that names, and the files that `metadata` or `unseen` names.
+    Tasks without any are left out.
+    """
     from lm_eval_leakage.harness.auditable import tasks_of
 
     of_metadata = {*_files_named(plan.metadata, Path()), *plan.given_files}
-    own = [Path(folder).resolve() for folder in plan.include_paths]
-    found = {}
+    include_folders = [Path(folder).resolve() for folder in plan.include_paths]
+    digests = {}
     for task in plan.tasks:
         leaves = tasks_of(task, index) if task in index else [name for name in index if name.startswith(f"{task}_")]
         paths = [Path(path) for leaf in leaves if (path := index[leaf].yaml_path)]
-        roots = [path for path in paths if any(path.resolve().is_relative_to(folder) for folder in own)]
-        found[task] = digests_now([*roots, *of_metadata])
-    return {task: files for task, files in found.items() if files}
+        roots = [path for path in paths if any(path.resolve().is_relative_to(folder) for folder in include_folders)]
+        digests[task] = digests_now([*roots, *of_metadata])
+    return {task: files for task, files in digests.items() if files}
 
 
 def digests_now(files: Iterable[Path]) -> Digests:
     """Return digests of these files, of those that the YAML files among them name, and of what Python files import."""
-    found: set[Path] = set()
+    seen: set[Path] = set()
     left = [file.absolute() for file in files]
     while left:
         file = left.pop()
-        if file not in found:
-            found.add(file)
+        if file not in seen:
+            seen.add(file)
             left += _named_by(file) if file.suffix in (".yaml", ".yml") else with_imports([file])
-    return {str(file): content_digest(file) if file.is_file() else GONE for file in sorted(found)}
+    return {str(file): content_digest(file) if file.is_file() else GONE for file in sorted(seen)}
 
 
 def _named_by(file: Path) -> Iterator[Path]:
@@ -180,23 +185,25 @@ def changed_files(before: Digests) -> list[str]:
 
 
 def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> dict[Unit, str]:
-    """Those of the units whose files are no longer as they were, with the files in words. Unseen questions are only
-    those of audits of them."""
-    known: Mapping[str, Digests] = folder.manifest().get(TASK_FILES) or {}
-    changed = {task: changed_files(own) for task, own in known.items()}
+    """Return the units whose files are no longer as they were, with the files in words.
+
+    A file of unseen questions counts only for audits of them.
+    """
+    recorded: Mapping[str, Digests] = folder.manifest().get(TASK_FILES) or {}
+    changed = {task: changed_files(digests) for task, digests in recorded.items()}
     unseen = "" if plan.unseen is None else str(plan.unseen.absolute())
-    found = {
+    files_of = {
         unit: [file for file in changed.get(unit.task, ()) if file != unseen or unit.room is Room.UNSEEN]
         for unit in units
     }
-    return {unit: brief(", ".join(files)) for unit, files in found.items() if files}
+    return {unit: brief(", ".join(files)) for unit, files in files_of.items() if files}
 
 
 # ---------------------------------------------------------------------- whose answers a unit holds
 
 
 def differs(earlier: Identity, present: Identity) -> str:
-    """How a unit's model differs from the present one, in words; empty if it does not.
+    """Return how a unit's model differs from the present one, in words; empty if it does not.
 
     A file or a commit that this machine does not see, so that the present one has no digest in parentheses, cannot be
     compared: a worker that sees it compares it.
@@ -217,19 +224,19 @@ def is_same_model(earlier: Identity, present: Identity) -> bool:
 
 
 def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
-    """Empty if the unit does not say which model answered it."""
-    found = folder.unit_file(unit).get(IDENTITY_OF_UNIT)
-    return found if isinstance(found, Mapping) else {}
+    """Return the identity of the model that answered a unit; empty if the unit does not record it."""
+    identity = folder.unit_file(unit).get(IDENTITY_OF_UNIT)
+    return identity if isinstance(identity, Mapping) else {}
 
 
 def _complete_units(folder: CampaignFolder, model: str) -> list[Unit]:
-    """Returns the units of a model that are done, also those of earlier plans."""
+    """Return the units of a model that are done, also those of earlier plans."""
     files = sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/{UNIT_FILE}"))
     return [Unit.of_id("/".join(file.parts[-4:-1])) for file in files]
 
 
 def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> None:
-    """Raises ValueError if a unit of this model in the plan was answered by another one: one whose files have changed
+    """Raise ValueError if a unit of this model in the plan was answered by another one: one whose files have changed
     since the campaign was started, or that another machine has."""
     for unit in _complete_units(folder, model):
         if not folder.was_asked(unit):
@@ -244,15 +251,16 @@ def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> Non
 def set_apart(
     folder: CampaignFolder, plan: Plan, units: Iterable[Unit], stale: Mapping[Unit, str] | None = None
 ) -> list[str]:
-    """Moves the units of other models, of other questions and without results out of their rooms, and says so, a
-    sentence per model and difference.
+    """Move the units of other models, of other questions and without results out of their rooms.
+
+    Return a sentence per model and difference.
 
     units: of the plan; those of earlier plans are compared, too
     stale: why further units are moved
     """
     manifest = folder.manifest()
-    present = {one.key: one.who.identity for one in plan.asked_models}
-    known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
+    present = {model.key: model.who.identity for model in plan.asked_models}
+    recorded: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     place = folder.path / REPLACED / now().replace(":", "-")
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
     every = dict.fromkeys([*units, *(unit for model in present for unit in _complete_units(folder, model))])
@@ -273,7 +281,7 @@ def set_apart(
             now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
             published(folder.run_of(unit), now_in)
             n_apart[unit.model, why] += 1
-    digests = {task: digests_now(map(Path, files)) for task, files in known.items()}
+    digests = {task: digests_now(map(Path, files)) for task, files in recorded.items()}
     folder.write_manifest({**manifest, TASK_FILES: digests})
     return [
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
@@ -282,7 +290,7 @@ def set_apart(
 
 
 def facts_of(attempt: Attempt, ready: ReadyUnit, work: Path) -> dict[str, Any]:
-    """Returns what a complete unit says of itself: its attempt, what it was to do, its model, its worker's versions.
+    """Return what a complete unit records of itself: its attempt, what it was to do, its model, its worker's versions.
 
     work: the unit's folder
     """

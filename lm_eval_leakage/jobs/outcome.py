@@ -1,9 +1,11 @@
-"""From the runs of a check to its verdicts, page and JSON: by `annotate` and the page, with one record per model and
-task, which has the same words and numbers on screen, on the page and as JSON.
+"""Turns the runs of a check into verdicts, page and JSON.
 
-Verdicts are told at the level of their look. Who asks 100 questions, then 300, then 1,000 has three chances of a false
-alarm, so the looks at one benchmark by one model share one error, as those of a seal do (`stats.looks`): each has a
-level of its own, and the p-value is adjusted for it before those that are shown together are adjusted by Holm's
+`annotate` reads the runs. There is one record per model and task, which has the same words and numbers on screen, on
+the page and as JSON.
+
+Verdicts are given at the level of their look. Who asks 100 questions, then 300, then 1,000 has three chances of a
+false alarm, so the looks at one benchmark by one model share one error, as those of a seal do (`stats.looks`): each
+has a level of its own, and the p-value is adjusted for it before those that are shown together are adjusted by Holm's
 method. The same questions asked again are the same look, at its own level. A first stage of fewer questions is no
 look: it ends with evidence at a tenth of the look's level, which is taken off the whole's, or with an upper bound of
 the share of seen questions that excludes what has to be excluded; all such bounds of a benchmark share one error, too.
@@ -62,10 +64,17 @@ from lm_eval_leakage.texts import as_json, visible
 
 LOOKS = "looks.jsonl"
 VERDICTS_SHOWN = 20
+HTML_HEADS = ("model", "task", "verdict", "why", "figures")
+PAGE = "leakage.html"
+TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
+NOT_MADE = "no audit of option orders was made"
 
 
 def read_looks(folder: Path) -> list[Look]:
-    """Raises ValueError for a file that this package did not write: looks that are lost would raise the error."""
+    """Return the looks that are recorded in a folder.
+
+    Raises ValueError for a file that this package did not write: looks that are lost would raise the error.
+    """
     file = folder / LOOKS
     try:
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
@@ -79,7 +88,7 @@ def read_looks(folder: Path) -> list[Look]:
 
 @dataclass(frozen=True)
 class TaskFindings:
-    """What the units of one model and one task of the plan hold, and nothing else does.
+    """The findings of the units of one model and one task of the plan, and of nothing else.
 
     task: a task or group; empty for other benchmarks in runs that the user names, which are shown and adjusted for
     annotation: its rows, those of its members and of its subjects
@@ -107,83 +116,82 @@ class TaskFindings:
 
 
 def at_their_looks(tasks: Sequence[TaskFindings], folder: Path, *, keep: bool = True) -> list[TaskFindings]:
-    """The findings with every verdict at the level of its look. New looks are in the folder when this returns.
+    """Return the findings with every verdict at the level of its look. New looks are in the folder when this returns.
 
     The folder is locked by whoever calls this.
 
     keep: whether new looks are written
     """
     earlier = read_looks(folder)
-    known, rows = list(earlier), list[Row]()
-    for one in tasks:
-        look = _look_at(one)
+    looks, rows = list(earlier), list[Row]()
+    for task in tasks:
+        look = _look_at(task)
         if look is not None:
-            look, is_new = numbered_alone(known, look)
-            known += [look] if is_new else []
-        rows += one.annotation.rows if look is None else [_at_look(row, look, one) for row in one.annotation.rows]
-    if keep and len(known) > len(earlier):
-        atomic_write(folder / LOOKS, "".join(f"{json.dumps(look_record(look))}\n" for look in known))
+            look, is_new = numbered_alone(looks, look)
+            looks += [look] if is_new else []
+        rows += task.annotation.rows if look is None else [_at_look(row, look, task) for row in task.annotation.rows]
+    if keep and len(looks) > len(earlier):
+        atomic_write(folder / LOOKS, "".join(f"{json.dumps(look_record(look))}\n" for look in looks))
     adjusted = iter([replace(row, verdict=at_its_level(row.verdict)) for row in adjusted_rows(rows)])
-    return [one.with_rows(islice(adjusted, len(one.annotation.rows))) for one in tasks]
+    return [task.with_rows(islice(adjusted, len(task.annotation.rows))) for task in tasks]
 
 
-def _look_at(one: TaskFindings) -> Look | None:
-    """The look at a task that has a p-value, which is all that could alarm; not numbered yet."""
-    if not one.task:
+def _look_at(findings: TaskFindings) -> Look | None:
+    """Return the look at a task that has a p-value, which is all that could alarm; not numbered yet."""
+    if not findings.task:
         return None
-    tested = [row for row in one.own_rows if row.verdict.tested.n or row.verdict.has_texts]
+    tested = [row for row in findings.own_rows if row.verdict.tested.n or row.verdict.has_texts]
     if not tested:
         return None
-    row, asked = tested[-1], {name: digest for name, digest in one.benchmarks.items() if digest}
+    row, digests = tested[-1], {name: digest for name, digest in findings.benchmarks.items() if digest}
     # by what its answers depend on, so that it is the same model under another path
-    identity = f"[{digest_of(one.who.identity)}]"
-    model = identity if row.provenance.asked_as else f"{one.annotation.model} [unknown]"
-    benchmark = f"{one.task} [{digest_of(asked or one.benchmarks)}]"
-    digest = _digest_of(one.annotation.audited_questions, row.verdict)
+    identity = f"[{digest_of(findings.who.identity)}]"
+    model = identity if row.provenance.asked_as else f"{findings.annotation.model} [unknown]"
+    benchmark = f"{findings.task} [{digest_of(digests or findings.benchmarks)}]"
+    digest = _digest_of(findings.annotation.audited_questions, row.verdict)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     of, verdict = f"{model} on {benchmark}", row.verdict
     return Look(0, of, digest, EVIDENCE_LEVEL, verdict.pvalue, verdict.tested.log_evalue, "", now)
 
 
 def _digest_of(questions: Sequence[AuditedQuestion], verdict: DataVerdict) -> str:
-    """Of which questions were tested, and by what: with another reference, other unseen questions or in other layouts,
-    their p-value is another one."""
+    """Return the digest of which questions were tested, and by what.
+
+    With another reference, other unseen questions or in other layouts, their p-value is another one.
+    """
     basis, texts = verdict.basis, verdict.texts
     unseen = "" if texts is None else f"{texts.n_unseen} {texts.mean:.4g}"
     digest = blake2b(f"{basis}{unseen}".encode(), digest_size=8)
-    asked = {one.doc_hash: one.orders for one in questions if one.orders is not None}
-    for name, orders in sorted(asked.items()):
+    orders_of = {question.doc_hash: question.orders for question in questions if question.orders is not None}
+    for name, orders in sorted(orders_of.items()):
         reference = orders.reference if basis == Basis.REFERENCE else ()
         digest.update(json.dumps([name, reference, *orders.layouts]).encode())
-    blocks = {one.doc_hash: one.fillers for one in questions if one.fillers is not None}
-    for name, fillers in sorted(blocks.items()):
+    fillers_of = {question.doc_hash: question.fillers for question in questions if question.fillers is not None}
+    for name, fillers in sorted(fillers_of.items()):
         digest.update(json.dumps([name, fillers.block, fillers.reference, *fillers.layouts, fillers.start]).encode())
     return digest.hexdigest()
 
 
-def _at_look(row: Row, look: Look, one: TaskFindings) -> Row:
-    """Also a row of a member of a group that was looked at, and of a subject."""
-    spent = look.share / look.alpha * (1 - FIRST_STAGE if one.staged else 1)
+def _at_look(row: Row, look: Look, findings: TaskFindings) -> Row:
+    """Return a row with its verdict at the level of the look; it may be of a member of the group, or of a subject."""
+    spent = look.share / look.alpha * (1 - FIRST_STAGE if findings.staged else 1)
     return replace(row, verdict=replace(row.verdict, look=look.number, spent=spent))
 
 
 def ends_first_stage(verdict: DataVerdict) -> bool:
-    """Where fewer questions are asked first: whether they are enough."""
+    """Return whether the fewer questions that are asked first are enough."""
     if verdict.word == VerdictWord.NONE_FOUND:
         return True
     return verdict.deciding_pvalue <= EVIDENCE_LEVEL * FIRST_STAGE / (1 - FIRST_STAGE)
 
 
-HTML_HEADS = ("model", "task", "verdict", "why", "figures")
-
-
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What `check` returns.
+    """The outcome of a check, which `check` returns.
 
-    verdicts: of the models and tasks of this check; others: of earlier checks into the same folder, as they were told
-        then
-    plan: what there was to do
+    verdicts: of the models and tasks of this check; others: of earlier checks into the same folder, as they were
+        given then
+    plan: the units and what was to be done for each
     plan_text: of a dry run, instead
     pages: the HTML page, and for several models the tables; none if nothing was run (dry_run)
     exports: the files in other formats, which `export` asks for
@@ -224,27 +232,31 @@ class CheckOutcome:
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Which units failed, and why, a sentence each."""
-        return tuple(f"{one.unit.id}: {one.error}{self._log_of(one.unit)}" for one in self.lost)
+        """A sentence for each unit that failed, with the reason."""
+        return tuple(f"{attempt.unit.id}: {attempt.error}{self._log_of(attempt.unit)}" for attempt in self.lost)
 
     def _log_of(self, unit: Unit) -> str:
         log = None if self.folder is None else self.folder.log_of(unit)
         return f" (log: {log})" if log is not None and log.exists() else ""
 
     def as_text(self, most: int = VERDICTS_SHOWN) -> str:
-        """As the command prints it: the verdicts or, if there are more than `most`, how many there are of each word,
-        and those with evidence."""
+        """Return the text that the command prints.
+
+        It has the verdicts or, if there are more than `most`, how many there are of each word and those with evidence.
+        """
         if len(self.verdicts) <= most:
             return "\n\n".join(map(told, self.verdicts))
-        counts = Counter(one.verdict for one in self.verdicts)
+        counts = Counter(task.verdict for task in self.verdicts)
         words = ", ".join(f"{word} {count(counts[word])}" for word in reversed(VerdictWord) if counts[word])
-        alarming = [one for one in self.verdicts if one.verdict in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)]
+        alarming = [
+            task for task in self.verdicts if task.verdict in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
+        ]
         return "\n\n".join([f"{count(len(self.verdicts))} verdicts: {words}", *map(told, alarming[:most])])
 
     def as_json(self) -> str:
-        """The records of this check and, apart from them, of earlier ones, strict JSON."""
+        """Return the records of this check and, apart from them, of earlier ones, as strict JSON."""
         parts = zip(PARTS, (self.verdicts, self.others), strict=True)
-        return as_json({part: [one.as_record for one in verdicts] for part, verdicts in parts}, indent=1)
+        return as_json({part: [verdict.as_record for verdict in verdicts] for part, verdicts in parts}, indent=1)
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col" style="text-align:left">{head}</th>' for head in HTML_HEADS)
@@ -254,10 +266,12 @@ class CheckOutcome:
         return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{page}"
 
 
-def _html_row(one: CheckedTask) -> str:
-    cells = (f"<strong>{escape(one.verdict)}</strong>", _escaped(one.summary), _escaped(one.figures))
+def _html_row(task: CheckedTask) -> str:
+    cells = (f"<strong>{escape(task.verdict)}</strong>", _escaped(task.summary), _escaped(task.figures))
     data = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
-    names = "".join(f'<th scope="row" style="text-align:left">{_escaped(name)}</th>' for name in (one.model, one.task))
+    names = "".join(
+        f'<th scope="row" style="text-align:left">{_escaped(name)}</th>' for name in (task.model, task.task)
+    )
     return f"<tr>{names}{data}</tr>"
 
 
@@ -265,10 +279,10 @@ def _escaped(text: str) -> str:
     return escape(visible(text))
 
 
-def told(one: CheckedTask) -> str:
-    """The verdict of one model and task, as it is printed."""
-    word = word_with_aim(one.verdict, one.detect).replace(one.verdict, one.verdict.upper(), 1)
-    facts = [f"{one.model} on {one.task}: {word}", f"  {one.summary}", f"  {one.figures}"]
+def told(task: CheckedTask) -> str:
+    """Return the verdict of one model and task, as it is printed."""
+    word = word_with_aim(task.verdict, task.detect).replace(task.verdict, task.verdict.upper(), 1)
+    facts = [f"{task.model} on {task.task}: {word}", f"  {task.summary}", f"  {task.figures}"]
     return "\n".join(visible(fact) for fact in facts if fact.strip())
 
 
@@ -278,11 +292,6 @@ def earlier_verdicts(folder: Path, now: Sequence[CheckedTask]) -> tuple[CheckedT
     return tuple(verdict for verdict in verdicts_in(folder) if judged_now.isdisjoint(verdict.keys))
 
 
-PAGE = "leakage.html"
-TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
-NOT_MADE = "no audit of option orders was made"
-
-
 def conclude(
     plan: Plan,
     prepared: CheckedPlan,
@@ -290,24 +299,25 @@ def conclude(
     lost: Mapping[Unit, Attempt],
     remarks: Sequence[str] = (),
 ) -> CheckOutcome:
-    """Judges what the plan's units hold and nothing else, at the level of this look, and writes what it finds: for
-    each model, a verdict on each task, or why there is none.
+    """Judge the plan's units and nothing else, at the level of this look, and write the result.
+
+    For each model there is a verdict on each task, or the reason why there is none.
 
     plan: as it was asked for; prepared: as it was carried out
     lost: the last attempts at units that are not done
     """
     units = prepared.units()
-    tasks = [_with_remedies(one, plan) for one in judged(plan, prepared, folder, lost)]
-    annotations = tuple(one.annotation for one in tasks)
-    rows = [row for one in tasks if one.task for row in one.own_rows]
+    tasks = [_with_remedies(findings, plan) for findings in judged(plan, prepared, folder, lost)]
+    annotations = tuple(findings.annotation for findings in tasks)
+    rows = [row for findings in tasks if findings.task for row in findings.own_rows]
     verdicts = [*map(checked_task, rows)]
     exports, left_out = exported(rows, plan.export, datetime.now(timezone.utc))
     problems = dict.fromkeys(
         [
             *left_out,
             *remarks,
-            *(problem for one in tasks for problem in one.problems),
-            *(str(_within(folder, problem)) for one in annotations for problem in one.problems),
+            *(problem for findings in tasks for problem in findings.problems),
+            *(str(_within(folder, problem)) for annotation in annotations for problem in annotation.problems),
         ]
     )
     outcome = CheckOutcome(
@@ -340,59 +350,64 @@ def judged(
     Raises RuntimeError if a model or a task has neither a verdict nor a reason: a check that leaves one out would
     pass.
     """
-    found = []
+    all_findings = []
     for model in plan.models:
         others = _references_in(plan.reference, model.who) if isinstance(plan.reference, Path) else ([], [])
-        found += [_findings(model, task, prepared, folder, lost, *others) for task in prepared.plan.tasks]
-        found += _others_given(model, prepared, folder)
-    tasks = at_their_looks(found, folder.path, keep=keep)
-    for one in tasks:
-        rows = one.own_rows
-        if one.task and (not rows or any(row.task != one.task or not row.verdict.word for row in rows)):
-            raise RuntimeError(f"{one.annotation.model} on {one.task} has no verdict, and no reason for that")
+        all_findings += [_findings(model, task, prepared, folder, lost, *others) for task in prepared.plan.tasks]
+        all_findings += _others_given(model, prepared, folder)
+    tasks = at_their_looks(all_findings, folder.path, keep=keep)
+    for findings in tasks:
+        rows = findings.own_rows
+        if findings.task and (not rows or any(row.task != findings.task or not row.verdict.word for row in rows)):
+            raise RuntimeError(
+                f"{findings.annotation.model} on {findings.task} has no verdict, and no reason for that"
+            )
     return tasks
 
 
 def _others_given(model: PlanModel, prepared: CheckedPlan, folder: CampaignFolder) -> list[TaskFindings]:
-    """The other benchmarks that the given runs of a model have audits of."""
+    """Return the findings on other benchmarks that the given runs of a model have audits of."""
     units = [unit for unit in prepared.units() if unit.model == model.key and unit.room is Room.RUNS]
     steps = [step for unit in units if prepared.plan.runs and (step := folder.step_of(unit)) is not None]
     files = list(dict.fromkeys(Path(file) for step in steps for file in step.files))
     if not files:
         return []
-    asked = {*prepared.plan.tasks, *(name for step in steps for name in step.benchmarks)}
-    found = annotate_others(name_among_runs(model.who), asked, files)
-    return [TaskFindings(model.who, "", found, {})] if found.rows else []
+    tasks = {*prepared.plan.tasks, *(name for step in steps for name in step.benchmarks)}
+    annotation = annotate_others(name_among_runs(model.who), tasks, files)
+    return [TaskFindings(model.who, "", annotation, {})] if annotation.rows else []
 
 
 def _references_in(folder: Path, who: NamedModel) -> tuple[list[Reference], list[Problem]]:
-    """What other models' runs in a folder say, and what could not be read of them."""
-    own, problems = run_of(who), list[Problem]()
-    others = [run for run in find_runs([folder], problems) if not same_model(run, own)]
+    """Return the references that other models' runs in a folder give, and what could not be read of them."""
+    model_run, problems = run_of(who), list[Problem]()
+    others = [run for run in find_runs([folder], problems) if not same_model(run, model_run)]
     return references_of(others, problems), problems
 
 
 def _pages(plan: Plan) -> Iterator[str]:
-    """The page of one model, and the tables of whatever an engine has done."""
+    """Yield the names of the page of one model, and of the tables of whatever an engine has done."""
     if len(plan.models) == 1:
         yield PAGE
     if plan.compares_models or not plan.is_here:
         yield from TABLE_FILES
 
 
-def _within(folder: CampaignFolder, found: Problem) -> Problem:
-    """With its file relative to the folder, which may be moved."""
-    if found.file is not None and _is_in(found, folder.path):
-        return replace(found, file=found.file.relative_to(folder.path))
-    return found
+def _within(folder: CampaignFolder, problem: Problem) -> Problem:
+    """Return a problem with its file relative to the folder, which may be moved."""
+    if problem.file is not None and _is_in(problem, folder.path):
+        return replace(problem, file=problem.file.relative_to(folder.path))
+    return problem
 
 
-def _is_in(found: Problem, folder: Path) -> bool:
-    return found.file is not None and found.file.is_relative_to(folder)
+def _is_in(problem: Problem, folder: Path) -> bool:
+    return problem.file is not None and problem.file.is_relative_to(folder)
 
 
 def texts_of(outcome: CheckOutcome) -> dict[str, str]:
-    """Of the files of an outcome, by their names: the verdicts, and the page of one model or the tables of several."""
+    """Return the texts of the files of an outcome by their names.
+
+    They are the verdicts, and the page of one model or the tables of several.
+    """
     texts = {VERDICTS: outcome.as_json() + "\n"}
     wanted = {page.name for page in outcome.pages}
     if PAGE in wanted:
@@ -403,7 +418,7 @@ def texts_of(outcome: CheckOutcome) -> dict[str, str]:
 def _tables_of(outcome: CheckOutcome) -> dict[str, str]:
     board = leaderboard(outcome.annotations)
     if outcome.folder is not None:
-        board = replace(board, problems=tuple(_within(outcome.folder, one) for one in board.problems))
+        board = replace(board, problems=tuple(_within(outcome.folder, problem) for problem in board.problems))
     problems = [str(problem) for problem in board.problems]
     as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
     texts = (as_page(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
@@ -411,7 +426,7 @@ def _tables_of(outcome: CheckOutcome) -> dict[str, str]:
 
 
 def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
-    """Why `fail_on` is met, a sentence per verdict, and which verdicts it cannot judge, unless that is allowed."""
+    """Return why `fail_on` is met, a sentence per verdict, and what it cannot judge, unless that is allowed."""
     if plan.fail_on is None:
         return (), ""
     condition = Condition.of(plan.fail_on)
@@ -429,11 +444,11 @@ def _findings(
     references: Sequence[Reference],
     problems: Sequence[Problem],
 ) -> TaskFindings:
-    """What the units of one model and one task hold; not at the level of its look yet.
+    """Return the findings of the units of one model and one task; not at the level of its look yet.
 
     references: what other models say, besides the plan's own reference; problems: what could not be read of them
     """
-    plan, others = prepared.plan, {one.key for one in prepared.plan.reference_models}
+    plan, others = prepared.plan, {other.key for other in prepared.plan.reference_models}
     units = [unit for unit in prepared.units() if unit.task == task and unit.model in (model.key, *others)]
     steps = {unit: step for unit in units if (step := folder.step_of(unit)) is not None}
     files: dict[Room, list[Path]] = defaultdict(list)
@@ -443,8 +458,10 @@ def _findings(
     problems = [*problems]
     if files[Room.REFERENCE]:
         references = [*references, *references_of(find_runs(files[Room.REFERENCE], problems), problems)]
-    own = {unit: step for unit, step in steps.items() if unit.model == model.key and unit.room is not Room.REFERENCE}
-    tasks = next((step.benchmarks for step in own.values()), {task: ""})
+    model_steps = {
+        unit: step for unit, step in steps.items() if unit.model == model.key and unit.room is not Room.REFERENCE
+    }
+    tasks = next((step.benchmarks for step in model_steps.values()), {task: ""})
     name = name_among_runs(model.who)
     annotation = Annotation(name, "", (), (), ())
     unseen, unused = _unseen_questions(files[Room.RUNS], files[Room.UNSEEN], references)
@@ -452,20 +469,25 @@ def _findings(
         annotation = annotate_task(name, task, {*tasks}, files[Room.RUNS], references=references, unseen=unseen)
     audits = [Unit(model.key, task, suffix) for suffix in prepared.audits.get(task, (FIRST_AUDIT,))]
     audit = audits[0]
-    prevented = _why_not_judged(audit, own, lost)
+    prevented = _why_not_judged(audit, model_steps, lost)
     why = prevented or _skipped(annotation) or NOT_MADE
     in_audits = [folder.run_of(unit) for unit in audits]
     lacking = next(
-        (one.what for one in annotation.problems if one.incomplete and any(_is_in(one, at) for at in in_audits)), ""
+        (
+            problem.what
+            for problem in annotation.problems
+            if problem.incomplete and any(_is_in(problem, at) for at in in_audits)
+        ),
+        "",
     )
-    remedy = _sentence(steps[audit].remedy) if audit in own else ""
+    remedy = _sentence(steps[audit].remedy) if audit in model_steps else ""
     rows = [_judged(row, why, remedy, lacking, plan.detect) for row in annotation.rows]
     if audit.kind == FIRST_AUDIT and prevented:
         rows = [_with_orders_prevented(row, prevented) for row in rows]
     if files[Room.POSITIVE]:
         control = annotate_task(name, task, {*tasks}, files[Room.POSITIVE])
         rows = [_with_positive(row, control, task, plan) for row in rows]
-    for unit, step in own.items():
+    for unit, step in model_steps.items():
         if unit.room is Room.POSITIVE and step.status is StepStatus.NOT_POSSIBLE and not files[Room.POSITIVE]:
             rows = [_without_positive(row, step.note, plan) for row in rows]
     if not any(row.task == task and not row.group for row in rows):
@@ -478,24 +500,24 @@ def _findings(
         task,
         replace(annotation, rows=tuple(rows), problems=(*problems, *annotation.problems)),
         tasks,
-        max((step.n_available for step in own.values()), default=0) or None,
-        any(step.whole for step in own.values()),
-        any(step.staged for step in own.values()),
-        (*dict.fromkeys(remark for step in own.values() for remark in step.remarks), *unused),
+        max((step.n_available for step in model_steps.values()), default=0) or None,
+        any(step.whole for step in model_steps.values()),
+        any(step.staged for step in model_steps.values()),
+        (*dict.fromkeys(remark for step in model_steps.values() for remark in step.remarks), *unused),
     )
 
 
 def _with_positive(row: Row, control: Annotation, task: str, plan: Plan) -> Row:
-    """With what the audit of the positive control found, for the task itself."""
-    found = next((one.verdict for one in benchmarks(control.rows) if one.task == task), None)
-    if found is None or row.task != task or row.level == SUBJECT_LEVEL:
+    """Return the row of the task itself with the result of the audit of the positive control."""
+    verdict = next((control_row.verdict for control_row in benchmarks(control.rows) if control_row.task == task), None)
+    if verdict is None or row.task != task or row.level == SUBJECT_LEVEL:
         return row
-    if found.beside is not None and found.basis != row.verdict.basis:
-        found = found.beside
-    own, known = row.verdict.tested, found.tested
-    positive = PositiveControl(_control_of(plan), found.n, known.mean, known.mean_error, known.pvalue)
+    if verdict.beside is not None and verdict.basis != row.verdict.basis:
+        verdict = verdict.beside
+    tested, learned = row.verdict.tested, verdict.tested
+    positive = PositiveControl(_control_of(plan), verdict.n, learned.mean, learned.mean_error, learned.pvalue)
     if positive.shows_memory:
-        bound = ratio_at_most(own.mean, own.mean_error, known.mean, known.mean_error)
+        bound = ratio_at_most(tested.mean, tested.mean_error, learned.mean, learned.mean_error)
         positive = replace(positive, at_most=bound)
     return replace(row, verdict=replace(row.verdict, positive=positive))
 
@@ -520,7 +542,7 @@ def _with_orders_prevented(row: Row, why: str) -> Row:
 
 
 def _why_not_judged(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit, Attempt]) -> str:
-    """Why an audit of option orders was not made; empty if nothing is known to have prevented it."""
+    """Return why an audit of option orders was not made; empty if nothing is known to have prevented it."""
     step = steps.get(audit)
     if step is not None and step.status is StepStatus.NOT_POSSIBLE:
         return step.note
@@ -534,8 +556,11 @@ def _sentence(clause: str) -> str:
 
 
 def _judged(row: Row, why: str, remedy: str, lacking: str, detect: float) -> Row:
-    """With the reason, and what may change it, where there is no verdict, and without a verdict on an audit whose log
-    has lost questions: what is left may be any part. Any other verdict knows what it should be able to find."""
+    """Return the row with the reason, and what may change it, where there is no verdict.
+
+    An audit whose log has lost questions has none: what is left may be any part. Any other verdict has the share that
+    it should be able to find.
+    """
     if not row.verdict.basis:  # texts are tested without any orders
         is_part = row.level == SUBJECT_LEVEL or row.group
         return row if is_part else replace(row, verdict=replace(not_judged(why, remedy), texts=row.verdict.texts))
@@ -545,14 +570,14 @@ def _judged(row: Row, why: str, remedy: str, lacking: str, detect: float) -> Row
 
 
 def _unseen_questions(
-    asked: Sequence[Path], unseen: Sequence[Path], references: Sequence[Reference]
+    audits: Sequence[Path], unseen: Sequence[Path], references: Sequence[Reference]
 ) -> tuple[UnseenQuestions | None, list[str]]:
     """Return what the audits of unseen questions say, if some were asked, or why they are not used."""
     if not unseen:
         return None, []
     try:
-        runs = [run for one in references for run in one.runs]
-        return unseen_questions(asked, unseen, [], text_references=runs), []
+        runs = [run for reference in references for run in reference.runs]
+        return unseen_questions(audits, unseen, [], text_references=runs), []
     except ValueError as error:
         return None, [f"the unseen questions are not used: {error}"]
 
@@ -560,8 +585,8 @@ def _unseen_questions(
 def _skipped(annotation: Annotation) -> str:
     """Return why no question has option orders, where the audits say so; empty if one has."""
     questions = annotation.audited_questions
-    reasons = [one.reason for one in questions if one.reason]
-    if not reasons or any(one.orders or one.fillers for one in questions):
+    reasons = [question.reason for question in questions if question.reason]
+    if not reasons or any(question.orders or question.fillers for question in questions):
         return ""
     longest = max(reasons, key=window_needed)
     of_longest = f", the longest since {longest}"
@@ -569,28 +594,28 @@ def _skipped(annotation: Annotation) -> str:
     return f"all {counted(len(questions))} were skipped{why}"
 
 
-def _with_remedies(one: TaskFindings, plan: Plan) -> TaskFindings:
+def _with_remedies(findings: TaskFindings, plan: Plan) -> TaskFindings:
     def remedied(row: Row) -> Row:
         if row.verdict.word not in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE) or row.verdict.remedy:
             return row
-        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, one)))
+        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, findings)))
 
-    return one.with_rows(map(remedied, one.annotation.rows))
+    return findings.with_rows(map(remedied, findings.annotation.rows))
 
 
-def _remedy(row: Row, plan: Plan, one: TaskFindings) -> str:
-    options = changing_options(row, not one.whole, one.n_available)
+def _remedy(row: Row, plan: Plan, findings: TaskFindings) -> str:
+    options = changing_options(row, not findings.whole, findings.n_available)
     if options is None:
         return remedy_by(None)
     if options == OTHER_REFERENCE:
         return ANOTHER_REFERENCE
     if not plan.has_command:  # the folder of an engine keeps its questions
-        told = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
-        return f"A plan with {told} and another output_path may change that."
+        changes = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
+        return f"A plan with {changes} and another output_path may change that."
     if "model_args" in options:
         changed = [
-            one.model_copy(update={"model_args": {**one.model_args, **parsed_args(options["model_args"])}})
-            for one in plan.models
+            model.model_copy(update={"model_args": {**model.model_args, **parsed_args(options["model_args"])}})
+            for model in plan.models
         ]
         return remedy_by(as_command(plan.changed(models=tuple(changed))))
     # where a reference was given, it has no audit of these questions, and the control forms were not asked

@@ -1,4 +1,4 @@
-"""What is to be checked: models, tasks, audits, questions, and where the work is done.
+"""The plan of a check: its models, tasks, audits and questions, and where the work is done.
 
 A plan is the same from options of the command line, from a YAML file and from Python. For what cannot be used, one
 sentence names the field, its value, the rule and the remedy.
@@ -59,6 +59,9 @@ ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an optio
 WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
 BEYOND_BUDGET = ("questions", "reference", "unseen", "positive_control")
 NOT_REPEATED = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
+FROM_ONE, FROM_ZERO = Field(description="a whole number from 1"), Field(description="a whole number from 0")
+NAMES = Field(description="one name, or several separated by commas")
+SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
 
 
 # ---------------------------------------------------------------------- values
@@ -79,11 +82,12 @@ def _names(value: Any) -> Any:
     return tuple(dict.fromkeys(name.strip() for part in parts for name in str(part).split(",") if name.strip()))
 
 
-def _folders(found: tuple[Path, ...]) -> tuple[Path, ...]:
-    for folder in (found := tuple(map(Path.expanduser, found))):
+def _folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    folders = tuple(map(Path.expanduser, paths))
+    for folder in folders:
         if not folder.exists():
             raise ValueError(f"is {str(folder)!r}, which does not exist; name the --output_path of a run")
-    return found
+    return folders
 
 
 def _share(value: Any) -> Any:
@@ -141,19 +145,19 @@ def _orders(value: str) -> str:
     return value
 
 
-def _one_of(value: str, known: Sequence[str]) -> str:
-    if value not in known:
-        raise ValueError(f"is {brief(value)}; choose one of: {', '.join(known)}")
+def _one_of(value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise ValueError(f"is {brief(value)}; choose one of: {', '.join(choices)}")
     return value
 
 
 def _word(value: str) -> str:
-    known = [word.replace(" ", "_") for word in reversed(VerdictWord)]
-    return _one_of(value.replace(" ", "_"), known).replace("_", " ")
+    words = [word.replace(" ", "_") for word in reversed(VerdictWord)]
+    return _one_of(value.replace(" ", "_"), words).replace("_", " ")
 
 
 def _exports(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_one_of(one, [*EXPORTS]) for one in names)
+    return tuple(_one_of(name, [*EXPORTS]) for name in names)
 
 
 def _model_name(name: str) -> str:
@@ -164,12 +168,12 @@ def _model_name(name: str) -> str:
     return name
 
 
-def _without_none(told: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(name): value for name, value in told.items() if value is not None}
+def _without_none(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in values.items() if value is not None}
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    return did_you_mean(name, known) or f"; choose from: {', '.join(known)}"
+def _nearest(name: str, names: Sequence[str]) -> str:
+    return did_you_mean(name, names) or f"; choose from: {', '.join(names)}"
 
 
 def _audits(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -179,19 +183,18 @@ def _audits(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-FROM_ONE, FROM_ZERO = Field(description="a whole number from 1"), Field(description="a whole number from 0")
-NAMES = Field(description="one name, or several separated by commas")
 Switch = Annotated[bool, Field(description="true or false")]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names), NAMES]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
-SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
 
 
 # ---------------------------------------------------------------------- the plan
 
 
 class PlanModel(BaseModel):
-    """name: that the tables show; unique in the plan; may be empty for the only model of a plan
+    """A model of a plan, with the settings that it is run with.
+
+    name: that the tables show; unique in the plan; may be empty for the only model of a plan
     model, model_args, batch_size, device, apply_chat_template, system_instruction: as for `lm_eval run`
     gpus: that one worker needs; 0 reserves none
     workers: at most so many of this model at once
@@ -223,24 +226,24 @@ class PlanModel(BaseModel):
 
     def holding(self, lm: Any) -> PlanModel:
         """Return the same model, in memory as `lm`; None if it is to be loaded."""
-        found = self.model_copy()
-        found._in_memory = lm
-        return found
+        model = self.model_copy()
+        model._in_memory = lm
+        return model
 
     def another(self, model_args: Mapping[str, Any], others: Collection[PlanModel]) -> PlanModel:
         """Return a model without a name that is run as this one is, and has a key that none of the others has."""
-        found = self.model_copy(update={"name": "", "model_args": model_args})
-        found._in_memory, found._own_key = None, ""
-        if found.key.casefold() in {one.key.casefold() for one in others}:
+        model = self.model_copy(update={"name": "", "model_args": model_args})
+        model._in_memory, model._own_key = None, ""
+        if model.key.casefold() in {other.key.casefold() for other in others}:
             # no name has an @
-            found._own_key = f"{found.key}@{digest_of({name: str(own) for name, own in model_args.items()})}"
-        return found
+            model._own_key = f"{model.key}@{digest_of({name: str(value) for name, value in model_args.items()})}"
+        return model
 
     def kept_as(self, key: str) -> PlanModel:
         """Return the same model with another name of its folder."""
-        found = self.model_copy()
-        found._own_key = key
-        return found
+        model = self.model_copy()
+        model._own_key = key
+        return model
 
     @property
     def key(self) -> str:
@@ -252,15 +255,17 @@ class PlanModel(BaseModel):
 
     @property
     def who(self) -> NamedModel:
-        """As lm_eval's command line names it."""
+        """The model as lm_eval's command line names it."""
         from lm_eval_leakage.harness.named_model import NamedModel
 
-        told = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
-        return NamedModel(**_without_none(told), called=self.name, loaded=self.loaded)
+        settings = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
+        return NamedModel(**_without_none(settings), called=self.name, loaded=self.loaded)
 
 
 class Plan(BaseModel):
-    """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
+    """The plan of a check: what is asked of which models, and where the work is done.
+
+    models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
     fields: which fields of the rows of files hold question, options and answer
     audits: suffixes of audits, such as `leakage_perm`
@@ -351,7 +356,7 @@ class Plan(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Plan:
-        names = [one.name for one in self.models]
+        names = [model.name for model in self.models]
         folders = [name.casefold() for name in names]  # which some file systems cannot tell apart
         if twice := [name for name in names if name and folders.count(name.casefold()) > 1]:
             alike = " and ".join(map(repr, dict.fromkeys(twice[:2])))
@@ -400,34 +405,34 @@ class Plan(BaseModel):
             )
 
     def _fits_workers(self) -> None:
-        for place, one in enumerate(self.models):
-            n_parallel = int(one.model_args.get("tensor_parallel_size") or 1)
-            if n_parallel > 1 and one.gpus != n_parallel:
-                told = f"tensor_parallel_size={n_parallel} and gpus: {one.gpus}"
-                raise ValueError(f"models[{place}] has {told}; give the same number")
+        for place, model in enumerate(self.models):
+            n_parallel = int(model.model_args.get("tensor_parallel_size") or 1)
+            if n_parallel > 1 and model.gpus != n_parallel:
+                values = f"tensor_parallel_size={n_parallel} and gpus: {model.gpus}"
+                raise ValueError(f"models[{place}] has {values}; give the same number")
 
     @property
     def compares_models(self) -> bool:
-        """Whether its models have names, as in tables that compare them on the same questions."""
+        """True if its models have names, as in tables that compare them on the same questions."""
         return bool(self.models[0].name)
 
     @property
     def is_here(self) -> bool:
-        """Whether one model is asked in this process, whose user looks on."""
+        """True if one model is asked in this process, while the user watches."""
         (first, *others), fields = self.models, type(self).model_fields
         chosen = self.engine == INLINE or (self.engine is None and not first.name)
         is_alone = chosen and not others and not first.gpus
-        return is_alone and all(getattr(self, one) == fields[one].default for one in OF_ENGINES)
+        return is_alone and all(getattr(self, name) == fields[name].default for name in OF_ENGINES)
 
     @property
     def has_command(self) -> bool:
-        """Whether `as_command` tells all of it."""
+        """True if `as_command` can express all of it."""
         return self.is_here and all(getattr(self, name) == self.defaults[name] for name in ONLY_IN_FILES)
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Of its own fields and those of its models, as far as they depend on its budget."""
-        fields = {name: field.default for one in (PlanModel, Plan) for name, field in one.model_fields.items()}
+        """The defaults of its fields and of those of its models, within its budget if it has one."""
+        fields = {name: field.default for kind in (PlanModel, Plan) for name, field in kind.model_fields.items()}
         return fields | ({} if self.budget is None else WITHIN_BUDGET)
 
     @property
@@ -463,7 +468,7 @@ class Plan(BaseModel):
         return plan
 
     def model(self, key: str) -> PlanModel:
-        return next(one for one in self.asked_models if one.key == key)
+        return next(model for model in self.asked_models if model.key == key)
 
     @property
     def of_unseen(self) -> dict[str, object]:
@@ -487,9 +492,9 @@ class Plan(BaseModel):
     def include_paths(self) -> list[str]:
         return [part for part in (self.include_path or "").split(":") if part]
 
-    def changed(self, **told: Any) -> Plan:
-        """The same with other values, which are not checked."""
-        return self.model_copy(update=told)
+    def changed(self, **values: Any) -> Plan:
+        """Return the same plan with other values, which are not checked."""
+        return self.model_copy(update=values)
 
 
 MODEL_FIELDS, PLAN_FIELDS = tuple(PlanModel.model_fields), tuple(Plan.model_fields)
@@ -497,44 +502,45 @@ SETTING_NAMES = (*PLAN_FIELDS, *OF_ONE_MODEL)
 
 
 def check_plan(given: Mapping[str, Any], file: str | Path | None = None) -> Plan:
-    """The plan of options; what is given here has precedence over the file.
+    """Return the plan of options; what is given here has precedence over the file.
 
     given: values as on the command line, as in YAML or of their own type; None for what is not given
     file: a YAML file; by default `leakage.yaml`, if there is one and no model is given
 
     Raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
     """
-    told = _without_none(given)
-    if file is None and not told.keys() & {"model", "models"} and DEFAULT_FILE.is_file():
+    settings = _without_none(given)
+    if file is None and not settings.keys() & {"model", "models"} and DEFAULT_FILE.is_file():
         file = DEFAULT_FILE
-    source, told = ("check", told) if file is None else (str(file), names_in_file(Path(file)) | told)
-    for name in told:
+    source, settings = ("check", settings) if file is None else (str(file), names_in_file(Path(file)) | settings)
+    for name in settings:
         if name not in SETTING_NAMES:
             raise ValueError(f"{source} {_unknown(name, SETTING_NAMES)}")
-    if "budget" in told:
-        told = WITHIN_BUDGET | told
-    own = {name: told.pop(name) for name in OF_ONE_MODEL if name in told}
-    if own and "models" in told:
-        raise ValueError(f"{source} has models and {next(iter(own))}; give it to each of the models")
-    if not own.keys() & {"model", "model_args"} and "models" not in told:
+    if "budget" in settings:
+        settings = WITHIN_BUDGET | settings
+    model_settings = {name: settings.pop(name) for name in OF_ONE_MODEL if name in settings}
+    if model_settings and "models" in settings:
+        raise ValueError(f"{source} has models and {next(iter(model_settings))}; give it to each of the models")
+    if not model_settings.keys() & {"model", "model_args"} and "models" not in settings:
         raise ValueError(
             f"{source} has no model; name one as for lm_eval, such as --model hf --model_args pretrained=gpt2, or "
             f"write model and model_args, or models, into {DEFAULT_FILE}"
         )
-    if "tasks" not in told:
+    if "tasks" not in settings:
         raise ValueError(f"{source} has no tasks; name benchmarks as for lm_eval, such as --tasks mmlu,arc_challenge")
     try:
-        plan = Plan.model_validate({"models": [own], **told})
+        plan = Plan.model_validate({"models": [model_settings], **settings})
     except ValidationError as error:
-        raise ValueError(_sentence(error, is_of_options=bool(own))) from None
+        raise ValueError(_sentence(error, is_of_options=bool(model_settings))) from None
     # workers may have another working directory
     places = (str(Path(part).expanduser().absolute()) for part in plan.include_paths)
     return plan.changed(include_path=":".join(places) or None)
 
 
 def _sentence(error: ValidationError, is_of_options: bool) -> str:
-    """The first thing that is wrong with a plan, with its place: as a rule of ours says it, or with the description of
-    its field as the remedy.
+    """Return the first thing that is wrong with a plan, with its place.
+
+    A rule of ours words it; else the description of its field is the remedy.
 
     is_of_options: whether the only model's settings stand beside those of the plan
     """
@@ -547,56 +553,60 @@ def _sentence(error: ValidationError, is_of_options: bool) -> str:
     where = f"models[{place[1]}]" if is_of_model and not is_of_options else ""
     if first["type"] == "extra_forbidden":
         return f"{where} {_unknown(str(name), MODEL_FIELDS)}"
-    told = f"is {brief(first['input'])}; give {fields[str(name)].description or 'a text'}"
-    return f"{where}.{name} {str(reason).removeprefix(f'{name} ') if reason else told}".lstrip(".")
+    rule = f"is {brief(first['input'])}; give {fields[str(name)].description or 'a text'}"
+    return f"{where}.{name} {str(reason).removeprefix(f'{name} ') if reason else rule}".lstrip(".")
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
-    return f"has {brief(name)}, which is not a setting{_nearest(name, known)}"
+def _unknown(name: str, names: Sequence[str]) -> str:
+    return f"has {brief(name)}, which is not a setting{_nearest(name, names)}"
 
 
 def names_in_file(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise ValueError(f"config is {str(file)!r}, which is not a file; give a YAML file with model and tasks")
     try:
-        found = from_yaml(file.read_text(encoding="utf-8"))
+        values = from_yaml(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} cannot be used: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} holds {brief(found)}; give names and values, such as model: hf")
-    return _without_none(found)
+    if not isinstance(values, dict):
+        raise ValueError(f"{file} holds {brief(values)}; give names and values, such as model: hf")
+    return _without_none(values)
 
 
 def as_settings(plan: Plan) -> dict[str, Any]:
-    """The plan as names and values, from which `check_plan` makes it again; without what is not set."""
-    told = {"questions": plan.questions, **plan.model_dump(mode="json", exclude_none=True)}
-    told["models"] = [{name: own for name, own in one.items() if own != ""} for one in told["models"]]
-    return {name: value for name, value in told.items() if name == "audits" or value not in ([], {})}
+    """Return the plan as names and values, from which `check_plan` makes it again; without what is not set."""
+    settings = {"questions": plan.questions, **plan.model_dump(mode="json", exclude_none=True)}
+    settings["models"] = [
+        {name: value for name, value in model.items() if value != ""} for model in settings["models"]
+    ]
+    return {name: value for name, value in settings.items() if name == "audits" or value not in ([], {})}
 
 
 def plan_as_yaml(plan: Plan) -> str:
-    """The text of a file from which `check_plan` makes the plan again."""
+    """Return the text of a file from which `check_plan` makes the plan again."""
     return str(yaml.safe_dump(as_settings(plan), sort_keys=False, allow_unicode=True))
 
 
 def as_command(plan: Plan) -> str:
-    """The command line of a plan that `has_command`, without what is asked of its output and its exit status."""
+    """Return the command line of a plan that `has_command`, without settings of its output and its exit status."""
     (model,) = plan.models
-    told = {name: getattr(model, name) for name in OF_ONE_MODEL} | {name: getattr(plan, name) for name in PLAN_FIELDS}
+    settings = {name: getattr(model, name) for name in OF_ONE_MODEL} | {
+        name: getattr(plan, name) for name in PLAN_FIELDS
+    }
     words = ["lm-eval-leakage", "check", "--model", model.model]
-    for name, value in told.items():
+    for name, value in settings.items():
         if name not in ("model", "models", *NOT_REPEATED) and value != plan.defaults[name]:
-            for own in _as_words(name, value):
-                words += [f"--{name}", *own]
+            for arguments in _as_words(name, value):
+                words += [f"--{name}", *arguments]
     return shlex.join(words)
 
 
 def _as_words(name: str, value: object) -> list[list[str]]:
-    """What follows the option each time that it is given."""
+    """Return what follows the option each time that it is given."""
     if value is True:
         return [[]]
     if isinstance(value, Mapping):
-        return [[",".join(f"{key}={own}" for key, own in value.items())]]
+        return [[",".join(f"{key}={argument}" for key, argument in value.items())]]
     if isinstance(value, tuple):
         parts = [str(part) for part in value]
         return [[part] for part in parts] if name == "runs" else [[",".join(parts)]]

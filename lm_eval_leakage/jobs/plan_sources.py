@@ -1,4 +1,4 @@
-"""What the plans of all tasks and models share: loaded tasks, tokenizers, given runs and identities."""
+"""Sources that the plans of all tasks and models share: loaded tasks, tokenizers, given runs and identities."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PlanSources:
         """Return a task as it is for a model, or why it cannot be used: the same for all models of the plan, unless it
         depends on the model."""
         first = self.plan.models[0].key
-        is_one_of_plan = any(one.key == model for one in self.plan.models)
+        is_one_of_plan = any(other.key == model for other in self.plan.models)
         shared = first if is_one_of_plan else model
         loaded = self._tasks.load(name, self.metadata(shared, metadata), num_fewshot)
         if shared == model or isinstance(loaded, str) or not depends_on_model(loaded):
@@ -62,7 +62,10 @@ class PlanSources:
 
 
 def _given_runs(plan: Plan, who: NamedModel) -> PresentRuns:
-    """Raises ValueError if they hold no run of the only model: a name that is spelled otherwise would go unnoticed."""
+    """Return the runs of a model among those that the plan names.
+
+    Raises ValueError if they hold no run of the only model: a name that is spelled otherwise would go unnoticed.
+    """
     given = present_runs(plan.runs, who, by_name=True, needs_control=plan.reference is None)
     if plan.runs and not given.runs and len(plan.models) == 1:
         if given.others:

@@ -23,7 +23,7 @@ Steps = Mapping[Unit, Step]
 
 @dataclass(frozen=True)
 class PlanTable:
-    """What a plan does.
+    """The steps of a plan, as a table.
 
     head: which models are checked, and how
     steps: in the order of tasks and rooms, one for each unit
@@ -121,7 +121,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def refuse_above_limit(plan: Plan, steps: Steps) -> None:
-    """Raises ValueError if what is to be run has more tokens than may be asked."""
+    """Raise ValueError if what is to be run has more tokens than may be asked."""
     limit, n_tokens = plan.max_tokens_asked, sum(step.work.n_tokens for step in steps.values() if step.work)
     if limit is not None and n_tokens > limit:
         raise ValueError(
@@ -130,21 +130,21 @@ def refuse_above_limit(plan: Plan, steps: Steps) -> None:
         )
 
 
-def tokens_of_models(models: Sequence[PlanModel], steps: Steps, known: Sequence[str]) -> str:
+def tokens_of_models(models: Sequence[PlanModel], steps: Steps, keys: Sequence[str]) -> str:
     """Return a row per model: tokens where each text has a row of its own, where every shared prefix is read once, and
     as read; then sentences about what the numbers rest on.
 
-    known: keys of models whose tokenizers are on this machine
+    keys: of models whose tokenizers are on this machine
     """
     lines = [list(OF_A_MODEL)]
     for model in models:
         sizes = [step.work.size for unit, step in steps.items() if unit.model == model.key and step.work]
         numbers = _numbers([size for size in sizes if size is not None], model.model)
-        cells = [about(number) for number in numbers] if model.key in known else [DASH] * 4
+        cells = [about(number) for number in numbers] if model.key in keys else [DASH] * 4
         lines.append([model.key, count(len(sizes)), *cells])
     remarks = [f"{ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them"]
     for model in models:
-        if model.key not in known:
+        if model.key not in keys:
             remarks.append(f"{model.key}: tokens are not known, since its tokenizer is not on this machine")
     return "\n".join([markdown_of(lines), "", *(f"- {remark}" for remark in remarks)])
 
@@ -152,8 +152,8 @@ def tokens_of_models(models: Sequence[PlanModel], steps: Steps, known: Sequence[
 def _numbers(sizes: Sequence[RunSize], backend: str) -> list[int]:
     counts = [(size.tokens.counts, size.method == SCORED) for size in sizes]
     return [
-        sum(one.n_texts for one, _ in counts),
-        sum(one.n_row_tokens for one, _ in counts),
-        sum(one.n_tree_tokens if shares else one.n_row_tokens for one, shares in counts),
+        sum(tokens.n_texts for tokens, _ in counts),
+        sum(tokens.n_row_tokens for tokens, _ in counts),
+        sum(tokens.n_tree_tokens if shares else tokens.n_row_tokens for tokens, shares in counts),
         sum(size.n_read(backend) for size in sizes),
     ]

@@ -45,8 +45,11 @@ Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix
 
 
 def _names(kind: str, row: PlacedRow) -> list[str]:
-    """An answer is known by its task and row, since a row of the same text may have another right answer; what an
-    audit asked is known by row or text."""
+    """Return the names by which a row is recognised in runs.
+
+    An answer is recognised by its task and row, since a row of the same text may have another right answer. What an
+    audit asked is recognised by row or text.
+    """
     if kind == RUN:
         return [f"{row.task} {row.doc_hash}"]
     return [name for name in (row.doc_hash, row.content) if name]
@@ -68,7 +71,7 @@ class PresentRun:
     questions: tuple[Question, ...] = ()
 
     def is_of(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> bool:
-        """Whether it asked exactly these rows, of tasks with the same rows, and judged with the same parameters."""
+        """Return whether it asked exactly these rows, of tasks with the same rows, with the same parameters."""
         if kind != RUN and not self.detectors.get(kind, frozenset()) <= _detectors(loaded):
             return False
         if not rows or any(self.data.get(name) != loaded.digest(name) for name in {row.task for row in rows}):
@@ -91,9 +94,11 @@ class PresentRuns:
 
     @property
     def layouts(self) -> str:
-        """In which the newest audit of option orders asked them: a reference is only compared in the same."""
+        """The layouts of the newest audit of option orders: a reference is only compared in the same ones."""
         names = [name for run in self.runs for name in sorted(run.detectors.get(FIRST_AUDIT, ()))]
-        return next((own for own in LAYOUT_SETS if f"layouts={own}" in names[-1]), AUDITED) if names else EVERY
+        if not names:
+            return EVERY
+        return next((layouts for layouts in LAYOUT_SETS if f"layouts={layouts}" in names[-1]), AUDITED)
 
     def known_in(self, loaded: LoadedTask) -> PresentRuns:
         """Return the runs with their questions of unrecorded rows searched in this task.
@@ -104,41 +109,45 @@ class PresentRuns:
             return self
         ((task, built),) = loaded.leaves.items()
         read = ((content_of(doc)[0], row_names(doc)[0]) for doc in built.eval_docs)
-        known = QuestionsInPrompts((one.stem, one.options, f"{task} {doc_hash}") for one, doc_hash in read if one)
+        index = QuestionsInPrompts(
+            (question.stem, question.options, f"{task} {doc_hash}") for question, doc_hash in read if question
+        )
 
-        def told(run: PresentRun) -> PresentRun:
-            names = {name for one in run.questions if (name := known.find(one.stem, one.options))}
+        def with_names(run: PresentRun) -> PresentRun:
+            names = {name for question in run.questions if (name := index.find(question.stem, question.options))}
             return replace(run, asked={**run.asked, RUN: run.asked[RUN] | names})
 
-        return replace(self, runs=tuple(map(told, self.runs)))
+        return replace(self, runs=tuple(map(with_names, self.runs)))
 
     def with_any(self, kind: str, rows: Sequence[PlacedRow]) -> tuple[Path, ...]:
-        """Files of the runs that answered any of these rows, or that have any such audit: a verdict is adjusted for
-        those of other benchmarks, too."""
+        """Return files of the runs that answered any of these rows, or that have any such audit.
+
+        A verdict is adjusted for those of other benchmarks, too.
+        """
         names = {name for row in rows for name in _names(kind, row)}
-        found = [run for run in self.runs if kind in run.asked and (kind != RUN or names & run.asked[RUN])]
-        return tuple(file for run in found for file in run.files)
+        runs = [run for run in self.runs if kind in run.asked and (kind != RUN or names & run.asked[RUN])]
+        return tuple(file for run in runs for file in run.files)
 
     def exact(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> tuple[Path, ...]:
-        """The newest run that asked exactly these rows as the task asks; empty if there is none."""
+        """Return the files of the newest run that asked exactly these rows as the task asks; empty for none."""
         return next((run.files for run in reversed(self.runs) if run.is_of(kind, rows, loaded)), ())
 
     def asked(self, kind: str, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        """Those of the rows that were asked."""
-        known = frozenset[str]().union(*(run.asked.get(kind, ()) for run in self.runs))
-        return [row for row in rows if not known.isdisjoint(_names(kind, row))]
+        """Return those of the rows that were asked."""
+        names = frozenset[str]().union(*(run.asked.get(kind, ()) for run in self.runs))
+        return [row for row in rows if not names.isdisjoint(_names(kind, row))]
 
     def has_all(self, kind: str, rows: Sequence[PlacedRow]) -> bool:
         return bool(rows) and len(self.asked(kind, rows)) == len(rows)
 
     def among(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        """The rows that were answered and audited; if there are none, those that were either; else none."""
+        """Return the rows that were answered and audited; if there are none, those that were either; else none."""
         answered = self.asked(RUN, rows)
         return self.asked(FIRST_AUDIT, answered) or answered or self.asked(FIRST_AUDIT, rows)
 
 
 def name_among_runs(who: NamedModel) -> str:
-    """A model's name with its revision, as `logs.runs` makes it."""
+    """Return a model's name with its revision, as `logs.runs` makes it."""
     return model_named(who.name, who.model_args)
 
 
@@ -157,25 +166,25 @@ def present_runs(
     is_same: whether the identity that a run records is the present one
     """
     problems: list[Problem] = []
-    found = [run for run in _runs(places, problems) if run.results_file is not None]
-    if not found:
+    runs = [run for run in _runs(places, problems) if run.results_file is not None]
+    if not runs:
         return PresentRuns()
     identity, key = who.identity, sanitized(name_among_runs(who))
-    own = run_of(who)
-    plain = {run.results_file: contradiction(run, own) for run in found if not run.identity and run.key == key}
-    unknown = [run for run in found if plain.get(run.results_file) == ""]
-    same = [run for run in found if is_same(run.identity, identity) or (by_name and run in unknown)]
-    others = [run for run in found if run.identity and run not in same and sanitized(run.named) == key]
+    model_run = run_of(who)
+    plain = {run.results_file: contradiction(run, model_run) for run in runs if not run.identity and run.key == key}
+    unknown = [run for run in runs if plain.get(run.results_file) == ""]
+    same = [run for run in runs if is_same(run.identity, identity) or (by_name and run in unknown)]
+    others = [run for run in runs if run.identity and run not in same and sanitized(run.named) == key]
     differences = [*(identity_differences(run.identity, identity) for run in others), *plain.values()]
-    told = dict.fromkeys(filter(None, differences))
-    return PresentRuns(_present(same, problems, needs_control), tuple(told), len(unknown))
+    reasons = dict.fromkeys(filter(None, differences))
+    return PresentRuns(_present(same, problems, needs_control), tuple(reasons), len(unknown))
 
 
 def present_references(folder: Path, who: NamedModel) -> PresentRuns:
-    """The audits of all models in a folder but this one."""
-    problems, own = list[Problem](), run_of(who)
+    """Return the audits of all models in a folder but this one."""
+    problems, model_run = list[Problem](), run_of(who)
     return PresentRuns(
-        _present([run for run in _runs([folder], problems) if not same_model(run, own)], problems, False)
+        _present([run for run in _runs([folder], problems) if not same_model(run, model_run)], problems, False)
     )
 
 
@@ -199,52 +208,59 @@ def _runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
 
 
 def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) -> tuple[PresentRun, ...]:
-    found = []
+    present = []
     for run in runs:
         audited, detectors = _audited(run, needs_control)
         answered = _answered(run, problems)
-        rows = frozenset(f"{one.task} {answer.doc_hash}" for one, answer in answered if answer.doc_hash)
+        rows = frozenset(f"{task_run.task} {answer.doc_hash}" for task_run, answer in answered if answer.doc_hash)
         questions = tuple(answer.question for _, answer in answered if answer.question is not None)
         files = () if run.results_file is None else (run.results_file,)
-        found.append(PresentRun({**audited, RUN: rows}, run.data, files, detectors, questions))
-    return tuple(found)
+        present.append(PresentRun({**audited, RUN: rows}, run.data, files, detectors, questions))
+    return tuple(present)
 
 
 def _detectors(loaded: LoadedTask) -> frozenset[str]:
-    """By which an audit judges; which reference a task has is known only where its log is read."""
+    """Return the detectors of an audit, without references: a task's reference is known only where its log is read."""
     return frozenset(without_reference(name) for task in loaded.leaves.values() for name in task.detectors.values())
 
 
 def _answered(run: Run, problems: list[Problem]) -> list[tuple[TaskRun, AnnotatedQuestion]]:
-    found: list[tuple[TaskRun, AnnotatedQuestion]] = []
-    for one in chosen_runs([run], problems):
-        answers = one.answers(problems)
-        if len({answer.doc_id for answer in answers}) >= one.n_questions:
-            found += [(one, answer) for answer in answers]
-    return found
+    answered: list[tuple[TaskRun, AnnotatedQuestion]] = []
+    for task_run in chosen_runs([run], problems):
+        answers = task_run.answers(problems)
+        if len({answer.doc_id for answer in answers}) >= task_run.n_questions:
+            answered += [(task_run, answer) for answer in answers]
+    return answered
 
 
 def _audited(run: Run, needs_control: bool) -> tuple[Asked, Asked]:
-    """Names of the questions that were asked, and detectors. Nothing if lines are missing: then it is run again."""
+    """Return names of the questions that were asked, and detectors.
+
+    Nothing is returned if lines are missing: then the audit is run again.
+    """
     lost: list[Problem] = []
     lines = list(lines_of_audits([run], lost))
-    found: dict[str, list[AuditLine]] = defaultdict(list)
+    by_suffix: dict[str, list[AuditLine]] = defaultdict(list)
     for task, line in [] if any(problem.incomplete for problem in lost) else lines:
-        found[(split_name(task) or ("", task))[1]].append(line)
-    kept = {name: own for name, own in found.items() if name != FIRST_AUDIT or _says_enough(own, needs_control)}
+        by_suffix[(split_name(task) or ("", task))[1]].append(line)
+    kept = {
+        name: audit for name, audit in by_suffix.items() if name != FIRST_AUDIT or _says_enough(audit, needs_control)
+    }
     return {
-        suffix: frozenset(name for line in own for name in (line.question, content_of(line.doc)[1]) if name)
-        for suffix, own in kept.items()
-    }, {suffix: frozenset(without_reference(line.detector) for line in own) for suffix, own in kept.items()}
+        suffix: frozenset(name for line in audit for name in (line.question, content_of(line.doc)[1]) if name)
+        for suffix, audit in kept.items()
+    }, {suffix: frozenset(without_reference(line.detector) for line in audit) for suffix, audit in kept.items()}
 
 
 def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
-    """Whether a verdict can be computed from an audit of option orders. Questions with a natural order, or with one
-    order that could be compared, are never asked in the control forms."""
-    asked = [line.orders for line in lines if line.orders is not None]
+    """Return whether a verdict can be computed from an audit of option orders.
+
+    Questions with a natural order, or with one order that could be compared, are never asked in the control forms.
+    """
+    audits = [line.orders for line in lines if line.orders is not None]
     open_ones = [line for line in lines if line.reason is None and not line.guards]
     tested = [line for line in open_ones if line.orders is None or len(line.orders.compared) != 1]
-    known = [line for line in lines if line.published_orders is not None]
+    documented = [line for line in lines if line.published_orders is not None]
     is_compared = any(is_exact(line.published_orders) for line in lines)
-    is_compared |= any(one.control or one.reference for one in asked)
-    return bool(known) and (is_compared or not tested or not needs_control)
+    is_compared |= any(audit.control or audit.reference for audit in audits)
+    return bool(documented) and (is_compared or not tested or not needs_control)

@@ -1,4 +1,4 @@
-"""How far a plan is, as its folder says: for the terminal, for the status file and for `check --status`."""
+"""Reports how far a plan is, from its folder: on the terminal, in the status file and by `check --status`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 
 
 class Progress:
-    """A session of a driver, of which the folder says how far it is.
+    """The progress of a driver's session, read from its folder.
 
     units: all that can be done
     retries: as for `read_queue`
@@ -82,7 +82,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of the session so far; None before its first unit is done."""
+        """The seconds left at the pace of the session so far; None before its first unit is done."""
         n_done = self.n_done - self.n_done_before
         return (self.n_units - self.n_done) * self.seconds / n_done if n_done else None
 
@@ -112,7 +112,7 @@ class Progress:
 
 
 def status_as_text(folder: CampaignFolder) -> str:
-    """Raises ValueError if there is no campaign in the folder."""
+    """Return the status of a campaign as text; raises ValueError if there is none in the folder."""
     status = folder.status()
     if not status:
         raise ValueError(f"{folder.path} has no {STATUS}; name the folder of a campaign that has begun")
@@ -123,7 +123,7 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
     is_running, queue = status["state"] == RUNNING, read_queue(folder, 0)
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(status["time"])).total_seconds()
     state = f"{status['state']} on {status['host']} (process {status['pid']}), {duration(age)} ago"
-    # on another machine only its silence tells whether the driver lives
+    # on another machine only its silence shows whether the driver lives
     is_gone = status["host"] == socket.gethostname() and not psutil.pid_exists(status["pid"])
     if is_running and (age > SILENT or is_gone):
         is_running = False

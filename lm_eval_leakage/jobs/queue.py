@@ -18,7 +18,7 @@ FURTHER_LOSSES = 4  # attempts beyond `retries` after which a unit is given up t
 
 @dataclass(frozen=True)
 class Queue:
-    """What is left to be run at one moment.
+    """The units that are left to be run at one moment.
 
     left: the units that are not done, in the order of the plan
     claims: of those that a worker has

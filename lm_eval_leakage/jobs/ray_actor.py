@@ -30,8 +30,10 @@ class WorkerActor:
         return self._worker_name  # as Ray's dashboard shows it
 
     def ready(self, mark: str, version: str, cwd: Path) -> None:
-        """Raises ValueError if this node cannot be used; raised while it is made, Ray would not always tell why. As on
-        one machine, a model without GPUs sees none if others have theirs, and all if none is reserved.
+        """Prepare this node for the worker.
+
+        Raises ValueError if it cannot be used; if the actor raised it while it is made, Ray would not always report
+        why. As on one machine, a model without GPUs sees none if others have theirs, and all if none is reserved.
 
         cwd: the driver's working directory, from which relative paths of the plan are meant
         """
@@ -52,19 +54,19 @@ class WorkerActor:
 
 
 def mark_of(folder: Path) -> Path:
-    """A file with a text that no earlier campaign can have left on a node's own disk."""
+    """Return a file with a text that no earlier campaign can have left on a node's own disk."""
     return folder / LOCKS / "ray"
 
 
 def refuse_node(folder: Path, mark: str, version: str) -> None:
-    """Raises ValueError, as the end of a sentence about a worker, unless this node sees the mark that the driver wrote
+    """Raise ValueError, as the end of a sentence about a worker, unless this node sees the mark that the driver wrote
     into the folder, may write there and has the driver's version of this package."""
-    node, file, own = f"its node {socket.gethostname()}", mark_of(folder), lm_eval_leakage.__version__
+    node, file, version_here = f"its node {socket.gethostname()}", mark_of(folder), lm_eval_leakage.__version__
     if not file.is_file() or file.read_text() != mark:
         raise ValueError(
             f"{node} does not see the campaign's folder {folder}; choose an --output_path that all nodes share"
         )
     if not os.access(folder, os.W_OK):
         raise ValueError(f"{node} cannot write to {folder}; let the user that runs Ray there write to it")
-    if own != version:
-        raise ValueError(f"{node} has lm-eval-leakage {own}; install {version} on every node")
+    if version_here != version:
+        raise ValueError(f"{node} has lm-eval-leakage {version_here}; install {version} on every node")

@@ -21,8 +21,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def connected(address: str | None) -> Iterator[bool]:
-    """Ray within the block: the cluster at `address`, else at RAY_ADDRESS, else one on this machine that ends with the
-    block. Yields whether it is this machine's own. Workers print into Ray's log files, not here.
+    """Connect to Ray within the block.
+
+    It is the cluster at `address`, else at RAY_ADDRESS, else one on this machine that ends with the block. Yields
+    whether it is this machine's own. Workers print into Ray's log files, not here.
 
     Raises ValueError if the address cannot be used.
     """
@@ -34,10 +36,10 @@ def connected(address: str | None) -> Iterator[bool]:
             f"the address {place!r} is for Ray Client, which campaigns cannot use, since their folder has to be here "
             "and on all nodes; run this command on a node of the cluster, with --address auto"
         )
-    own = {"object_store_memory": STORE} if place == OF_OUR_OWN else {}
+    options = {"object_store_memory": STORE} if place == OF_OUR_OWN else {}
     try:
         check_reachable(place)
-        context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **own)
+        context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"no Ray cluster can be reached at {place!r} ({_lines(error)[0]}); start one with `ray start --head`, "
@@ -53,7 +55,7 @@ def connected(address: str | None) -> Iterator[bool]:
 
 
 def check_reachable(place: str) -> None:
-    """Raises OSError if nothing listens at HOST:PORT, which Ray takes minutes to tell."""
+    """Raise OSError if nothing listens at HOST:PORT, which Ray takes minutes to report."""
     host, colon, port = place.rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
@@ -67,7 +69,7 @@ def head_address() -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Why a worker did not answer: the error that was raised in it, or the end of Ray's report without its advice."""
+    """Return why a worker did not answer: the error that it raised, or the end of Ray's report without its advice."""
     inner = getattr(error, "cause", None)
     if isinstance(inner, BaseException):
         return in_one_sentence(inner)

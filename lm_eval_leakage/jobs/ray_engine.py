@@ -34,7 +34,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Actor:
-    """handle: Ray's, of the actor
+    """A worker in Ray, placed or waiting for a place.
+
+    handle: Ray's, of the actor
     n_cpus: that Ray reserves for it
     call: Ray's reference to what it does: that it is placed and ready or, if `is_placed`, its work
     """
@@ -46,7 +48,9 @@ class _Actor:
 
 
 class RayEngine(Engine):
-    """address: of a Ray cluster; None takes RAY_ADDRESS, else starts Ray on this machine until the plan is done
+    """An engine whose workers are actors of a Ray cluster.
+
+    address: of a Ray cluster; None takes RAY_ADDRESS, else starts Ray on this machine until the plan is done
     maker: see `WorkerActor`
     """
 
@@ -63,7 +67,7 @@ class RayEngine(Engine):
         return f"ray, {self._address or 'this machine'}"
 
     def __enter__(self) -> RayEngine:
-        """Raises ValueError if the cluster cannot be used."""
+        """Connect to the cluster; raises ValueError if it cannot be used."""
         atomic_write(mark_of(self.folder.path), self._mark)
         is_of_our_own = self._connection.enter_context(connected(self._address))
         self._head, self._last_reached = head_address(), time.monotonic()
@@ -77,7 +81,10 @@ class RayEngine(Engine):
             super().__exit__(*error)
 
     def has_room(self, model: str) -> bool:
-        """At first one of each model waits for a place, then as many as have one, so that few wait in vain."""
+        """Return whether another worker may wait for a place.
+
+        At first one of each model waits, then as many as have a place, so that few wait in vain.
+        """
         is_placed = Counter(self._actors[name].is_placed for name, other in self.workers.items() if other == model)
         return is_placed[False] < min(MOST_WAITING, max(1, is_placed[True]))
 
@@ -128,7 +135,7 @@ class RayEngine(Engine):
         ray.kill(self._actors.pop(name).handle)
 
     def why_hopeless(self, model: str) -> str | None:
-        """Where no node is large enough, and for so long no worker has had a place that a larger one may not come."""
+        """Return why no node is large enough; None while a larger one may still come."""
         is_patient = time.monotonic() - self._last_placed <= self._patience
         return None if is_patient else why_no_place(self.plan.model(model))
 

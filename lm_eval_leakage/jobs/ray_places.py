@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster have for workers, and what each worker takes of it."""
+"""Places for workers: resources of the nodes of a Ray cluster, and the part that each worker takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lm_eval_leakage.jobs.plan import Plan, PlanModel
 
 
 def amounts(resource: str) -> list[float]:
-    """What each node has of a resource; of nodes that workers may be placed on: a head without CPUs holds none."""
+    """Return the amount of a resource on each node that workers may be placed on: a head without CPUs holds none."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

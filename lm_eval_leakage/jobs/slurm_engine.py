@@ -42,7 +42,9 @@ logger = logging.getLogger(__name__)
 
 
 class SlurmEngine(Engine):
-    """Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
+    """An engine whose workers are in jobs of Slurm.
+
+    Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
     folder takes them over. Those of `--address local`, on this machine, end when the driver is interrupted.
 
     A model has at most as many jobs as its `workers`, else one; all models together as many as the plan's `workers`,
@@ -75,7 +77,7 @@ class SlurmEngine(Engine):
         return "submitit on this machine" if self._is_local else "Slurm through submitit"
 
     def __enter__(self) -> SlurmEngine:
-        """Takes over the jobs of an earlier driver."""
+        """Take over the jobs of an earlier driver."""
         import submitit
         from submitit.helpers import DelayedSubmission
 
@@ -88,7 +90,7 @@ class SlurmEngine(Engine):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Ends the jobs on this machine, since Ctrl-C does not stop them all; logs what becomes of the others."""
+        """End the jobs on this machine, since Ctrl-C does not stop them all; log what becomes of the others."""
         ids = {handle.job_id.partition("_")[0] for handle in self._handles.values() if not is_here(handle)}
         if ids:
             logger.warning(
@@ -110,7 +112,7 @@ class SlurmEngine(Engine):
         self.workers[name] = model
 
     def ended(self) -> Mapping[str, str | None]:
-        """Slurm is asked once a minute about jobs that have left no result."""
+        """Return the workers that have ended. Slurm is asked once a minute about jobs that have left no result."""
         self._submit()
         time.sleep(LOOK_S if self._is_local else CLUSTER_LOOK_S)
         in_queue = None

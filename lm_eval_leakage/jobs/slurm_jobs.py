@@ -33,7 +33,7 @@ DIED = "died (killed, out of memory, preempted, or its node was lost)"
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """submitit sends it to the job and calls it there. The jobs of a model are all alike.
+    """A job of Slurm: submitit sends it to the cluster and calls it there. The jobs of a model are all alike.
 
     The worker is a process of its own: if it is killed for want of memory, the job goes on with another one, and the
     job can answer Slurm's signals at any time.
@@ -56,8 +56,10 @@ class SlurmJob:
         carry_out(LocalEngine(alone, folder), job=self.name)
 
     def checkpoint(self) -> Any:
-        """What submitit puts back in the queue when the job reaches its time limit or is preempted: the same, since
-        the answers of the unit in progress are kept."""
+        """Return what submitit puts back in the queue when the job reaches its time limit or is preempted.
+
+        It is the same job, since the answers of the unit in progress are kept.
+        """
         from submitit.helpers import DelayedSubmission
 
         folder = CampaignFolder(self.folder)
@@ -67,15 +69,17 @@ class SlurmJob:
         return DelayedSubmission(self)
 
 
-def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> Any:
-    """A submitit executor for workers that need so many GPUs; raises ValueError if there is no Slurm here, or for a
-    parameter that submitit does not know or that would make more of a job than one process, the worker.
+def executor(folder: Path, cluster: str, parameters: Mapping[str, Any], gpus: int) -> Any:
+    """Return a submitit executor for workers that need so many GPUs.
 
-    told: the plan's `slurm:`, names of sbatch (`partition`) or of submitit (`timeout_min`, `slurm_partition`)
+    Raises ValueError if there is no Slurm here, or for a parameter that submitit does not know or that would make more
+    of a job than one process, the worker.
+
+    parameters: the plan's `slurm:`, names of sbatch (`partition`) or of submitit (`timeout_min`, `slurm_partition`)
     """
     import submitit
 
-    for name in told:
+    for name in parameters:
         if name.removeprefix(f"{CLUSTER}_") in OF_ONE_PROCESS:
             raise ValueError(
                 f"slurm has {name!r}, but a job is one process on one node, whose limit is given in minutes as "
@@ -88,27 +92,33 @@ def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> 
             "--engine slurm finds no srun on this machine; run it where jobs of the cluster are submitted, or with "
             "--address local"
         ) from error
-    own = {"gpus_per_node": gpus or None, **JOB_DEFAULTS, **told}
-    known = (*FOR_EVERY_CLUSTER, *(name for name in own if name.startswith((f"{CLUSTER}_", f"{THIS_MACHINE}_"))))
+    merged = {"gpus_per_node": gpus or None, **JOB_DEFAULTS, **parameters}
+    prefixed = (*FOR_EVERY_CLUSTER, *(name for name in merged if name.startswith((f"{CLUSTER}_", f"{THIS_MACHINE}_"))))
     try:
-        made.update_parameters(**{name if name in known else f"{CLUSTER}_{name}": own[name] for name in own})
+        made.update_parameters(**{name if name in prefixed else f"{CLUSTER}_{name}": merged[name] for name in merged})
     except (NameError, AssertionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"slurm is {brief(dict(told))}, which submitit refuses ({str(error).splitlines()[0]})"
+            f"slurm is {brief(dict(parameters))}, which submitit refuses ({str(error).splitlines()[0]})"
         ) from error
     return made
 
 
 def queued() -> set[str] | None:
-    """The ids of this user's jobs that Slurm has in its queue: waiting, running or ending; None if it does not answer.
-    One question for all jobs, and one that clusters without accounting answer, too."""
+    """Return the ids of this user's jobs that Slurm has in its queue: waiting, running or ending.
+
+    None is returned if it does not answer. It is one question for all jobs, which clusters without accounting answer,
+    too.
+    """
     command = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return set(answer.stdout.split()) if answer.returncode == 0 else None
 
 
 def local_processes(job: Any) -> list[psutil.Process]:
-    """Those of a job on this machine, whichever process has submitted it: submitit knows only those of its own."""
+    """Return the processes of a job on this machine, whichever process has submitted it.
+
+    submitit has only those that this process submitted.
+    """
     with suppress(psutil.NoSuchProcess):
         controller = psutil.Process(int(job.job_id))
         if controller.status() != psutil.STATUS_ZOMBIE and CONTROLLER in controller.cmdline():

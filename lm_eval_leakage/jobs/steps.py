@@ -1,4 +1,4 @@
-"""What is to be done for a unit, and the file from which a worker does it."""
+"""The step of a unit, which says what is to be done for it, and the file from which a worker does it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepStatus(StrEnum):
 
 @dataclass(frozen=True)
 class UnitWork:
-    """What a model is asked for a unit.
+    """The questions that a model is asked for a unit.
 
     task: the task or audit of lm_eval, loaded with `metadata` and, where it is not None, `num_fewshot` examples
     samples: indices of the chosen rows by task, sorted
@@ -50,8 +50,9 @@ class UnitWork:
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be done for a unit; all but `work` is written into the file of the unit that is done, from which
-    verdicts are computed.
+    """The step of a unit: whether it is run, reused or skipped, and why.
+
+    All but `work` is written into the file of the unit that is done, from which verdicts are computed.
 
     n_questions, n_requests, n_tokens: 0 if unknown; tokens are estimated
     note: where it is, or why it is not run; remedy: what may change that
@@ -113,9 +114,12 @@ class ReadyUnit:
 
     @property
     def digest(self) -> str:
-        """Of which rows are asked, and how: those of two files are equal if their answers may stand for each other."""
-        asked = self.work
-        parts = [asked.task, asked.metadata, asked.num_fewshot, asked.samples, asked.digests]
+        """The digest of which rows are asked, and how.
+
+        Those of two files are equal if their answers may stand for each other.
+        """
+        work = self.work
+        parts = [work.task, work.metadata, work.num_fewshot, work.samples, work.digests]
         text = json.dumps(parts, sort_keys=True, default=str)
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 

@@ -45,7 +45,7 @@ def carry_out(engine: Engine, tell: Callable[[Queue], None] = lambda _: None, *,
 
 
 class _Supervisor:
-    """What a driver knows of its workers beside what the folder says: which have had a unit, and which models fail."""
+    """The state of a driver's workers beside what the folder says: which have had a unit, and which models fail."""
 
     def __init__(self, engine: Engine, job: str) -> None:
         self._engine, self._folder, self._job = engine, engine.folder, job

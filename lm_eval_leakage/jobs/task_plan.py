@@ -114,20 +114,22 @@ class TaskPlan:
 
     @property
     def _layouts(self) -> dict[str, Any]:
-        """One alone misses leakage in others. Two options have one: each layout prefers one or the other, so that
-        several leave ties."""
+        """The layouts of the audit of option orders. One alone misses leakage in others.
+
+        Two options have one: each layout prefers one or the other, so that several leave ties.
+        """
         if self.plan.budget is not None or self.plan.metadata.keys() & HOW_ORDERS_ARE_ASKED:
             return {}
-        own = EVERY if self.references is None else self.references.layouts
-        return {} if own == AUDITED else {"layouts": own}
+        layouts = EVERY if self.references is None else self.references.layouts
+        return {} if layouts == AUDITED else {"layouts": layouts}
 
     def _chosen(self) -> list[PlacedRow]:
-        """Those of the given runs, if there are any; among them, those that the reference has, too."""
+        """Return the rows of the given runs, if there are any; among them, those that the reference has, too."""
         base = [] if isinstance(self.base, str) else self.base.rows
         audited = self._exchangeable
         if not isinstance(self.orders, str):
             audited = self.orders.keyed(self.orders.rows)
-        read = [replace(row, key=found.key) for row, found in found_among(audited, base)]
+        read = [replace(row, key=base_row.key) for row, base_row in found_among(audited, base)]
         if not (read or isinstance(self.base, str)):
             base = self.base.keyed(base)
         population = read or base or audited
@@ -166,7 +168,7 @@ class TaskPlan:
 
     @property
     def n_enough(self) -> int | None:
-        """None, too, if neither option orders nor names are asked."""
+        """The number of questions that are enough; None, too, if neither option orders nor names are asked."""
         if not isinstance(self.names, str):
             return self._n_names_enough
         return None if self.design is None or self.obstacle_of_all is not None else self.design.n_enough
@@ -206,17 +208,17 @@ class TaskPlan:
 
     @cached_property
     def obstacle_of_all(self) -> Obstacle | None:
-        """Why the option orders of all questions that may be drawn have no verdict; None if they may have one."""
+        """The reason why the option orders of all questions that may be drawn give no verdict; None if they may."""
         return self._prospect(self.population).obstacle
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """Why those of the drawn questions have none. A first stage is only asked where all may have one."""
+        """The reason why the drawn questions give no verdict. A first stage is only asked where all may have one."""
         if self.obstacle_of_all is not None:
             every = self.obstacle_of_all
             remedies = (*every.remedies, *self._of_texts())
             return Obstacle(f"{every.reason}; no number of questions is enough", remedies)
-        if self._is_early or (found := self._prospect(self.chosen).obstacle) is None:
+        if self._is_early or (obstacle := self._prospect(self.chosen).obstacle) is None:
             return None
         n = 2 * len(self.chosen)
         while n < len(self.population):
@@ -224,15 +226,15 @@ class TaskPlan:
                 break
             n *= 2
         enough = ALL_QUESTIONS if n >= len(self.population) else n
-        return Obstacle(f"of those drawn, {found.reason}", (f"more questions (`--questions {enough}`)",))
+        return Obstacle(f"of those drawn, {obstacle.reason}", (f"more questions (`--questions {enough}`)",))
 
     def _prospect(self, rows: Sequence[PlacedRow]) -> Prospect:
-        """What can be known of a verdict on these rows of the benchmark."""
+        """Return what can be known of a verdict on these rows of the benchmark."""
         if isinstance(self.orders, str):
             return Prospect(())
         leaves = self.orders.leaves
-        asked = [(leaves[row.task], row.index) for _, row in found_among(self.orders.rows, rows)]
-        return Prospect(asked, self._has_reference, self._natural)
+        places = [(leaves[row.task], row.index) for _, row in found_among(self.orders.rows, rows)]
+        return Prospect(places, self._has_reference, self._natural)
 
     @cached_property
     def _has_reference(self) -> bool:
@@ -240,16 +242,16 @@ class TaskPlan:
 
     @cached_property
     def _natural(self) -> NaturalPart | None:
-        """What the unseen questions will say, where that decides whether there is a verdict."""
+        """The natural part that the unseen questions will give, where that decides whether there is a verdict."""
         leaves = {} if isinstance(self.orders, str) else self.orders.leaves
         if self.plan.unseen is None or all(task.orders.status != OrderStatus.PATTERNED for task in leaves.values()):
             return None
-        asked = {**self.of_orders, **self.plan.of_unseen}
-        unseen = self._loaded(f"{self.name}_{FIRST_AUDIT}", asked)
+        metadata = {**self.of_orders, **self.plan.of_unseen}
+        unseen = self._loaded(f"{self.name}_{FIRST_AUDIT}", metadata)
         return None if isinstance(unseen, str) else natural_before(unseen.leaves)
 
     def _of_texts(self) -> Iterator[str]:
-        """Texts show evidence without any option orders."""
+        """Yield the remedy by texts, which show evidence without any option orders."""
         has_all = self.plan.unseen is not None and self.plan.reference_models
         if not self._prospect(self.population).has_enough_families:
             return
@@ -295,7 +297,10 @@ class TaskPlan:
         return replace(self._step(unit, n_questions, StepStatus.THERE, folders), files=tuple(map(str, files)))
 
     def _without_asking(self, unit: Unit) -> Step | None:
-        """What given runs answer, or why the reference is not asked; None if the model is to be asked."""
+        """Return the step of a unit for which the model is not asked; None if it is to be asked.
+
+        The step has what given runs answer, or why the unit is not run.
+        """
         n = len(self.chosen)
         if unit.kind == RUN and (reason := self.sources.unscored.get(self.name)):
             return self._step(unit, 0, StepStatus.NOT_POSSIBLE, reason)
@@ -333,14 +338,20 @@ class TaskPlan:
             metadata |= {FILLERS_KEY: self._fillers}
         elif unit.suffix == FIRST_AUDIT and unit.room not in (Room.UNSEEN, Room.POSITIVE):
             metadata |= self.documented | ({"control_form": False} if unit.room is Room.REFERENCE else {})
-        asked = AskedTask(unit.asked, metadata, self._loaded(unit.asked, metadata, unit.model))
-        if isinstance(asked.loaded, str) or unit.room is not Room.UNSEEN or unit.suffix not in (TOKENS, CONFUSION):
-            return asked
-        return self._asked_alike(unit.suffix, asked)
+        asked_task = AskedTask(unit.asked, metadata, self._loaded(unit.asked, metadata, unit.model))
+        if (
+            isinstance(asked_task.loaded, str)
+            or unit.room is not Room.UNSEEN
+            or unit.suffix not in (TOKENS, CONFUSION)
+        ):
+            return asked_task
+        return self._asked_alike(unit.suffix, asked_task)
 
     def _rows_of(self, unit: Unit, loaded: LoadedTask | str) -> list[PlacedRow]:
-        """The drawn questions; an audit whose rows are not questions of the benchmark, such as one of question orders,
-        draws from its own. All of the unseen ones."""
+        """Return the drawn questions; all of the unseen ones.
+
+        An audit whose rows are not questions of the benchmark, such as one of question orders, draws from its own.
+        """
         if unit.kind == RUN:
             return self.chosen
         if isinstance(loaded, str) or unit.room is Room.UNSEEN:
@@ -356,9 +367,9 @@ class TaskPlan:
     # ------------------------------------------------------------------ parts of a step
 
     def _asked(self, unit: Unit, places: Sequence[Path]) -> Step:
-        """What is there already, else what is to be run, else why it cannot be."""
-        asked = self._task_of(unit)
-        loaded, rows = asked.loaded, self._rows_of(unit, asked.loaded)
+        """Return the step of a unit: what is there already, else what is to be run, else why it cannot be."""
+        asked_task = self._task_of(unit)
+        loaded, rows = asked_task.loaded, self._rows_of(unit, asked_task.loaded)
         n = len(rows if unit.room in (Room.UNSEEN, Room.POSITIVE) or self._is_beside(unit) else self.chosen)
         if isinstance(loaded, str):
             return self._step(unit, n, StepStatus.NOT_POSSIBLE, loaded)
@@ -371,7 +382,7 @@ class TaskPlan:
             )
             if files := present.exact(unit.suffix, rows, loaded):
                 return self._there(unit, n, files)
-        return self._impossible(unit, n, rows, loaded) or self._to_run(unit, rows, asked, loaded)
+        return self._impossible(unit, n, rows, loaded) or self._to_run(unit, rows, asked_task, loaded)
 
     def _impossible(self, unit: Unit, n: int, rows: Sequence[PlacedRow], loaded: LoadedTask) -> Step | None:
         """Return why rows cannot be asked, or would give no verdict; None if nothing is known to prevent it."""
@@ -389,7 +400,7 @@ class TaskPlan:
             reason = NUMBERS_ALONE
         return replace(self._step(unit, n, StepStatus.NOT_POSSIBLE, reason), remedy=remedy) if reason else None
 
-    def _to_run(self, unit: Unit, rows: Sequence[PlacedRow], asked: AskedTask, loaded: LoadedTask) -> Step:
+    def _to_run(self, unit: Unit, rows: Sequence[PlacedRow], asked_task: AskedTask, loaded: LoadedTask) -> Step:
         samples = samples_of(rows)
         size = self.sources.size(loaded, samples, unit.model)
         if not size.n_requests:
@@ -398,11 +409,11 @@ class TaskPlan:
         is_drawn = len(self.chosen) < len(self.population) and unit.room is not Room.UNSEEN
         n_read = size.n_read(self.plan.model(unit.model).model)
         work = UnitWork(
-            task=asked.name,
-            metadata=self.sources.metadata(unit.model, asked.metadata),
+            task=asked_task.name,
+            metadata=self.sources.metadata(unit.model, asked_task.metadata),
             samples=samples,
             digests={task: loaded.digest(task) for task in samples},
-            num_fewshot=self._num_fewshot(asked.name),
+            num_fewshot=self._num_fewshot(asked_task.name),
             seed=self.plan.seed if is_drawn else None,
             n_characters=size.n_characters,
             n_tokens=n_read + size.n_generated,
@@ -415,7 +426,7 @@ class TaskPlan:
 
     @cached_property
     def _takes_long(self) -> bool:
-        """Whether its accuracy takes generation on a CPU, and nobody asked for it by name."""
+        """True if its accuracy takes generation on a CPU, and the plan does not ask for it by name."""
         if self.plan.accuracy is not None or isinstance(self.names, str) or isinstance(self.base, str):
             return False
         backend = backend_of(self.who.model)
@@ -428,7 +439,7 @@ class TaskPlan:
         return self.plan.model(self.model).device == "cpu" or find_device("auto").type == "cpu"
 
     def _of_count(self, rows: Sequence[PlacedRow], suffix: str) -> str:
-        """What is to be said of the number of questions in an audit of option orders or exchanged names."""
+        """Return the remark on the number of questions in an audit of option orders or exchanged names."""
         n, design = len(each_once(rows, lambda row: row.key)), self.design if suffix == FIRST_AUDIT else None
         n_enough = self.n_enough if suffix == FIRST_AUDIT else self._n_names_enough
         if n < FEWEST_JUDGED:
@@ -436,7 +447,7 @@ class TaskPlan:
         copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
         if self.plan.budget is not None and design is not None:
             copies = str(design.within)
-        asked = f"in {count(design.n_layouts)} layouts" if design is not None and design.n_layouts > 1 else ""
+        in_layouts = f"in {count(design.n_layouts)} layouts" if design is not None and design.n_layouts > 1 else ""
         what = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
         power = f"probably enough to find {what}"
         if n_enough is None:
@@ -445,12 +456,12 @@ class TaskPlan:
             power = f"about {counted(n_enough)} are usually needed to find {what}"
         other = VerdictWord.INCONCLUSIVE if n_enough is None or n < n_enough else VerdictWord.NONE_FOUND
         ends = f"with {counted(n)}: {VerdictWord.EVIDENCE} or {other}"
-        return "; ".join(filter(None, (copies, asked, power, ends)))
+        return "; ".join(filter(None, (copies, in_layouts, power, ends)))
 
     def _loaded(
         self, name: str, metadata: Mapping[str, object] | None = None, model: str | None = None
     ) -> LoadedTask | str:
-        """The task, or why it cannot be used.
+        """Return the task, or why it cannot be used.
 
         model: whose arguments tasks are loaded with, instead of those of this plan's model
         """
@@ -460,33 +471,33 @@ class TaskPlan:
         """Return the number of examples that the plan gives to a task itself; audits have none."""
         return self.plan.num_fewshot if name == self.name else None
 
-    def _asked_alike(self, suffix: str, asked: AskedTask) -> AskedTask:
-        """Choice confusion and texts of unseen questions as those of the benchmark, so that they may be compared."""
+    def _asked_alike(self, suffix: str, asked_task: AskedTask) -> AskedTask:
+        """Return choice confusion and texts of unseen questions as of the benchmark, so that they can be compared."""
         question = _first_question(self._loaded(f"{self.name}_{suffix}"), suffix)
         if question is None:
-            return asked
-        plain, not_alike = replace(question, frame=None, prompt=None), replace(asked, loaded=NOT_ALIKE)
+            return asked_task
+        plain, not_alike = replace(question, frame=None, prompt=None), replace(asked_task, loaded=NOT_ALIKE)
         if suffix == TOKENS:
-            other = _first_question(asked.loaded, suffix)
+            other = _first_question(asked_task.loaded, suffix)
             is_plain = whole_text(question) == whole_text(plain)
             if other is None or is_plain == (whole_text(other) == whole_text(replace(other, frame=None, prompt=None))):
-                return asked
+                return asked_task
             return not_alike
         score = "letters" if question.prompt is None else "texts"
         if ChoiceConfusion().original(question) != ChoiceConfusion(score=score).original(plain):
             return not_alike
         if score == "letters":
-            return asked
-        metadata = {**asked.metadata, "score": score}
-        return AskedTask(asked.name, metadata, self._loaded(asked.name, metadata))
+            return asked_task
+        metadata = {**asked_task.metadata, "score": score}
+        return AskedTask(asked_task.name, metadata, self._loaded(asked_task.name, metadata))
 
 
 def _unlike(present: PresentRuns) -> Iterator[str]:
     for difference in present.others:
         yield f"runs of another model of this name are there and are not used: {difference}"
     if present.n_unknown:
-        told = f"{counted(present.n_unknown, 'run')} that --runs names do not say which weights they are of"
-        yield f"{told}; they are used by the model's name"
+        runs = f"{counted(present.n_unknown, 'run')} that --runs names do not say which weights they are of"
+        yield f"{runs}; they are used by the model's name"
 
 
 def _exchangeable(audit: LoadedTask, fillers: str) -> list[PlacedRow]:
@@ -501,7 +512,7 @@ def _exchangeable(audit: LoadedTask, fillers: str) -> list[PlacedRow]:
 
 
 def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
-    """Choice confusion needs its answer, too."""
+    """Return the first question of a task that can be asked. Choice confusion needs its answer, too."""
     tasks = () if isinstance(loaded, str) else loaded.leaves.values()
-    questions = (one for task in tasks for one in task.benchmark())
-    return next((one for one in questions if suffix == TOKENS or one.answer is not None), None)
+    questions = (question for task in tasks for question in task.benchmark())
+    return next((question for question in questions if suffix == TOKENS or question.answer is not None), None)

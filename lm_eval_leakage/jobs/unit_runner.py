@@ -45,8 +45,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def written_to(log: Path) -> Iterator[None]:
-    """Within the block, both streams of the process go to the end of `log`, what C libraries write included, and so do
-    messages from INFO on."""
+    """Write both streams of the process to the end of `log` within the block.
+
+    That includes what C libraries write, and messages from INFO on.
+    """
     root = logging.getLogger()
     before, level, handlers = [os.dup(place) for place in STREAMS], root.level, root.handlers
     with open_log(log) as stream:
@@ -76,7 +78,7 @@ def _flush() -> None:
 
 @dataclass(frozen=True)
 class OnScreen:
-    """Says what a worker does, where the user looks on.
+    """Prints what a worker does, where the user watches.
 
     quiet: whether progress bars are left out
     """
@@ -85,11 +87,11 @@ class OnScreen:
     quiet: bool
 
     def narrated(self, ready: ReadyUnit, left: Sequence[ReadyUnit]) -> Heard:
-        """Says which unit begins and, when its first requests are answered, how long it and the rest will take.
+        """Print which unit begins and, when its first requests are answered, how long it and the rest will take.
 
         left: the units of this command, in their order
         """
-        place = [one.unit for one in left].index(ready.unit)
+        place = [other.unit for other in left].index(ready.unit)
         step = ready.step
         self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.model.who.name}")
         is_of_orders = ready.unit.kind == FIRST_AUDIT  # other runs have too few requests to estimate from
@@ -98,7 +100,10 @@ class OnScreen:
         return lambda method, request: time_left.done(n_characters(request))
 
     def _tell(self, step: Step, n_later: int, pace: Pace) -> None:
-        """n_later: tokens of the later runs, whose time is estimated from this one; 0 if it is not"""
+        """Print how long the run and those after it will take.
+
+        n_later: tokens of the later runs, whose time is estimated from this one; 0 if it is not
+        """
         whole = ""
         if n_later and step.n_tokens:
             later = n_later * pace.seconds / (pace.share * step.n_tokens)
@@ -136,16 +141,16 @@ class UnitRunner(ExitStack):
     def run(self, unit: Unit, claim: Claim) -> None:
         """Run a unit and record the attempt, which reports a failure. Raises only KeyboardInterrupt and, where the
         user looks on, OSError and what a model raises that cannot be loaded, since no other unit would fare better."""
-        began, heard = time.monotonic(), _Heard()
+        began, counter = time.monotonic(), _RequestCounter()
         with self._watched(unit):
             logger.info("%s: begun by %s at %s", unit.id, self._worker, now())
-            error, result = self._tried(unit, heard)
+            error, result = self._tried(unit, counter)
             if claim.has_ended:  # whoever ended it has recorded that
                 logger.warning("%s: %s", unit.id, TAKEN_OVER)
                 return
-            n_tokens = heard.n_tokens(self._kept.lm if self._kept else None)
+            n_tokens = counter.n_tokens(self._kept.lm if self._kept else None)
             seconds = time.monotonic() - began
-            attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
+            attempt = Attempt(unit, error is None, seconds, counter.n, n_tokens, error, False, self._worker, now())
             if result is not None:
                 ready, work = result
                 self._folder.complete(unit, work, facts_of(attempt, ready, work))
@@ -160,7 +165,7 @@ class UnitRunner(ExitStack):
 
     # ------------------------------------------------------------------ one attempt
 
-    def _tried(self, unit: Unit, heard: _Heard) -> tuple[str | None, tuple[ReadyUnit, Path] | None]:
+    def _tried(self, unit: Unit, counter: _RequestCounter) -> tuple[str | None, tuple[ReadyUnit, Path] | None]:
         """Return what went wrong, in one sentence, or what was run and its folder; neither if an earlier attempt was
         complete."""
         if len(self._not_loaded) >= LOADS:
@@ -169,7 +174,7 @@ class UnitRunner(ExitStack):
             ready = self._folder.ready_unit(unit)
             if self._was_complete(ready):
                 return None, None
-            work = self._evaluated(ready, heard)
+            work = self._evaluated(ready, counter)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
             if self._screen is not None and (
                 isinstance(error, OSError) or not (self._kept and self._kept.lm is not None)
@@ -188,7 +193,7 @@ class UnitRunner(ExitStack):
         self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
         return reason, None
 
-    def _evaluated(self, ready: ReadyUnit, heard: _Heard) -> Path:
+    def _evaluated(self, ready: ReadyUnit, counter: _RequestCounter) -> Path:
         """Return the folder of what a model has answered."""
         loaded, work = self._task_of(ready), self._folder.begin(ready.unit, ready.digest)
         who = ready.model.holding(self._held).who
@@ -196,12 +201,12 @@ class UnitRunner(ExitStack):
             refuse_another(self._folder, self._model_key, who.identity)
             self._kept = self.enter_context(one_loaded_model(self._held))
         if self._screen is not None:
-            heard.also = self._screen.narrated(ready, self._left)
-        run_saved(who, loaded, ready.work.samples, work, self._kept, heard, ready.work.seed)
+            counter.narration = self._screen.narrated(ready, self._left)
+        run_saved(who, loaded, ready.work.samples, work, self._kept, counter, ready.work.seed)
         return work
 
     def _task_of(self, ready: ReadyUnit) -> LoadedTask:
-        """Raises ValueError if its rows are not those that were chosen from."""
+        """Return the task of a unit; raises ValueError if its rows are not those that were chosen from."""
         if self._tasks is None:  # seconds: imports the user's modules and builds the index of tasks
             add_models()
             for module in ready.imports:
@@ -227,12 +232,12 @@ class UnitRunner(ExitStack):
         return False
 
 
-class _Heard:
+class _RequestCounter:
     """Counts the requests that the model answers."""
 
     def __init__(self) -> None:
         self.n, self.n_characters = 0, 0
-        self.also: Heard | None = None
+        self.narration: Heard | None = None
         self._some: list[tuple[str, Sequence[Any]]] = []
 
     def __call__(self, method: str, request: Sequence[Any]) -> None:
@@ -240,11 +245,14 @@ class _Heard:
         self.n_characters += n_characters(request)
         if len(self._some) < TOKENISED:
             self._some.append((method, request))
-        if self.also is not None:
-            self.also(method, request)
+        if self.narration is not None:
+            self.narration(method, request)
 
     def n_tokens(self, lm: Any) -> int:
-        """In the texts of all requests, by the tokens of some; four bytes for a token without a tokenizer."""
+        """Return the tokens in the texts of all requests, estimated from those of some.
+
+        Without a tokenizer, four bytes are a token.
+        """
         read = sum(n_characters(request) for _, request in self._some)
         if not read:
             return 0

@@ -24,7 +24,9 @@ class Room(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """model: its key in the plan
+    """A unit of work: the run or audit of one task by one model.
+
+    model: its key in the plan
     kind: `run`, or the suffix of an audit, which `reference-`, `unseen-` or `positive-` may stand before
     """
 
@@ -34,12 +36,12 @@ class Unit:
 
     @property
     def id(self) -> str:
-        """Such as `smol/arc_challenge/leakage_perm`: its folder below its room and `work`."""
+        """The id of the unit, such as `smol/arc_challenge/leakage_perm`: its folder below its room and `work`."""
         return f"{self.model}/{self.task}/{self.kind}"
 
     @classmethod
     def of_id(cls, text: str) -> Unit:
-        """Raises ValueError for anything that is not an id."""
+        """Return the unit of an id; raises ValueError for anything that is not one."""
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
             raise ValueError(f"{text!r} is not the id of a unit; write it as MODEL/TASK/KIND")
@@ -47,12 +49,12 @@ class Unit:
 
     @property
     def room(self) -> Room:
-        """The folder of those that are done."""
+        """The folder of the unit when it is done."""
         return next((room for room in [*Room][1:] if self.kind.startswith(f"{room}-")), Room.RUNS)
 
     @property
     def suffix(self) -> str:
-        """Of the audit that it runs; `run` for an ordinary run."""
+        """The suffix of the audit that it runs; `run` for an ordinary run."""
         return self.kind if self.room is Room.RUNS else self.kind.removeprefix(f"{self.room}-")
 
     @property
@@ -64,7 +66,7 @@ class Unit:
 def units_of(
     plan: Plan, audits: Mapping[str, Sequence[str]] | None = None, controlled: Collection[str] = ()
 ) -> list[Unit]:
-    """All units, of each model together, and of each task together; the reference model comes last.
+    """Return all units, of each model together, and of each task together; the reference model comes last.
 
     audits: by tasks, suffixes of those that their verdicts rest on (`Finding.audits`); of option orders for others
     controlled: tasks that have a positive control
@@ -72,33 +74,33 @@ def units_of(
     judging = {task: [*(audits or {}).get(task, (FIRST_AUDIT,))] for task in plan.tasks}
 
     def kinds_of(task: str) -> list[str]:
-        asked = _audits_of(plan, judging[task])
+        suffixes = _audits_of(plan, judging[task])
         kinds = [] if plan.accuracy is False else [RUN]
-        kinds += asked
+        kinds += suffixes
         if plan.unseen is not None:  # what is asked of the benchmark, for comparison
-            kinds += [f"{Room.UNSEEN}-{suffix}" for suffix in (*CHECKED_AUDITS, FILLER_AUDIT) if suffix in asked]
+            kinds += [f"{Room.UNSEEN}-{suffix}" for suffix in (*CHECKED_AUDITS, FILLER_AUDIT) if suffix in suffixes]
         if task in controlled:
-            kinds += [f"{Room.POSITIVE}-{suffix}" for suffix in asked if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
+            kinds += [f"{Room.POSITIVE}-{suffix}" for suffix in suffixes if suffix in (FIRST_AUDIT, FILLER_AUDIT)]
         return kinds
 
     referred = plan.reference_models or (plan.models if plan.reference is not None else ())
-    asked = [(one.key, task, kind) for one in plan.models for task in plan.tasks for kind in kinds_of(task)]
-    asked += [
-        (one.key, task, f"{Room.REFERENCE}-{suffix}")
-        for one in referred
+    keys = [(model.key, task, kind) for model in plan.models for task in plan.tasks for kind in kinds_of(task)]
+    keys += [
+        (model.key, task, f"{Room.REFERENCE}-{suffix}")
+        for model in referred
         for task in plan.tasks
         for suffix in judging[task]
     ]
     if plan.unseen is not None and TOKENS in plan.audits:
         rooms = (Room.REFERENCE, Room.UNSEEN)
-        asked += [
-            (one.key, task, f"{room}-{TOKENS}")
-            for one in plan.reference_models
+        keys += [
+            (model.key, task, f"{room}-{TOKENS}")
+            for model in plan.reference_models
             for task in plan.tasks
             if FIRST_AUDIT in judging[task]
             for room in rooms
         ]
-    return [Unit(*one) for one in asked]
+    return [Unit(*key) for key in keys]
 
 
 def _audits_of(plan: Plan, judging: Sequence[str]) -> list[str]:
