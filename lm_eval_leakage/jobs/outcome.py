@@ -49,7 +49,8 @@ from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, provenance_of_model
+from lm_eval_leakage.results.provenance import provenance_of_model
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by

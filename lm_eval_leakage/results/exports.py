@@ -104,7 +104,7 @@ def _no_accuracy(row: Row) -> str:
 
 def _owner_and_name(row: Row) -> tuple[str, str]:
     """Return the model's owner and name; a folder on disk has no owner."""
-    from lm_eval_leakage.results.result_types import HUB_NAME
+    from lm_eval_leakage.results.provenance import HUB_NAME
 
     named = row.provenance.weights or row.model
     match = HUB_NAME.fullmatch(named)

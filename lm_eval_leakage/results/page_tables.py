@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lm_eval_leakage.results import columns
+from lm_eval_leakage.results.detector_values import DetectorValue
 from lm_eval_leakage.results.formatting import (
     COUNT,
     EMPTY,
@@ -23,7 +24,7 @@ from lm_eval_leakage.results.formatting import (
     tabulate,
     whole_percent,
 )
-from lm_eval_leakage.results.result_types import DetectorValue, Row
+from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.told_verdicts import NOT_WRITTEN_DOWN, has_enough_flagged, n_flagged
 from lm_eval_leakage.results.verdict_words import pvalue_parts, ratio_parts

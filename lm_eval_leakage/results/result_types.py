@@ -1,50 +1,23 @@
-"""Collects the values of detectors that have no column in the registry, so that every audit shows up in the results.
-
-What a reader needs to repeat a verdict: which model, which questions, which version of lm_eval, when.
-
-Records of the results: audited and annotated questions, rows of tasks, groups and subjects, annotations.
-
-The questions of audits, each once: its lines, those of its copies, and how many rows ask it.
-
-Every test, rate and list of one model's questions is computed from these.
-"""
+"""Records of the results: audited and annotated questions, rows of tasks, groups and subjects, annotations."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine
-from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
-from lm_eval_leakage.logs.run import CONTENT, LOCAL, Problem, Run, digest_of, leaves
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import FillerAnswers, OrderAnswers, Question
+from lm_eval_leakage.results.detector_values import DetectorValue, Values
+from lm_eval_leakage.results.provenance import NOT_TOLD, Provenance
 from lm_eval_leakage.results.verdict import NOT_AUDITED, DataVerdict
 from lm_eval_leakage.stats.pooling import (
-    FLAGGED_RATE,
-    FLAGGED_RATE_GUARDED,
-    FLAGGED_RATE_UNGUARDED,
-    NAN,
-    NULL_RATE_ROW,
-    SKIPPED,
     Estimate,
-    mean_and_stderr,
-    poisson_binomial_tail,
-    share,
 )
 
-NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FLAGGED_RATE_UNGUARDED)}
-Values = Mapping[str, float]  # values of one detector on one question, by name
 Key = TypeVar("Key")
 One = TypeVar("One")
-COMMIT = re.compile(r"[0-9a-f]{40}")
-OF_FILES = "files with digest"  # in the provenance of a model with local files
-OF_NAME = ("pretrained", "model")  # arguments that name the model itself
-HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
 
 
 def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
@@ -53,159 +26,6 @@ def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[O
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-@dataclass(frozen=True)
-class DetectorValue:
-    """One value of one detector, over the questions of a task, group or subject.
-
-    detector: id; name: of the row that the statistic declares
-    n: tested questions; estimate: mean over them
-    null_rate, pvalue: of a flagged rate alone: the mean null rate, and the probability, by chance, of at least as many
-        flags among all tested questions (exact)
-    """
-
-    detector: str
-    name: str
-    n: int
-    estimate: Estimate
-    null_rate: float = NAN
-    pvalue: float = NAN
-
-    @property
-    def key(self) -> str:
-        """Its name in JSON and CSV: `token_evidence.min_k`."""
-        return f"{self.detector}.{self.name}"
-
-
-def values_of_line(line: AuditLine) -> Values:
-    """Return what a question contributes to each row of its statistic; nothing where it was not tested."""
-    if line.reason is not None:
-        return {}
-    null_rate = {} if line.null_rate is None else {NULL_RATE_ROW.name: line.null_rate}
-    names = [name for name in line.row_names if name in line.values and name not in NO_VALUES_OF_THEIR_OWN]
-    return null_rate | {name: line.values[name] for name in names}
-
-
-def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[DetectorValue, ...]:
-    """Return every value of every detector, sorted by detector.
-
-    questions: of each, its values by detector
-    """
-    measured = [(detector, values) for question in questions for detector, values in question.items() if values]
-    return tuple(
-        _over_questions(detector, name, [values for _, values in pairs])
-        for detector, pairs in sorted(grouped(measured, lambda pair: pair[0]).items())
-        for name in dict.fromkeys(name for _, values in pairs for name in values if name != NULL_RATE_ROW.name)
-    )
-
-
-def _over_questions(detector: str, name: str, of_questions: Sequence[Values]) -> DetectorValue:
-    numbers = [values[name] for values in of_questions if name in values]
-    null_rates = [values[NULL_RATE_ROW.name] for values in of_questions if NULL_RATE_ROW.name in values]
-    if name != FLAGGED_RATE.name or not null_rates:
-        return DetectorValue(detector, name, len(numbers), share(numbers))
-    decidable = [values[name] for values in of_questions if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
-    rate = share(decidable)
-    pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)
-    return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """The provenance of a result: its model, questions and versions. A value is empty or None where the run does not
-    say it.
-
-    model: as it was given; weights: the name of its weights, on the hub or on disk, which may be another one
-    revision: its commit, or a digest of its files, in words
-    asked_as: backend and what else answers depend on, such as `hf, dtype=bfloat16`
-    seed: by which the questions were drawn; None if they were not drawn at random
-    lm_eval: its version; date: of the run, in ISO 8601
-    digest: of all rows of the benchmark, how they are put, and what is documented about them
-    dataset: on the hub, of which the questions are; config: the configuration of it, if there is one for all
-    """
-
-    model: str = ""
-    revision: str = ""
-    asked_as: str = ""
-    seed: int | None = None
-    lm_eval: str = ""
-    date: str = ""
-    weights: str = ""
-    digest: str = ""
-    dataset: str = ""
-    config: str = ""
-
-
-NOT_TOLD = Provenance()
-
-
-def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
-    """Return provenances by benchmark and group: that of the newest run with an audit of it; without any, of the
-    newest run of it."""
-    by_name: dict[str, Provenance] = {}
-    for run in runs:
-        provenance, groups = provenance_of(run), run.results.get("group_subtasks") or {}
-        for name in (*run.logs, *groups):
-            tasks = leaves(name, groups)
-            dataset, config = _dataset(run, tasks)
-            digest = _digest(run, dict(zip(tasks, tasks, strict=True)))
-            by_name[name] = replace(provenance, digest=digest, dataset=dataset, config=config)
-    for run in with_audits(runs):
-        provenance, groups = provenance_of(run), benchmarks_of_groups(run)
-        audits = {audited_task(run, audit): audit for audit in run.logs}
-        for name in (*audits, *groups):
-            of_run = by_name.get(name, NOT_TOLD)
-            digest = _digest(run, {task: audits.get(task, task) for task in leaves(name, groups)})
-            by_name[name] = replace(provenance, digest=digest, dataset=of_run.dataset, config=of_run.config)
-    return by_name
-
-
-def _digest(run: Run, tasks: Mapping[str, str]) -> str:
-    """Return the digest of a benchmark's tasks, each with its name in the run; empty if that of a task is not
-    recorded."""
-    digests = {task: run.data[name] for task, name in tasks.items() if name in run.data}
-    return digest_of(digests) if digests and len(digests) == len(tasks) else ""
-
-
-def _dataset(run: Run, tasks: Sequence[str]) -> tuple[str, str]:
-    """Return the data set on the hub that all of the tasks are made from, and the configuration that they have in
-    common."""
-    configs = [(run.results.get("configs") or {}).get(task) or {} for task in tasks]
-    (dataset, *others), (config, *different) = (
-        [*dict.fromkeys(str(config.get(key) or "") for config in configs)] for key in ("dataset_path", "dataset_name")
-    )
-    is_of_hub = HUB_NAME.fullmatch(dataset) and not others and not Path(dataset).exists()
-    return (dataset, "" if different else config) if is_of_hub else ("", "")
-
-
-def provenance_of(run: Run) -> Provenance:
-    provenance = provenance_of_model(run.named, run.identity)
-    commit = (run.results.get("config") or {}).get("model_sha")  # by the harness
-    return replace(
-        provenance,
-        revision=provenance.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
-        seed=run.draw.get("seed"),
-        lm_eval=str(run.results.get("lm_eval_version") or ""),
-        date=run.time[: len("2026-01-31")],
-    )
-
-
-def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
-    """Return the provenance of a model that has answered nothing yet. The revision is that of the model, then of what
-    it was asked with, such as an adapter."""
-    revisions, others = dict[str, str](), [identity.get("backend", "")]
-    for argument, value in identity.items():
-        if match := CONTENT.fullmatch(value):
-            digest = match["digest"]
-            revisions[argument] = f"{'revision' if COMMIT.fullmatch(digest) else OF_FILES} {digest}"
-        elif argument not in (*OF_NAME, "backend"):
-            others.append(f"{argument}={value}")
-    of_name = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
-    revision = ", ".join([*of_name, *(f"{argument} {content}" for argument, content in revisions.items())])
-    named = next((identity[argument] for argument in OF_NAME if argument in identity), name)
-    weights = name if LOCAL.fullmatch(named) else match["name"] if (match := CONTENT.fullmatch(named)) else named
-    return Provenance(name, revision, ", ".join(filter(None, others)), weights=weights)
 
 
 @dataclass(frozen=True)
@@ -398,77 +218,3 @@ def merged(annotations: Sequence[Annotation]) -> Annotation:
 
 
 Lines = Mapping[str, AuditLine]  # of one question, by detector
-
-
-@dataclass(frozen=True)
-class AskedOnce:
-    """A question that one row or several ask.
-
-    key: equal for copies; the hash of the row where it cannot be read
-    rows: the lines of each row by its hash, the first row of the benchmark first
-    n_rows: number of rows with that hash, of each
-    """
-
-    key: str
-    rows: Mapping[str, Lines]
-    n_rows: Mapping[str, int]
-
-    @property
-    def name(self) -> str:
-        """Return the hash of the first row."""
-        return next(iter(self.rows))
-
-    @cached_property
-    def lines(self) -> Lines:
-        """Return what counts: of each detector, the line of the first row that it judged."""
-        merged: dict[str, AuditLine] = {}
-        for by_detector in self.rows.values():
-            for detector, line in by_detector.items():
-                merged.setdefault(detector, line)
-        return merged
-
-    @property
-    def first(self) -> AuditLine:
-        """Return one line of the first row."""
-        return next(iter(self.lines.values()))
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Return the scores by the names of detectors."""
-        return {name: score for line in self.lines.values() for name, score in line.scores.items()}
-
-
-def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[AskedOnce]:
-    """Return the questions of one model's lines, oldest first; if a detector judged a row twice, the later line
-    counts.
-
-    by_task: whether what two tasks ask counts once for each
-    """
-    rows: dict[str, dict[str, AuditLine]] = {}
-    repeated: dict[str, set[int | None]] = {}
-    for line in lines:
-        row = rows.setdefault(line.question, {})
-        if line.is_repeated and line.detector in row:
-            repeated.setdefault(line.question, set()).add(line.doc_id)
-        else:
-            row[line.detector] = line
-    first = {name: next(iter(by_detector.values())) for name, by_detector in rows.items()}
-
-    def key(name: str) -> tuple[str, str]:
-        """Return the key as an audit wrote it; the hash of a row that could not be read, or of a shard."""
-        written = (line.question_key for line in rows[name].values() if line.question_key)
-        return first[name].benchmark if by_task else "", next(written, name)
-
-    def place(name: str) -> tuple[str, float]:
-        """Return the task and the number of the row; unknown numbers last."""
-        number = first[name].doc_id
-        return first[name].benchmark, math.inf if number is None else number
-
-    return [
-        AskedOnce(
-            question_key,
-            {name: rows[name] for name in sorted(names, key=place)},
-            {name: 1 + len(repeated.get(name, ())) for name in names},
-        )
-        for (_, question_key), names in grouped(rows, key).items()
-    ]

@@ -13,8 +13,10 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.registry import without_reference
+from lm_eval_leakage.results.asked_once import AskedOnce, asked_once
+from lm_eval_leakage.results.detector_values import values_of_line
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, values_of_line
+from lm_eval_leakage.results.result_types import AuditedQuestion
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"

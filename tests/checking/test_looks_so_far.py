@@ -14,7 +14,7 @@ import pytest
 from lm_eval_leakage.harness.named_model import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, TaskFindings, at_their_looks, ends_first_stage, read_looks
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.result_types import Provenance
+from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import CheckedTask
 from lm_eval_leakage.results.verdict_words import sentence_of

@@ -11,8 +11,9 @@ import pytest
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results import page
+from lm_eval_leakage.results.detector_values import DetectorValue
 from lm_eval_leakage.results.leaderboard import as_page, leaderboard
-from lm_eval_leakage.results.result_types import Annotation, DetectorValue
+from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.browsing import needs_browser, open_all_details, scheme_is, width_is, written
 from tests.report.made import HALF, OF_WORD, annotation, answered, audited, row

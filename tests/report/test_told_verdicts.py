@@ -8,8 +8,8 @@ import pytest
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results.data_verdict import PATTERN_ALONE
+from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.result_types import Provenance
 from lm_eval_leakage.results.told_verdicts import (
     OTHER_REFERENCE,
     UNSEEN_WOULD_FIND,

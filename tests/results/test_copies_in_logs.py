@@ -10,8 +10,8 @@ import pytest
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.asked_once import asked_once
 from lm_eval_leakage.results.clean_sets import clean_sets
-from lm_eval_leakage.results.result_types import asked_once
 from lm_eval_leakage.results.unseen_questions import unseen_questions
 from lm_eval_leakage.results.verdict_words import sentence_of
 from tests.results.harness_files import DETECTOR, answered, audited, row, write_run

@@ -11,8 +11,8 @@ from scipy.stats import binom, poisson_binom
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.detector_values import detector_values
 from lm_eval_leakage.results.question_columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS
-from lm_eval_leakage.results.result_types import detector_values
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import answered, audited, row, write_run

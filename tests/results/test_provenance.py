@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.logs.run import DATA, IDENTITY, Run, digest_of
-from lm_eval_leakage.results.result_types import Provenance, provenance_of, provenances
+from lm_eval_leakage.results.provenance import Provenance, provenance_of, provenances
 
 COMMIT, DIGEST = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2", "b1dd61d9d65be8aa"
 TIME = "2026-11-23T22-02-48.575968"
