@@ -11,16 +11,11 @@ from importlib.metadata import version
 
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli.check import check, check_arguments
-from lm_eval_leakage.cli.ending import (
-    CONDITION_MET,
-    LISTINGS,
-    NAMING_TASKS,
-    add_completion,
-    be_quiet,
-    check_early,
-    end_in_words,
-)
+from lm_eval_leakage.cli.command_checks import LISTINGS, NAMING_TASKS, check_early
+from lm_eval_leakage.cli.completion import add_completion
+from lm_eval_leakage.cli.ending import CONDITION_MET, end_in_words
 from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
+from lm_eval_leakage.cli.output import be_quiet
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import describe, ls_arguments
 from lm_eval_leakage.harness.seams import pth_hook as hook

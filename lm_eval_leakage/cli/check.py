@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from lm_eval_leakage.cli.arguments import FIELDS, add_options
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
+from lm_eval_leakage.cli.ending import CONDITION_MET, refuse
+from lm_eval_leakage.cli.output import note, say, warn
 from lm_eval_leakage.harness.seams.refusals import REFUSED
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.formatting import about, counted, duration

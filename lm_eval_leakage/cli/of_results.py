@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli import arguments
 from lm_eval_leakage.cli.arguments import add_options
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
+from lm_eval_leakage.cli.ending import CONDITION_MET, refuse
+from lm_eval_leakage.cli.output import note, say, warn
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.command_line import AddArguments, Command
 from lm_eval_leakage.logs.run import Problem, outermost

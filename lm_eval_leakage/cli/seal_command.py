@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage.cli.arguments import FIELDS, add_options
-from lm_eval_leakage.cli.ending import CONDITION_MET, fields_of_files, note, say, warn
+from lm_eval_leakage.cli.command_checks import fields_of_files
+from lm_eval_leakage.cli.ending import CONDITION_MET
 from lm_eval_leakage.cli.of_results import tell_problems
+from lm_eval_leakage.cli.output import note, say, warn
 from lm_eval_leakage.files import QUESTION_FILES, atomic_write, check_writable
 from lm_eval_leakage.questions.fields import ROWS_NAMED
 from lm_eval_leakage.seal.author_rows import ORDER_RULES, Notes, OrderRule

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from lm_eval_leakage.cli.arguments import FIELDS, add_options
-from lm_eval_leakage.cli.ending import refuse, say, warn
+from lm_eval_leakage.cli.ending import refuse
+from lm_eval_leakage.cli.output import say, warn
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.lab.settings import metadata_argument
 

@@ -18,7 +18,8 @@ import requests
 from tqdm import tqdm
 
 from lm_eval_leakage import cli
-from lm_eval_leakage.cli.ending import end_in_words, in_words, note, say, warn
+from lm_eval_leakage.cli.ending import end_in_words, in_words
+from lm_eval_leakage.cli.output import note, say, warn
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from tests.checking.conftest import GivenTasksOnly
 from tests.results.harness_files import audited, row, write_run

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.cli import commands, ending
-from lm_eval_leakage.cli.ending import SHELLS, shows_colours, with_coloured_verdicts
+from lm_eval_leakage.cli.completion import SHELLS
+from lm_eval_leakage.cli.output import shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.cli.reference import PAGE, reference
@@ -158,7 +159,7 @@ def test_only_verdicts_are_coloured_not_the_same_words_in_sentences() -> None:
 @pytest.mark.usefixtures("colourful")
 def test_an_error_on_a_terminal_is_red_and_still_escaped(monkeypatch) -> None:
     monkeypatch.setattr("sys.stderr", Terminal())
-    ending.warn("a\x1b[31mb", "31")
+    output.warn("a\x1b[31mb", "31")
     assert ending.sys.stderr.getvalue() == "\x1b[31ma\\x1b[31mb\x1b[0m\n"
 
 
