@@ -35,7 +35,8 @@ from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import OrderAnswers, Question, Request
 from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.published_orders import null_status, order_tests
+from lm_eval_leakage.results.order_tests import order_tests
+from lm_eval_leakage.results.published_orders import null_status
 from lm_eval_leakage.stats.order_sum import averaged, averaged_controls
 
 SIZES = (30, 100, 300, 600)

@@ -143,7 +143,7 @@ def ratios(found: Found, unit: str = "seconds") -> list[float]:
 
 def engine_table(measured: Mapping[str, Found]) -> str:
     """How much of the ratio of tokens becomes a ratio of times; medians over pairs."""
-    from lm_eval_leakage.results.formatting import markdown_of
+    from lm_eval_leakage.results.tabulating import markdown_of
 
     lines = [HEADING]
     for name, found in measured.items():

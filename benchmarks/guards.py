@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lm_eval_leakage import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
-from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.stats.pooling import mean_and_stderr
 
 

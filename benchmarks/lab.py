@@ -30,7 +30,7 @@ from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.stats.pooling import mean_and_stderr, poisson_binomial_tail
 
 BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}

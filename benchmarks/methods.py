@@ -26,7 +26,8 @@ from lm_eval_leakage.lab.outcome_report import Quality, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.training import Recipe
-from lm_eval_leakage.results.formatting import DASH, markdown_of
+from lm_eval_leakage.results.formatting import DASH
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.stats.detection_quality import Interval
 from lm_eval_leakage.stats.pooling import mean_and_stderr
 

@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.published_orders import LEVEL, OrderTests, null_status, order_tests
+from lm_eval_leakage.results.order_tests import LEVEL, OrderTests, order_tests
+from lm_eval_leakage.results.published_orders import null_status
 
 SHUFFLED = 300
 PUBLISHED = (50, 100, 200, 400)

@@ -14,7 +14,8 @@ from pathlib import Path
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import number, pvalue
-from lm_eval_leakage.results.published_orders import OrderTest, null_status, order_tests
+from lm_eval_leakage.results.order_tests import OrderTest, order_tests
+from lm_eval_leakage.results.published_orders import null_status
 
 COLUMNS = (
     *("task", "questions", "numbers_sorted", "numbers_sorted_by_chance", "numbers_sorted_n", "neighbours_z"),

@@ -213,7 +213,7 @@ COST = ["requests", "tree tokens/s", "share of dense", "building", "tokenising",
 
 def table(measured: dict[str, dict]) -> str:
     """Speed and accuracy of each backend; what the tree costs, and whether float32 agrees (largest difference)."""
-    from lm_eval_leakage.results.formatting import markdown_of
+    from lm_eval_leakage.results.tabulating import markdown_of
 
     speed, cost = [SPEED], [COST]
     for name, one in measured.items():

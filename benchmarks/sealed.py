@@ -38,7 +38,7 @@ from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.questions.guards import anchored
 from lm_eval_leakage.questions.rendering import frame_of
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.seal.drawn import KeyedDraws, Original, SealedQuestion, new_key, published_questions
 from lm_eval_leakage.stats.order_sum import order_sum, standard_scores
 from lm_eval_leakage.stats.sealed import fisher

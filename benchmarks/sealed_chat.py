@@ -31,7 +31,7 @@ from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.questions.rendering import candidate_in_reply
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.seal.drawn import KeyedDraws, new_key
 from lm_eval_leakage.stats.sealed import hits_pvalue
 

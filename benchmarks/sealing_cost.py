@@ -23,7 +23,7 @@ from models import load_model, loglikelihoods
 from lm_eval_leakage.detectors.shared_likelihood import published_text
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.seal.drawn import Original, new_key, order_dependence, published_questions
 
 LETTERS = "ABCDE"

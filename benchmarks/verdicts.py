@@ -34,8 +34,9 @@ from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.formatting import markdown_of, number, pvalue
+from lm_eval_leakage.results.formatting import number, pvalue
 from lm_eval_leakage.results.published_orders import is_exact
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 
 ALARMS = (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.results import columns as registry
-from lm_eval_leakage.results.formatting import COUNT, PVALUE
+from lm_eval_leakage.results.tabulating import COUNT, PVALUE
 from lm_eval_leakage.results.verdict_numbers import NUMBERS, VerdictNumber
 from lm_eval_leakage.results.verdict_record import OF_RECORD
 from tests.method_pages import table

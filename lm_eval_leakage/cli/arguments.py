@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.results.formatting import STYLES
+from lm_eval_leakage.results.tabulating import STYLES
 
 Kinds = Mapping[str, Callable[[str], Any]]
 KINDS: Kinds = {"FOLDER": Path, "RUNS": Path, "FILE": Path, "ALPHA": float}

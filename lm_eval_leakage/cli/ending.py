@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from lm_eval_leakage.cli.output import RED, warn
+from lm_eval_leakage.cli.output import RED, mute, warn
 from lm_eval_leakage.harness.seams.refusals import INTERRUPTED, REFUSED, Refusal, unforeseen
 
 CONDITION_MET = 1
@@ -38,7 +38,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         finally:
             sys.stdout.flush()  # here, since an error while the interpreter exits cannot be caught
     except BrokenPipeError:
-        _mute(sys.stdout)
+        mute(sys.stdout)
         sys.exit(UNHEARD)
     except KeyboardInterrupt:
         warn("interrupted")
@@ -69,10 +69,3 @@ def in_words(error: OSError) -> str:
     if error.filename is None or error.strerror is None:
         return " ".join(str(error).split()) or repr(error)
     return f"cannot use {error.filename} ({error.strerror}); choose another path, or make this one accessible"
-
-
-def _mute(stream: TextIO) -> None:
-    """Discard what is left in the stream, now and when the interpreter exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)

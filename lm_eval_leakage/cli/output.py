@@ -12,7 +12,6 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from lm_eval_leakage.cli.ending import _mute
 from lm_eval_leakage.texts import visible
 
 RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
@@ -80,4 +79,11 @@ def _print(text: str, stream: TextIO) -> None:
         tqdm.write(text, file=stream)
         stream.flush()
     except BrokenPipeError:
-        _mute(stream)
+        mute(stream)
+
+
+def mute(stream: TextIO) -> None:
+    """Discard what is left in the stream, now and when the interpreter exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

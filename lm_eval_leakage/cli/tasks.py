@@ -59,7 +59,8 @@ def _test_orders(args: argparse.Namespace) -> None:
     from lm_eval_leakage.harness.own_benchmark import unread_in_words
     from lm_eval_leakage.harness.tasks.given_questions import rows_of
     from lm_eval_leakage.records import Question
-    from lm_eval_leakage.results.published_orders import Documented, as_markdown, as_record, null_status, order_tests
+    from lm_eval_leakage.results.order_tests import order_tests
+    from lm_eval_leakage.results.published_orders import Documented, as_markdown, as_record, null_status
 
     documented = None if args.documented is None else Documented(*args.documented)
     metadata = {**args.metadata, **({"fields": args.fields} if args.fields else {})}

@@ -11,7 +11,8 @@ from lm_eval_leakage.harness.models.request_tokens import SCORED
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.steps import Step, StepStatus
 from lm_eval_leakage.jobs.units import Room, Unit
-from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
+from lm_eval_leakage.results.formatting import DASH, about, count, counted
+from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.texts import visible, visible_lines
 
 HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")

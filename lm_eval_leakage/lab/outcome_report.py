@@ -14,15 +14,8 @@ import numpy as np
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.detection import Detector
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.results.formatting import (
-    DASH,
-    Cells,
-    counted,
-    markdown_of,
-    number,
-    plus_minus,
-    value_in_interval,
-)
+from lm_eval_leakage.results.formatting import DASH, counted, number, plus_minus, value_in_interval
+from lm_eval_leakage.results.tabulating import Cells, markdown_of
 from lm_eval_leakage.stats.detection_quality import (
     FEWEST_FOR_INTERVAL,
     Confusion,

@@ -21,9 +21,10 @@ from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import at_its_level
+from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.provenance import NOT_TOLD, provenances
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row, grouped, merged
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of, task_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_record import as_checked, verdicts_in

@@ -13,7 +13,8 @@ from lm_eval_leakage.logs.audits import audit_logs_of
 from lm_eval_leakage.logs.run import LEFT_OUT, NOT_AS_WRITTEN, Problem, Run, n_reported
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
+from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.stats.pooling import NAN, Estimate, normal
 
 ACCURACIES = ("acc", "acc_norm", "exact_match")

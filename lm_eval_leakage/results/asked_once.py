@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.results.result_types import Lines, grouped
+from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.result_types import Lines
 
 
 @dataclass(frozen=True)

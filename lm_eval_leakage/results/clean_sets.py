@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from lm_eval_leakage.results.answered import accuracy_of
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, grouped
+from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.texts import as_json, as_yaml
 
 NO_GUARANTEE = "nothing is guaranteed for the kept questions: how many seen questions are not flagged is unknown"

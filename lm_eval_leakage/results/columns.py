@@ -13,7 +13,9 @@ from operator import attrgetter
 from typing import Any
 
 from lm_eval_leakage.records import ARMS
-from lm_eval_leakage.results.formatting import (
+from lm_eval_leakage.results.measured import COMPUTED, Measured, value_by
+from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.tabulating import (
     BOUND_OF_PVALUE,
     COUNT,
     INTERVAL,
@@ -24,8 +26,6 @@ from lm_eval_leakage.results.formatting import (
     Column,
     Kind,
 )
-from lm_eval_leakage.results.measured import COMPUTED, Measured, value_by
-from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict_numbers import NUMBERS, VerdictNumber
 from lm_eval_leakage.stats.inflation import without
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.results.result_types import grouped
+from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.stats.pooling import (
     FLAGGED_RATE,
     FLAGGED_RATE_GUARDED,

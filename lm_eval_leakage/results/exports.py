@@ -188,7 +188,7 @@ def _result(row: Row) -> dict[str, Any]:
 def _details(row: Row) -> dict[str, str]:
     """Return the verdict with its numbers, and what the accuracy is worth."""
     from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, PVALUE_ADJUSTED
-    from lm_eval_leakage.results.formatting import flat_value
+    from lm_eval_leakage.results.tabulating import flat_value
     from lm_eval_leakage.results.told_verdicts import sentence_to_copy
     from lm_eval_leakage.results.verdict_numbers import details
 

@@ -24,9 +24,16 @@ from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.audit_settings import AuditSettings, difference, settings_of
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.comparison import common_basis, comparison
-from lm_eval_leakage.results.formatting import (
+from lm_eval_leakage.results.formatting import DASH, whole_percent
+from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.html import render
+from lm_eval_leakage.results.model_ranking import NUMBER_MEANING, RANKED, AuditedModel, ModelGroup, rank_models
+from lm_eval_leakage.results.page_tables import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
+from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
+from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
+from lm_eval_leakage.results.tabulating import (
     COUNT,
-    DASH,
     EMPTY,
     NUMBER,
     TEXT,
@@ -36,14 +43,7 @@ from lm_eval_leakage.results.formatting import (
     csv_of,
     markdown_of,
     tabulate,
-    whole_percent,
 )
-from lm_eval_leakage.results.html import render
-from lm_eval_leakage.results.model_ranking import NUMBER_MEANING, RANKED, AuditedModel, ModelGroup, rank_models
-from lm_eval_leakage.results.page_tables import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
-from lm_eval_leakage.results.result_types import Annotation, Row, grouped
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
-from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
-from lm_eval_leakage.results.formatting import DASH, TEXT, Column, count, counted, percent, tabulate
+from lm_eval_leakage.results.formatting import DASH, count, counted, percent
 from lm_eval_leakage.results.html import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_question, same_columns
 from lm_eval_leakage.results.tables import benchmarks
+from lm_eval_leakage.results.tabulating import TEXT, Column, tabulate
 from lm_eval_leakage.texts import visible
 
 if TYPE_CHECKING:

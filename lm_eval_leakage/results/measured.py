@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.questions.families import each_once, families
-from lm_eval_leakage.results.formatting import COUNT, INTERVAL, NUMBER, PVALUE, WITH_ERROR, Column, Kind
 from lm_eval_leakage.results.result_types import AuditedQuestion, Row
+from lm_eval_leakage.results.tabulating import COUNT, INTERVAL, NUMBER, PVALUE, WITH_ERROR, Column, Kind
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_numbers import documented
 from lm_eval_leakage.stats.accuracy_gap import Gap, accuracy_gap

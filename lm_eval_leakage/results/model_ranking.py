@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lm_eval_leakage.results.audit_settings import AuditSettings, difference
-from lm_eval_leakage.results.formatting import COUNT, EMPTY, PERCENT, TEXT, Column, count
+from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.results.tabulating import COUNT, EMPTY, PERCENT, TEXT, Column
 from lm_eval_leakage.results.verdict import VerdictWord
 
 WITH_EVIDENCE = (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)

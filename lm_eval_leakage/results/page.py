@@ -12,11 +12,13 @@ from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.charts import DotChart, Dots, margin_histogram, rank, rank_histograms, round_ticks
 from lm_eval_leakage.results.comparison import comparison
 from lm_eval_leakage.results.flagged_questions import Listed, listed, n_bytes
-from lm_eval_leakage.results.formatting import TEXT, Cell, Column, count, tabulate
+from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.html import render as render_template
 from lm_eval_leakage.results.page_tables import CHECKED, FIRST, benchmark_table, other_detectors, place_of, rows_table
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, grouped, merged
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
+from lm_eval_leakage.results.tabulating import TEXT, Cell, Column, tabulate
 from lm_eval_leakage.results.told_verdicts import FEWEST_FLAGGED, told_verdict
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB

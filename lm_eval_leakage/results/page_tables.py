@@ -9,7 +9,10 @@ from dataclasses import replace
 
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.detector_values import DetectorValue
-from lm_eval_leakage.results.formatting import (
+from lm_eval_leakage.results.formatting import count, counted, whole_percent
+from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL
+from lm_eval_leakage.results.tabulating import (
     COUNT,
     EMPTY,
     NUMBER,
@@ -19,13 +22,8 @@ from lm_eval_leakage.results.formatting import (
     Cell,
     Column,
     Table,
-    count,
-    counted,
     tabulate,
-    whole_percent,
 )
-from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.told_verdicts import NOT_WRITTEN_DOWN, has_enough_flagged, n_flagged
 from lm_eval_leakage.results.verdict_words import pvalue_parts, ratio_parts
 from lm_eval_leakage.stats.pooling import Estimate

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from lm_eval_leakage.records import ARMS
-from lm_eval_leakage.results.formatting import TEXT, Column
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
+from lm_eval_leakage.results.tabulating import TEXT, Column
 
 
 def _of_question(key: str, meaning: str, of: Callable[[Any], Any] | None = None) -> Column[Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.run import Problem
@@ -15,17 +15,6 @@ from lm_eval_leakage.results.verdict import NOT_AUDITED, DataVerdict
 from lm_eval_leakage.stats.pooling import (
     Estimate,
 )
-
-Key = TypeVar("Key")
-One = TypeVar("One")
-
-
-def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
-    """Return the items by key, in the order in which they come."""
-    groups: dict[Key, list[One]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from lm_eval_leakage.results.answered import TaskRun, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.detector_values import detector_values
 from lm_eval_leakage.results.formatting import defined
+from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.reported_metrics import group_metrics
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, grouped
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level

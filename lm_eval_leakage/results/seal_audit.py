@@ -13,17 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.formatting import (
-    DASH,
-    Cells,
-    aligned,
-    count,
-    counted,
-    number,
-    percent,
-    pvalue,
-    pvalue_equation,
-)
+from lm_eval_leakage.results.formatting import DASH, count, counted, number, percent, pvalue, pvalue_equation
 from lm_eval_leakage.results.sealed_logs import (
     LOG_TESTS,
     SealedLogs,
@@ -31,6 +21,7 @@ from lm_eval_leakage.results.sealed_logs import (
     not_run,
     sealed_logs,
 )
+from lm_eval_leakage.results.tabulating import Cells, aligned
 from lm_eval_leakage.results.verdict import VerdictWord, word_without_evidence
 from lm_eval_leakage.results.verdict_words import at_most_in_words, seen_in_words
 from lm_eval_leakage.seal.folders import read_seal

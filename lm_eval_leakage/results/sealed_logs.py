@@ -24,8 +24,9 @@ from lm_eval_leakage.registry import without_reference
 from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted
+from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, grouped
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdict import FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal, SealedQuestion

@@ -12,9 +12,10 @@ from typing import Any
 from lm_eval_leakage.files import atomic_file, atomic_write
 from lm_eval_leakage.logs.run import ANNOTATED, RESULTS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
-from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
-from lm_eval_leakage.results.result_types import Annotation, Row, grouped
+from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns, task_of
+from lm_eval_leakage.results.tabulating import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.texts import as_json, visible

@@ -16,7 +16,8 @@ from lm_eval_leakage.questions.statements import statement_reader
 from lm_eval_leakage.records import Described, FillerAnswers, Question, UntestableQuestion
 from lm_eval_leakage.results.asked_once import AskedOnce, asked_once
 from lm_eval_leakage.results.data_verdict import natural_part
-from lm_eval_leakage.results.result_types import AuditedQuestion, grouped
+from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.stats.exchangeability import why_not_comparable
 from lm_eval_leakage.stats.order_sum import NaturalPart
 from lm_eval_leakage.stats.pooling import NAN

@@ -16,17 +16,7 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.records import DeclaredRow, InWords
 from lm_eval_leakage.results.data_verdict import verdict_on
-from lm_eval_leakage.results.formatting import (
-    COUNT,
-    NUMBER,
-    PVALUE,
-    RATIO,
-    TEXT,
-    WITH_ERROR,
-    Cell,
-    Kind,
-    flat_value,
-)
+from lm_eval_leakage.results.tabulating import COUNT, NUMBER, PVALUE, RATIO, TEXT, WITH_ERROR, Cell, Kind, flat_value
 from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_words import TIMES, ratio_parts, reason_of, sentence_of
 from lm_eval_leakage.stats.order_power import SEEN_TIMES

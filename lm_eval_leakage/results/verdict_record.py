@@ -12,10 +12,10 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results.columns import NULL_RATE, in_records
-from lm_eval_leakage.results.formatting import COUNT, NUMBER, TEXT, Column, flat_value
 from lm_eval_leakage.results.provenance import OF_FILES
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import task_of
+from lm_eval_leakage.results.tabulating import COUNT, NUMBER, TEXT, Column, flat_value
 from lm_eval_leakage.results.told_verdicts import sentence_to_copy, told_verdict
 
 VERDICTS = "verdicts.json"  # in the folder of a check

@@ -14,15 +14,7 @@ import numpy as np
 
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
-from lm_eval_leakage.results.formatting import (
-    count,
-    counted,
-    number,
-    percent,
-    pvalue,
-    pvalue_equation,
-    whole_percent,
-)
+from lm_eval_leakage.results.formatting import count, counted, number, percent, pvalue, pvalue_equation, whole_percent
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
 from lm_eval_leakage.results.verdict import (
     EVIDENCE_LEVEL,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.cli import commands, ending
+from lm_eval_leakage.cli import commands, output
 from lm_eval_leakage.cli.completion import SHELLS
 from lm_eval_leakage.cli.output import shows_colours, with_coloured_verdicts
 from lm_eval_leakage.harness.seams.command_line import arguments_of
@@ -160,7 +160,7 @@ def test_only_verdicts_are_coloured_not_the_same_words_in_sentences() -> None:
 def test_an_error_on_a_terminal_is_red_and_still_escaped(monkeypatch) -> None:
     monkeypatch.setattr("sys.stderr", Terminal())
     output.warn("a\x1b[31mb", "31")
-    assert ending.sys.stderr.getvalue() == "\x1b[31ma\\x1b[31mb\x1b[0m\n"
+    assert output.sys.stderr.getvalue() == "\x1b[31ma\\x1b[31mb\x1b[0m\n"
 
 
 # ---------------------------------------------------------------------- quiet

@@ -9,11 +9,11 @@ import pytest
 
 from lm_eval_leakage.results import columns as registry
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.formatting import Column
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
+from lm_eval_leakage.results.tabulating import Column
 from lm_eval_leakage.results.verdict import NOT_AUDITED
 from lm_eval_leakage.results.verdict_numbers import NUMBERS
 from lm_eval_leakage.results.verdict_words import sentence_of

@@ -12,9 +12,10 @@ from scipy.stats import binomtest
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, shortened, why_apart
 from lm_eval_leakage.results.provenance import Provenance
-from lm_eval_leakage.results.result_types import Row, grouped
+from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, annotation

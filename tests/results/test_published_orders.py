@@ -11,18 +11,14 @@ import pytest
 from scipy.stats import binom, norm
 
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.results.order_tests import FEWEST_TESTED, OrderTest, OrderTests, order_tests, sorted_quantities
 from lm_eval_leakage.results.published_orders import (
     ENOUGH_QUESTIONS,
-    FEWEST_TESTED,
     Documented,
-    OrderTest,
-    OrderTests,
     as_markdown,
     detectable,
     is_exact,
     null_status,
-    order_tests,
-    sorted_quantities,
 )
 
 WORDS = ("red", "reddish", "blue", "bluish", "a", "the", "river", "rivers", "mount", "mountain", "12", "120", "deep")

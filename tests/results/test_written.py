@@ -9,8 +9,8 @@ import pytest
 from datasets import load_dataset
 
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.formatting import STYLES
 from lm_eval_leakage.results.tables import as_text, write
+from lm_eval_leakage.results.tabulating import STYLES
 from lm_eval_leakage.stats.pooling import Estimate
 from lm_eval_leakage.texts import visible
 from tests.limits import full_disk

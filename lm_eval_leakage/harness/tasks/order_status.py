@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.results.order_tests import order_tests
 from lm_eval_leakage.results.published_orders import (
     DOCUMENTED,
     Documented,
@@ -14,7 +15,6 @@ from lm_eval_leakage.results.published_orders import (
     OrderStatus,
     is_exact,
     null_status,
-    order_tests,
 )
 
 STATUS_KEY = "published_orders"  # of `--metadata`

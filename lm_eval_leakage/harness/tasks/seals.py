@@ -12,10 +12,7 @@ from lm_eval_leakage.harness.tasks.base_task import RefusedAudit
 from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.questions.slots import Exchange
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
-from lm_eval_leakage.results.published_orders import (
-    NullStatus,
-    OrderStatus,
-)
+from lm_eval_leakage.results.published_orders import NullStatus, OrderStatus
 from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
 
