@@ -162,12 +162,12 @@ def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
         say(visible(sentence))
     for remark in verification.remarks:
         note(remark)
-    if verification.untold:
-        raise ValueError("; ".join(verification.untold))
+    if verification.unverified:
+        raise ValueError("; ".join(verification.unverified))
 
 
 def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
-    from lm_eval_leakage.results.seal_audit import as_seal_record, as_table, remarks, seal_audit, told_ledger
+    from lm_eval_leakage.results.seal_audit import as_seal_record, as_table, ledger_report, remarks, seal_audit
     from lm_eval_leakage.stats.looks import USUAL_ALPHA
 
     if not places or args.seal is None:
@@ -183,7 +183,7 @@ def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
     for verdict in audit.verdicts:
         for remark in remarks(verdict):
             note(f"note: {verdict.model}: {remark}")
-    note(told_ledger(audit.ledger))
+    note(ledger_report(audit.ledger))
     tell_problems([("", problem) for problem in audit.problems])
     tell_problems([(verdict.model, problem) for verdict in audit.verdicts for problem in verdict.problems])
 

@@ -14,7 +14,7 @@ from typing import Any
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.sealing import NAME, PRIVATE, PUBLIC, TOOL, task_files
 from lm_eval_leakage.harness.tasks.question_files import read_file
-from lm_eval_leakage.results.seal_audit import told_ledger
+from lm_eval_leakage.results.seal_audit import ledger_report
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, public_rows
 from lm_eval_leakage.seal.folders import (
     CARD_FILE,
@@ -47,14 +47,14 @@ class SealVerification:
     """The result of comparing a public folder with its seal, in sentences.
 
     holds: what is as it should be
-    differs: what is not; with none, and nothing that is untold, the benchmark is verified
-    untold: what could not be compared with anything
+    differs: what is not; with none, and nothing that is unverified, the benchmark is verified
+    unverified: what could not be compared with anything
     remarks: what was left out of the comparison
     """
 
     holds: list[str] = field(default_factory=list)
     differs: list[str] = field(default_factory=list)
-    untold: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
@@ -99,7 +99,7 @@ def verified(
         )
         return result
     sources = [name for name, it in ((COMMITMENT_FILE, record), ("--commitment", commitment)) if it is not None]
-    result.untold += [] if sources else [NOTHING_FIXED]
+    result.unverified += [] if sources else [NOTHING_FIXED]
     against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
     result.holds.append(
         f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in {names}, "
@@ -111,7 +111,7 @@ def verified(
     except ValueError as error:
         result.differs.append(str(error))
         return result
-    result.holds.append(told_ledger(ledger))
+    result.holds.append(ledger_report(ledger))
     if head is not None and head not in ledger.heads:
         result.differs.append(
             f"the ledger never had the head {head}: it was written anew, or went back, after this head was announced"
@@ -293,7 +293,7 @@ def _report_others(public: Path, sealed: Collection[str], result: SealVerificati
     cached = [name for name in names if CACHE in name.split("/")]
     run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
     if cached:
-        result.untold.append(
+        result.unverified.append(
             f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
             "Python makes again"
         )

@@ -53,10 +53,10 @@ from lm_eval_leakage.results.provenance import provenance_of_model
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
-from lm_eval_leakage.results.told_verdicts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
+from lm_eval_leakage.results.verdict_texts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
@@ -246,13 +246,15 @@ class CheckOutcome:
         It has the verdicts or, if there are more than `most`, how many there are of each word and those with evidence.
         """
         if len(self.verdicts) <= most:
-            return "\n\n".join(map(told, self.verdicts))
+            return "\n\n".join(map(verdict_paragraph, self.verdicts))
         counts = Counter(task.verdict for task in self.verdicts)
         words = ", ".join(f"{word} {count(counts[word])}" for word in reversed(VerdictWord) if counts[word])
         alarming = [
             task for task in self.verdicts if task.verdict in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
         ]
-        return "\n\n".join([f"{count(len(self.verdicts))} verdicts: {words}", *map(told, alarming[:most])])
+        return "\n\n".join(
+            [f"{count(len(self.verdicts))} verdicts: {words}", *map(verdict_paragraph, alarming[:most])]
+        )
 
     def as_json(self) -> str:
         """Return the records of this check and, apart from them, of earlier ones, as strict JSON."""
@@ -280,7 +282,7 @@ def _escaped(text: str) -> str:
     return escape(visible(text))
 
 
-def told(task: CheckedTask) -> str:
+def verdict_paragraph(task: CheckedTask) -> str:
     """Return the verdict of one model and task, as it is printed."""
     word = word_with_aim(task.verdict, task.detect).replace(task.verdict, task.verdict.upper(), 1)
     facts = [f"{task.model} on {task.task}: {word}", f"  {task.summary}", f"  {task.figures}"]

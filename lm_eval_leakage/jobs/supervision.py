@@ -26,10 +26,10 @@ GONE = "its worker was gone, or silent for too long"
 logger = logging.getLogger(__name__)
 
 
-def carry_out(engine: Engine, tell: Callable[[Queue], None] = lambda _: None, *, job: str = "") -> None:
+def carry_out(engine: Engine, report: Callable[[Queue], None] = lambda _: None, *, job: str = "") -> None:
     """Have workers run the units that are ready, until each is done or given up.
 
-    tell: called with what is left, at every look
+    report: called with what is left, at every look
     job: the name of a cluster's job that calls this for the units of its plan's only model, and with which the names
         of its workers begin; it does not wait for units that other workers have
     """
@@ -37,7 +37,7 @@ def carry_out(engine: Engine, tell: Callable[[Queue], None] = lambda _: None, *,
     with engine:
         while True:
             queue = supervisor.look()
-            tell(queue)
+            report(queue)
             if not supervisor.goes_on(queue):
                 return
             for name, reason in engine.ended().items():

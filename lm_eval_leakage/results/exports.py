@@ -151,7 +151,7 @@ def _model(row: Row) -> dict[str, Any]:
         "name": row.model,
         "id": name if owner == UNKNOWN else f"{owner}/{name}",
         "developer": owner,
-        "additional_details": {**deployed, **_told(revision=made.revision, asked_as=made.asked_as)},
+        "additional_details": {**deployed, **_given_values(revision=made.revision, asked_as=made.asked_as)},
     }
 
 
@@ -164,7 +164,7 @@ def _result(row: Row) -> dict[str, Any]:
         "source_data": {
             "dataset_name": row.task,
             **place,
-            "additional_details": _told(config=made.config, digest=made.digest),
+            "additional_details": _given_values(config=made.config, digest=made.digest),
         },
         "metric_config": {
             "metric_id": "accuracy" if metric == "acc" else f"lm_eval.{metric}",
@@ -181,7 +181,7 @@ def _result(row: Row) -> dict[str, Any]:
             "details": _details(row),
             "uncertainty": {**errors, "num_samples": row.n - row.n_left_out},
         },
-        "generation_config": {"additional_details": _told(num_fewshot=row.n_shot, seed_of_draw=made.seed)},
+        "generation_config": {"additional_details": _given_values(num_fewshot=row.n_shot, seed_of_draw=made.seed)},
     }
 
 
@@ -189,8 +189,8 @@ def _details(row: Row) -> dict[str, str]:
     """Return the verdict with its numbers, and what the accuracy is worth."""
     from lm_eval_leakage.results.columns import ACCURACY_CLEAN, INFLATION, PVALUE_ADJUSTED
     from lm_eval_leakage.results.tabulating import flat_value
-    from lm_eval_leakage.results.told_verdicts import sentence_to_copy
     from lm_eval_leakage.results.verdict_numbers import details
+    from lm_eval_leakage.results.verdict_texts import sentence_to_copy
 
     values = {f"leakage_{name}": value for name, value in details(row.verdict).items()}
     further = {
@@ -200,10 +200,10 @@ def _details(row: Row) -> dict[str, str]:
     }
     for name, column in further.items():
         values |= flat_value(name, column.kind, column.of(row))
-    return _told(leakage_citation=sentence_to_copy(row), **values)
+    return _given_values(leakage_citation=sentence_to_copy(row), **values)
 
 
-def _told(**values: object) -> dict[str, str]:
+def _given_values(**values: object) -> dict[str, str]:
     """Return the values as texts, without those that are not known; the format has texts only."""
     return {key: str(value) for key, value in values.items() if value not in (None, "")}
 
@@ -219,7 +219,7 @@ def _no_dataset(row: Row) -> str:
 def _entry(row: Row, now: datetime) -> str:
     import yaml
 
-    from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+    from lm_eval_leakage.results.verdict_texts import sentence_to_copy
 
     made = row.provenance
     entry = {

@@ -44,9 +44,9 @@ from lm_eval_leakage.results.tabulating import (
     markdown_of,
     tabulate,
 )
-from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
+from lm_eval_leakage.results.verdict_texts import by_chance, sentence_to_copy
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 

@@ -24,7 +24,7 @@ from lm_eval_leakage.results.tabulating import (
     Table,
     tabulate,
 )
-from lm_eval_leakage.results.told_verdicts import NOT_WRITTEN_DOWN, has_enough_flagged, n_flagged
+from lm_eval_leakage.results.verdict_texts import NOT_WRITTEN_DOWN, has_enough_flagged, n_flagged
 from lm_eval_leakage.results.verdict_words import pvalue_parts, ratio_parts
 from lm_eval_leakage.stats.pooling import Estimate
 

@@ -224,7 +224,7 @@ def remarks(verdict: SealedVerdict) -> Iterator[str]:
         yield f"{count(verdict.n_looks)} looks at different questions together: e = {evalue(verdict.log_evalue)}"
 
 
-def told_ledger(ledger: Ledger) -> str:
+def ledger_report(ledger: Ledger) -> str:
     """Return what to publish of the ledger, and why."""
     return (
         f"ledger: {counted(len(ledger.looks), 'look')}, head {ledger.head}; publish it where nothing can be changed "

@@ -14,10 +14,10 @@ from lm_eval_leakage.harness.models.chat_echo import (
     ECHOED,
     KNOWN_QUESTION,
     ChatCompletionsEchoLM,
-    TokenTold,
+    ReportedToken,
     conversation,
     frame_in,
-    tokens_told,
+    reported_tokens,
 )
 from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, Unproven, proven
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse
@@ -259,8 +259,8 @@ def test_turns_of_a_chat_template_are_sent_as_they_are_and_a_begun_answer_is_con
     assert conversation(JsonChatStr(json.dumps(begun)), " so")[-1]["content"] == "Because so"
 
 
-def told(tokens: list[str]) -> list[TokenTold]:
-    return tokens_told({"prompt": [{"logprobs": {"tokens": tokens, "token_logprobs": logprobs(tokens)}}]})
+def told(tokens: list[str]) -> list[ReportedToken]:
+    return reported_tokens({"prompt": [{"logprobs": {"tokens": tokens, "token_logprobs": logprobs(tokens)}}]})
 
 
 def test_bytes_of_characters_do_not_hide_where_a_message_is() -> None:

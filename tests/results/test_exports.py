@@ -18,8 +18,8 @@ from jsonschema import Draft7Validator
 from lm_eval_leakage.results.exports import COLOURS, EXPORTS, SCHEMA_VERSION, exported
 from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.told_verdicts import sentence_to_copy
 from lm_eval_leakage.results.verdict import NOT_AUDITED, VerdictWord
+from lm_eval_leakage.results.verdict_texts import sentence_to_copy
 from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, row

@@ -38,7 +38,7 @@ Messages = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class TokenTold:
+class ReportedToken:
     """A token as a server returns it.
 
     text: as the server writes it; logprob: None for the first; likeliest: False where that is not known
@@ -96,14 +96,14 @@ def conversation(context: Any, continuation: str) -> list[dict[str, str]]:
     return [*turns, {"role": "assistant", "content": continuation.strip()}]
 
 
-def tokens_told(response: Any) -> list[TokenTold]:
+def reported_tokens(response: Any) -> list[ReportedToken]:
     """Return the tokens of the conversation, without what was generated; empty if the server returns none. Raises
     FaultyResponse for something else than log-probabilities."""
     try:
         if response.get("prompt_logprobs"):
             rows = [next(iter(row.values())) if row else {} for row in response["prompt_logprobs"]]
             return [
-                TokenTold(row.get("decoded_token") or "", row.get("logprob"), row.get("rank") == 1) for row in rows
+                ReportedToken(row.get("decoded_token") or "", row.get("logprob"), row.get("rank") == 1) for row in rows
             ]
         if response.get("prompt"):
             answer, n_generated = response["prompt"][0]["logprobs"], 0
@@ -112,7 +112,7 @@ def tokens_told(response: Any) -> list[TokenTold]:
         texts, logprobs = (answer.get("tokens") or [], answer.get("token_logprobs") or []) if answer else ([], [])
         tops = [dict(top or {}) for top in (answer or {}).get("top_logprobs") or [{}] * len(texts)]
         columns = zip(texts, logprobs, tops, strict=True)
-        tokens = [TokenTold(str(text), logprob, top=top) for text, logprob, top in columns]
+        tokens = [ReportedToken(str(text), logprob, top=top) for text, logprob, top in columns]
         return tokens[: len(tokens) - n_generated]
     except (AttributeError, LookupError, TypeError, ValueError):
         raise FaultyResponse(f"the server gave {brief(response)} instead of log-probabilities") from None
@@ -155,7 +155,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         reasons = []
         for form in (CONTINUED, ECHOED):
             try:
-                return frame_in(tokens_told(self._posted(form)), form)
+                return frame_in(reported_tokens(self._posted(form)), form)
             except FaultyResponse as fault:
                 reasons.append(f"with {', '.join(form)}: {fault}")
         raise refusal(self, "; ".join(reasons))
@@ -203,14 +203,14 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         message = self.scored(outputs, tokens[0])
         return [(sum(token.logprob or 0 for token in message), all(token.likeliest for token in message))]
 
-    def scored(self, response: Any, text: JsonChatStr) -> Sequence[TokenTold]:
+    def scored(self, response: Any, text: JsonChatStr) -> Sequence[ReportedToken]:
         """Return the tokens of the assistant's message. Raises FaultyResponse."""
         tokens, of_text = self._read(response, json.loads(text.prompt))
         return tokens[of_text]
 
-    def _read(self, response: Any, messages: Messages) -> tuple[Sequence[TokenTold], slice]:
+    def _read(self, response: Any, messages: Messages) -> tuple[Sequence[ReportedToken], slice]:
         """Return the tokens of the conversation, and which of them are the assistant's. Raises FaultyResponse."""
-        tokens = tokens_told(response)
+        tokens = reported_tokens(response)
         of_text = self.frame.span([token.text for token in tokens], messages)
         texts, values, tops = zip(*((token.text, token.logprob, token.top) for token in tokens[1:]), strict=True)
         if fault := fault_among([*values, *(value for top in tops for value in top.values())], TOKEN_ANSWERED):
@@ -225,7 +225,7 @@ def n_characters(context: Any, continuation: str) -> int:
     return sum(len(message["content"]) for message in conversation(context, continuation))
 
 
-def frame_in(tokens: Sequence[TokenTold], parameters: Mapping[str, Any]) -> Frame:
+def frame_in(tokens: Sequence[ReportedToken], parameters: Mapping[str, Any]) -> Frame:
     """Return the frame of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
     if not tokens:
         raise FaultyResponse("the response has no log-probabilities of the conversation")

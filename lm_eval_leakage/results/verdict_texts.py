@@ -75,7 +75,7 @@ class ToldVerdict:
         return badge_of(self.word)
 
 
-def told_verdict(row: Row) -> ToldVerdict:
+def verdict_text(row: Row) -> ToldVerdict:
     verdict, reasons = row.verdict, [_texts(row.verdict), _unguarded(row), _gap(row)]
     is_open = verdict.word in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE)
     remedy = (verdict.remedy or _usual_remedy(row)) if is_open else ""
