@@ -63,7 +63,7 @@ def test_an_audit_has_its_number_of_questions_and_no_error_of_zero() -> None:
         ("max_order", "flagged_rate", "0.0000", "N/A"),
         ("outlier", "flagged_rate", "0.5000", "0.3536"),
         ("max_order", "null_rate", "0.0417", ""),
-        ("max_order", "questions", "2", ""),
+        ("max_order", "sample", "2 questions", ""),
         ("outlier", "skipped", "1", ""),
     ]
 
@@ -77,7 +77,7 @@ def test_below_the_table_stands_what_its_rows_mean() -> None:
 
 def test_choice_confusion_shows_accuracies_and_one_difference() -> None:
     shown = [name for _, name, _, _ in metrics(printed({"confusion": CONFUSION}))]
-    assert shown == ["accuracy_original", "delta", "questions"]
+    assert shown == ["accuracy_original", "delta", "sample"]
 
 
 def test_the_table_of_other_tasks_keeps_its_own_rows() -> None:

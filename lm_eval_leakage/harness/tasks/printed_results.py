@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lm_eval_leakage.harness.tasks.finished_results import DETAILS, NO_ERROR
+from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.tables import LEAKAGE_FILTER
 
-QUESTIONS = "questions"  # the row with their number
+SAMPLE = "sample"  # the row with the number of questions
 SAMPLE_LEN = "sample_len"  # lm_eval's key of that number, which it does not print
 DIFFERENCES = ("delta_shuffled", "delta_replaced")  # of rows that are shown
 GAPS = ("_gap", "_gap_adjusted")  # of accuracies that are shown
@@ -55,7 +56,7 @@ def _shortened_audit(row: Mapping[str, Any]) -> dict[str, Any]:
         shown[key] = NO_ERROR if is_zero_error else value
     pipelines = [key.partition(",")[2] for key in shown if "," in key]
     if row.get(SAMPLE_LEN) and pipelines:
-        shown[f"{QUESTIONS},{pipelines[0]}"] = row[SAMPLE_LEN]
+        shown[f"{SAMPLE},{pipelines[0]}"] = counted(row[SAMPLE_LEN])  # a number would be printed with decimals
     return shown
 
 
