@@ -5,6 +5,8 @@ Only `seams` touches lm_eval's private parts; docs/harness_seams.md lists which.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -14,12 +16,14 @@ def extend_harness(task_manager_class: type) -> None:
     Do not move or rename this function: the hooks that users have enabled import it by name and must still find it
     after an upgrade. They call it while lm_eval is being imported, so other imports are delayed until they are needed.
     """
+    from lm_eval_leakage.harness.seams.printed_table import shorten_table
     from lm_eval_leakage.harness.seams.registries import add_models, check_options
     from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
     find_audits(task_manager_class)
     check_options(_check_run)
     add_models()
+    shorten_table(_shorten, _explain)  # before the command line imports the function
 
 
 def _check_run(config: Any) -> None:
@@ -43,3 +47,24 @@ def _check_run(config: Any) -> None:
     except (ValueError, ImportError, OSError) as error:
         raise Refusal(str(error)) from error
     accept_valid_answers_only(class_of(config.model))
+
+
+def _shorten(results: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+    if not _has_audits():
+        return results
+    from lm_eval_leakage.harness.tasks.printed_results import shortened_results
+
+    return shortened_results(results, section)
+
+
+def _explain(results: Mapping[str, Any], section: str) -> Sequence[str]:
+    if not _has_audits():
+        return ()
+    from lm_eval_leakage.harness.tasks.printed_results import explanations
+
+    return explanations(results, section)
+
+
+def _has_audits() -> bool:
+    """Return whether this process has loaded an audit; without one, a run need not import what audits need."""
+    return "lm_eval_leakage.harness.tasks.task" in sys.modules

@@ -6,7 +6,8 @@ from typing import Any
 
 from lm_eval import utils
 
-import lm_eval_leakage.harness.tasks.task  # noqa: F401 (shortens the table)
+import lm_eval_leakage.harness.plugin
+import lm_eval_leakage.harness.tasks.task  # noqa: F401 (a process that has audits)
 from lm_eval_leakage.harness.tasks.finished_results import DETAILS
 from lm_eval_leakage.harness.tasks.printed_results import MEANINGS
 

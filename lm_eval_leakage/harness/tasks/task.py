@@ -22,7 +22,6 @@ from lm_eval_leakage.harness.models.asking import add_request_method
 from lm_eval_leakage.harness.models.processes import is_first, refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.seams.evaluation import Evaluation, current_evaluation
-from lm_eval_leakage.harness.seams.printed_table import shorten_table
 from lm_eval_leakage.harness.seams.refusals import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.seams.run_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.seams.run_results import on_results
@@ -33,7 +32,6 @@ from lm_eval_leakage.harness.tasks.finished_results import finish
 from lm_eval_leakage.harness.tasks.judging import judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.harness.tasks.order_status import documented, refuse_undrawn, status_of
-from lm_eval_leakage.harness.tasks.printed_results import explanations, shortened_results
 from lm_eval_leakage.harness.tasks.prospect import Prospect
 from lm_eval_leakage.harness.tasks.seals import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
 from lm_eval_leakage.logs.audit_line import benchmark_of
@@ -410,4 +408,3 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
 watch_run_files()
 on_results(finish)
-shorten_table(shortened_results, explanations)
