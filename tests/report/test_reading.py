@@ -110,7 +110,7 @@ def test_orders_are_named_by_letters_where_all_were_scored_else_by_the_place_of_
 
 def test_a_page_with_two_verdicts_says_what_memory_does_in_few_words() -> None:
     shown = Shown(PAGES["report"]())
-    assert "usually finds the published order of its options more likely than their other orders" in shown.text
+    assert "usually finds the published order of its options likelier than other orders" in shown.text
     assert "Choice confusion" in shown.text
     assert "Each question is answered with its options as published" not in shown.text  # folded
     assert len(shown.words) <= MOST_WORDS
