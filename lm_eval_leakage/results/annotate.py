@@ -22,7 +22,7 @@ from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.grouping import grouped
-from lm_eval_leakage.results.provenance import NOT_TOLD, provenances
+from lm_eval_leakage.results.provenance import NOT_RECORDED, provenances
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of, task_of
@@ -169,7 +169,7 @@ def annotation_of(
     return Annotation(
         model,
         audited.detector,
-        tuple(replace(row, provenance=made.get(names.get(row.task, row.task), NOT_TOLD)) for row in rows),
+        tuple(replace(row, provenance=made.get(names.get(row.task, row.task), NOT_RECORDED)) for row in rows),
         questions,
         with_references,
         {name: members for subtasks in own_groups for name, members in subtasks.items() if members},

@@ -42,7 +42,7 @@ class Provenance:
     config: str = ""
 
 
-NOT_TOLD = Provenance()
+NOT_RECORDED = Provenance()
 
 
 def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
@@ -60,7 +60,7 @@ def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
         provenance, groups = provenance_of(run), benchmarks_of_groups(run)
         audits = {audited_task(run, audit): audit for audit in run.logs}
         for name in (*audits, *groups):
-            of_run = by_name.get(name, NOT_TOLD)
+            of_run = by_name.get(name, NOT_RECORDED)
             digest = _digest(run, {task: audits.get(task, task) for task in leaves(name, groups)})
             by_name[name] = replace(provenance, digest=digest, dataset=of_run.dataset, config=of_run.config)
     return by_name

@@ -10,7 +10,7 @@ from lm_eval_leakage.logs.audit_line import Arms, AuditLine
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import FillerAnswers, OrderAnswers, Question
 from lm_eval_leakage.results.detector_values import DetectorValue, Values
-from lm_eval_leakage.results.provenance import NOT_TOLD, Provenance
+from lm_eval_leakage.results.provenance import NOT_RECORDED, Provenance
 from lm_eval_leakage.results.verdict import NOT_AUDITED, DataVerdict
 from lm_eval_leakage.stats.pooling import (
     Estimate,
@@ -140,7 +140,7 @@ class Row:
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
     verdict: DataVerdict = NOT_AUDITED
-    provenance: Provenance = NOT_TOLD
+    provenance: Provenance = NOT_RECORDED
     n_copies: int = 0
     n_left_out: int = 0
     n_too_long: int = 0
