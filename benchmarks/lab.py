@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from demo import smollm2
 
-from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.detectors.choice_confusion import accuracy_difference
 from lm_eval_leakage.lab.outcome_report import Quality, qualities, shown
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
@@ -227,7 +227,9 @@ def _language_row(name: str, outcome: Outcome, exposures: int) -> list[str]:
     arms = {line.question: line.arms for line in outcome.audits[exposures].lines(CONFUSION) if line.arms}
     halves = [[arms[name] for name in half if name in arms] for half in (outcome.trained, outcome.held_out)]
     accuracy = ", ".join(f"{mean_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
-    deltas = [difference([one.original for one in half], [one.generalized for one in half]) for half in halves]
+    deltas = [
+        accuracy_difference([one.original for one in half], [one.generalized for one in half]) for half in halves
+    ]
     return [name, shown(auroc), accuracy, *(f"{100 * one.value:+.1f} ± {100 * one.stderr:.1f}" for one in deltas)]
 
 

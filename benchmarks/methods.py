@@ -18,7 +18,7 @@ from pathlib import Path
 
 from demo import smollm2
 
-from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.detectors.choice_confusion import accuracy_difference
 from lm_eval_leakage.files import atomic_file
 from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.lab.exposure_text import ExposureText
@@ -114,7 +114,7 @@ def confusion_rows(benchmark: str, training: str, outcome: Outcome) -> Iterator[
             for half, names in (("trained", outcome.trained), ("held out", outcome.held_out)):
                 measured = [arms[name] for name in names if name in arms]
                 original = [one.original for one in measured]
-                change = difference(original, [one.generalized for one in measured])
+                change = accuracy_difference(original, [one.generalized for one in measured])
                 yield {
                     "benchmark": benchmark,
                     "training": training,

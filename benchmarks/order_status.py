@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import number, pvalue
+from lm_eval_leakage.results.formatting import format_pvalue, number
 from lm_eval_leakage.results.order_tests import OrderTest, order_tests
 from lm_eval_leakage.results.published_orders import null_status
 
@@ -60,7 +60,7 @@ def shown(value: float, decimals: int) -> str:
 
 
 def shown_pvalue(value: float) -> str:
-    return "" if math.isnan(value) else pvalue(value)
+    return "" if math.isnan(value) else format_pvalue(value)
 
 
 if __name__ == "__main__":

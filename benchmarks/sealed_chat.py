@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 
 from lm_eval_leakage.detectors.guesses import PublishedGuess
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.task import arguments_of, framed_texts, framing
+from lm_eval_leakage.harness.tasks.task import framed_texts, framing, request_arguments
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train
@@ -77,7 +77,7 @@ def replies_of(lm: Any, questions: Sequence[Question], form: PublishedGuess, is_
     asked = []
     for place, question in enumerate(questions):
         ((context, continuation),) = framed_texts(form.requests(question), framed)
-        asked.append(Instance("generate_until", {}, arguments_of(form, lm, context, continuation), place))
+        asked.append(Instance("generate_until", {}, request_arguments(form, lm, context, continuation), place))
     return [str(reply) for reply in lm.generate_until(asked, disable_tqdm=True)]
 
 

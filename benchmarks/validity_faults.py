@@ -14,7 +14,7 @@ from itertools import combinations, product
 import numpy as np
 from scipy.stats import norm
 
-from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.detectors.choice_confusion import accuracy_difference
 from lm_eval_leakage.results.leaderboard import RANK_LEVEL, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.stats.accuracy_gap import accuracy_gap
@@ -84,7 +84,7 @@ def _annotation(model: str, flags: np.ndarray) -> Annotation:
 def _significant(flags: list[np.ndarray]) -> set[tuple[int, int]]:
     """Pairs that differ by McNemar's test, adjusted by Holm's procedure."""
     pairs = list(combinations(range(len(flags)), 2))
-    tests = sorted((difference(flags[a].tolist(), flags[b].tolist()).pvalue, (a, b)) for a, b in pairs)
+    tests = sorted((accuracy_difference(flags[a].tolist(), flags[b].tolist()).pvalue, (a, b)) for a, b in pairs)
     found = set()
     for index, (pvalue, pair) in enumerate(tests):
         if pvalue * (len(tests) - index) > RANK_LEVEL:

@@ -34,7 +34,7 @@ from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.formatting import number, pvalue
+from lm_eval_leakage.results.formatting import format_pvalue, number
 from lm_eval_leakage.results.published_orders import is_exact
 from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
@@ -209,7 +209,7 @@ def _line(pair: tuple[Case, DataVerdict]) -> list[str]:
     copy = f", {case.exposures} exposures to half of {case.trained_on}" if case.exposures else ""
     size = f"{number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)}"
     form = "chat" if case.chat else "plain"
-    cells = [form, verdict.orders, str(verdict.n), size, pvalue(verdict.pvalue), verdict.word]
+    cells = [form, verdict.orders, str(verdict.n), size, format_pvalue(verdict.pvalue), verdict.word]
     return [f"{case.model}{copy}", case.task, *cells]
 
 

@@ -21,7 +21,7 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import cli, registry
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from tests.fakes import FakeLM, by_hash, fond_of
 from tests.scratch_packages import install, site_of_strangers
 from tests.written_tasks import LETTERED, published, write_task
@@ -161,7 +161,7 @@ def test_annotate_and_the_page_show_both_next_to_the_tasks_accuracy(run, capsys,
     (annotation,) = annotate([out])
     assert annotation.detector == "published_rotation"
     assert {question.benchmark for question in annotation.audited_questions} == {"colours"}
-    assert "nats_per_character" in render([annotation]).replace("<wbr>", "")
+    assert "nats_per_character" in render_page([annotation]).replace("<wbr>", "")
 
 
 # ---------------------------------------------------------------------- a simulation

@@ -10,39 +10,39 @@ from functools import partial
 from importlib.metadata import version
 
 from lm_eval_leakage import __version__, task_configs_path
-from lm_eval_leakage.cli.check import check, check_arguments
-from lm_eval_leakage.cli.command_checks import LISTINGS, NAMING_TASKS, check_early
+from lm_eval_leakage.cli.check import add_check_arguments, run_check
+from lm_eval_leakage.cli.command_checks import LISTINGS, NAMING_TASKS, check_command_early
 from lm_eval_leakage.cli.completion import add_completion
 from lm_eval_leakage.cli.ending import CONDITION_MET, end_in_words
 from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
 from lm_eval_leakage.cli.output import be_quiet
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
-from lm_eval_leakage.cli.tasks import describe, ls_arguments
+from lm_eval_leakage.cli.tasks import ls_arguments, run_describe
 from lm_eval_leakage.harness.seams import pth_hook as hook
-from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line
+from lm_eval_leakage.harness.seams.command_line import CommandLine, command_line, command_name, help_text
 from lm_eval_leakage.harness.seams.refusals import REFUSED
 from lm_eval_leakage.lab.settings import add_arguments as simulate_arguments
 
 OF_OURS = (ValueError, ImportError)  # only our own commands turn these into one sentence
 
 
-def simulate(args: argparse.Namespace) -> None:
-    """contaminate a copy of a model on purpose and measure how well each detector notices"""
+def run_simulate(args: argparse.Namespace) -> None:
+    """Contaminate a copy of a model on purpose and measure how well each detector notices."""
     from lm_eval_leakage.lab import outcome_report as report
-    from lm_eval_leakage.lab.settings import settings_of
+    from lm_eval_leakage.lab.settings import simulation_settings
     from lm_eval_leakage.lab.simulation import simulate as run
 
-    outcome = run(settings_of(args), args.output_path)
+    outcome = run(simulation_settings(args), args.output_path)
     print(report.write_report(outcome, args.output_path))
 
 
 def path() -> None:
-    """print the folder of the leakage tasks, for the harness's --include_path"""
+    """Print the folder of the leakage tasks, for the harness's --include_path."""
     print(task_configs_path())
 
 
 def enable() -> None:
-    """make plain `lm_eval` in this environment know the leakage tasks and models"""
+    """Make plain `lm_eval` in this environment know the leakage tasks and models."""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
         print("nothing to do: this harness discovers the leakage tasks itself")
@@ -58,7 +58,7 @@ def enable() -> None:
 
 
 def disable() -> None:
-    """undo `enable`"""
+    """Undo `enable`."""
     file = hook.hook_file()
     if not file.exists():
         print("nothing to do: the hook is not enabled")
@@ -68,7 +68,7 @@ def disable() -> None:
 
 
 def status() -> None:
-    """say whether plain `lm_eval` knows the leakage tasks, and how"""
+    """Say whether plain `lm_eval` knows the leakage tasks, and how."""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
         how = "by the harness's own plugin discovery"
@@ -85,19 +85,19 @@ ACTIONS = {action.__name__: action for action in (enable, disable, status, path)
 
 
 def plugin(args: argparse.Namespace) -> None:
-    """make plain `lm_eval` know the leakage tasks and models, or undo that"""
+    """Make plain `lm_eval` know the leakage tasks and models, or undo that."""
     ACTIONS[args.action]()
 
 
 def plugin_arguments(parser: argparse.ArgumentParser) -> None:
-    meanings = "; ".join(f"{name}: {action.__doc__}" for name, action in ACTIONS.items())
+    meanings = "; ".join(f"{name}: {help_text(action)}" for name, action in ACTIONS.items())
     parser.add_argument("action", choices=tuple(ACTIONS), help=meanings)
 
 
 COMMANDS = {
-    check: check_arguments,
+    run_check: add_check_arguments,
     plugin: plugin_arguments,
-    simulate: simulate_arguments,
+    run_simulate: simulate_arguments,
     seal: seal_arguments,
     **COMMANDS_ON_RESULTS,
 }
@@ -109,7 +109,7 @@ def main() -> None:
 
 def commands() -> CommandLine:
     """Return the whole command line: lm_eval's commands and ours."""
-    cli = command_line(COMMANDS, describe, ls_arguments)
+    cli = command_line(COMMANDS, run_describe, ls_arguments)
     versions = f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}, Python {platform.python_version()}"
     cli.parser.add_argument("--version", action="version", version=versions, help="print the versions and exit")
     add_completion(cli.parser)
@@ -120,12 +120,10 @@ def _main() -> None:
     cli = commands()
     args = cli.parse_args()
     be_quiet(getattr(args, "quiet", False))
-    end_in_words(partial(check_early, args), refusals=OF_OURS)
+    end_in_words(partial(check_command_early, args), refusals=OF_OURS)
     if args.command in NAMING_TASKS:
         _extend_harness(args)
-    if args.command in {command.__name__ for command in COMMANDS} or (
-        args.command == "ls" and args.what not in LISTINGS
-    ):
+    if args.command in map(command_name, COMMANDS) or (args.command == "ls" and args.what not in LISTINGS):
         end_in_words(partial(cli.execute, args), refusals=OF_OURS)
     else:
         end_in_words(partial(_execute_of_lm_eval, cli, args))

@@ -88,8 +88,8 @@ RARE = {  # options by the title of their group; `--help` leaves them out
 VERDICT_LOGGER = "lm_eval_leakage.harness.tasks.finished_results"  # logs the verdict on every single audit
 
 
-def check(args: argparse.Namespace) -> None:
-    """check models for leakage of benchmarks: run the audits that are missing, give verdicts and a page"""
+def run_check(args: argparse.Namespace) -> None:
+    """Check models for leakage of benchmarks: run the audits that are missing, give verdicts and a page."""
     from lm_eval_leakage.jobs.early_checks import check_at_once
     from lm_eval_leakage.jobs.plan import SETTING_NAMES, check_plan
 
@@ -119,7 +119,7 @@ class BriefHelp(argparse.Action):
         parser.exit()
 
 
-def check_arguments(parser: argparse.ArgumentParser) -> None:
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = USAGE  # which errors print, too
     parser.formatter_class = partial(argparse.HelpFormatter, max_help_position=HELP_COLUMN)
     parser.add_argument("plan", nargs="?", metavar="PLAN", help=PLAN_FILE)

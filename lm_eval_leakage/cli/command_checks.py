@@ -16,7 +16,7 @@ NAMING_TASKS = ("run", "ls", "validate", "simulate")  # commands that need lm_ev
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
 
-def check_early(args: argparse.Namespace) -> None:
+def check_command_early(args: argparse.Namespace) -> None:
     """Raise ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed, such as one whose
     output cannot be written."""
     place = getattr(args, "output_path", None)

@@ -6,7 +6,7 @@ import argparse
 
 import shtab
 
-from lm_eval_leakage.harness.seams.command_line import arguments_of
+from lm_eval_leakage.harness.seams.command_line import iter_arguments
 
 SHELLS = ("bash", "zsh", "tcsh")
 FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
@@ -17,7 +17,7 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
 
     The script completes the commands of `parser`, their options, choices, files and folders.
     """
-    for action in arguments_of(parser):
+    for action in iter_arguments(parser):
         if action.metavar in FOLDERS or action.dest == "output_path":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         elif action.metavar == "FILE" or action.dest == "config":

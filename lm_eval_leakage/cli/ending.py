@@ -44,7 +44,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         warn("interrupted")
         sys.exit(INTERRUPTED)
     except OSError as error:
-        refuse(in_words(error))
+        refuse(os_error_in_words(error))
     except SystemExit as end:  # lm_eval and libraries exit with texts, which Python turns into exit code 1
         if isinstance(end.code, str):
             refuse(end.code)
@@ -60,7 +60,7 @@ def _open(stream: TextIO | None) -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8") if stream is None else stream
 
 
-def in_words(error: OSError) -> str:
+def os_error_in_words(error: OSError) -> str:
     """Return the error as a sentence, with the file and the reason if the error has them."""
     address = getattr(getattr(error, "request", None), "url", None)  # of an error that `requests` raises
     if address is not None and getattr(error, "response", None) is None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
 PROBLEMS_SHOWN = 20
 
 
-def annotate(args: argparse.Namespace) -> None:
-    """add leakage columns to the results of runs: the verdict, flagged questions, the accuracy without them"""
+def run_annotate(args: argparse.Namespace) -> None:
+    """Add leakage columns to the results of runs: the verdict, flagged questions, the accuracy without them."""
     from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
 
@@ -68,7 +68,7 @@ def _judge(conditions: Sequence[Condition], rows: Sequence[Row], allow_no_verdic
 
 
 def clean(args: argparse.Namespace) -> None:
-    """write tasks for plain lm_eval that ask only the questions that are not flagged"""
+    """Write tasks for plain lm_eval that ask only the questions that are not flagged."""
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage.harness.clean_files import write_clean
@@ -110,16 +110,16 @@ def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequen
 
 
 def report(args: argparse.Namespace) -> None:
-    """write an HTML page of runs and audits: verdicts, columns, plots, the flagged questions"""
-    from lm_eval_leakage.results.page import render
+    """Write an HTML page of runs and audits: verdicts, columns, plots, the flagged questions."""
+    from lm_eval_leakage.results.page import render_page
 
     annotations = _annotations(args)
-    _write_page(render(annotations), args.output_path)
+    _write_page(render_page(annotations), args.output_path)
     _tell_all(annotations)
 
 
-def leaderboard(args: argparse.Namespace) -> None:
-    """compare many models on many benchmarks: one number per model, verdicts, shares flagged, ranks with intervals"""
+def run_leaderboard(args: argparse.Namespace) -> None:
+    """Compare many models on many benchmarks: one number per model, verdicts, shares flagged, ranks with intervals."""
     from lm_eval_leakage.results import leaderboard as standings
 
     chosen = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
@@ -133,7 +133,7 @@ def leaderboard(args: argparse.Namespace) -> None:
     if args.format == "html":
         _write_page(standings.as_page(board, chosen), args.output_path or Path("leaderboard.html"))
     else:
-        text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board, chosen)
+        text = (standings.as_csv if args.format == "csv" else standings.leaderboard_as_markdown)(board, chosen)
         if args.output_path is None:
             say(text)
         else:
@@ -211,8 +211,8 @@ def _write_page(page: str, file: Path) -> None:
 
 
 COMMANDS_ON_RESULTS: Mapping[Command, AddArguments] = {
-    annotate: partial(add_options, options=arguments.ANNOTATE, defaults={"format": "table"}),
+    run_annotate: partial(add_options, options=arguments.ANNOTATE, defaults={"format": "table"}),
     clean: arguments.clean_arguments,
     report: partial(add_options, options=arguments.REPORT, defaults={"output_path": Path("leakage.html")}),
-    leaderboard: partial(add_options, options=arguments.LEADERBOARD, defaults={"format": "html"}),
+    run_leaderboard: partial(add_options, options=arguments.LEADERBOARD, defaults={"format": "html"}),
 }

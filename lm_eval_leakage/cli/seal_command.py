@@ -46,7 +46,7 @@ OPTIONS = {
 
 
 def seal(args: argparse.Namespace) -> None:
-    """publish a benchmark in a version that a secret key draws, to make leakage provable; `verify` compares them"""
+    """Publish a benchmark in a version that a secret key draws, to make leakage provable; `verify` compares them."""
     first, *others = args.what
     if first in OF_SEALS:
         OF_SEALS[first](args, [Path(other) for other in others])

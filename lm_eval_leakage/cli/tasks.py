@@ -19,7 +19,7 @@ LISTED = {
 }
 
 
-def describe(args: argparse.Namespace) -> None:
+def run_describe(args: argparse.Namespace) -> None:
     """Print the audits of a task or, with --orders, whether its published orders are random."""
     if args.orders:
         _test_orders(args)
@@ -57,19 +57,19 @@ def _folders(args: argparse.Namespace) -> list[str]:
 
 def _test_orders(args: argparse.Namespace) -> None:
     from lm_eval_leakage.harness.own_benchmark import unread_in_words
-    from lm_eval_leakage.harness.tasks.given_questions import rows_of
+    from lm_eval_leakage.harness.tasks.given_questions import given_rows
     from lm_eval_leakage.records import Question
     from lm_eval_leakage.results.order_tests import order_tests
-    from lm_eval_leakage.results.published_orders import Documented, as_markdown, as_record, null_status
+    from lm_eval_leakage.results.published_orders import Documented, as_record, null_status, orders_as_markdown
 
     documented = None if args.documented is None else Documented(*args.documented)
     metadata = {**args.metadata, **({"fields": args.fields} if args.fields else {})}
-    readings = [doc.reading for doc in rows_of(args.what, args.include_path, metadata)]
+    readings = [doc.reading for doc in given_rows(args.what, args.include_path, metadata)]
     if args.what.endswith(QUESTION_FILES) and (unread := unread_in_words(readings)):
         warn(f"{args.what}: {unread}")
     tests = order_tests([reading for reading in readings if isinstance(reading, Question)])
     status = null_status(tests, documented)
-    _say(args, as_record(tests, status), as_markdown(tests, status))
+    _say(args, as_record(tests, status), orders_as_markdown(tests, status))
 
 
 def _say(args: argparse.Namespace, record: Any, markdown: str) -> None:

@@ -29,7 +29,7 @@ from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, row_of, row_with_error
+from lm_eval_leakage.stats.pooling import Verdicts, declare_row, mean_and_stderr, row_with_error
 
 SCOPES = ("subject", "all")
 SCORINGS = ("own", "letters", "texts")
@@ -160,7 +160,7 @@ def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
 
 
 def _change(verdicts: Verdicts, arm: str) -> Difference:
-    return difference(_arm(verdicts, "original"), _arm(verdicts, arm))
+    return accuracy_difference(_arm(verdicts, "original"), _arm(verdicts, arm))
 
 
 def _against_reference(verdicts: Verdicts) -> float:
@@ -172,7 +172,7 @@ def _against_reference(verdicts: Verdicts) -> float:
 
 def _accuracy(arm: str, options: str) -> DeclaredRow:
     meaning = f"Share of questions answered correctly with their options {options}."
-    return row_of(ArmsMeasurement, f"accuracy_{arm}", meaning, arm, higher_is_better=True)
+    return declare_row(ArmsMeasurement, f"accuracy_{arm}", meaning, arm, higher_is_better=True)
 
 
 def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
@@ -269,7 +269,7 @@ class Difference(NamedTuple):
     pvalue: float
 
 
-def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
+def accuracy_difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
     """Return the change between two arms.
 
     The p-value is that of a binomial test on the questions whose correctness changed.

@@ -38,7 +38,7 @@ from lm_eval_leakage.detectors import (
 )
 from lm_eval_leakage.questions.rendering import candidate_in_reply, frame_of, plain, up_to_label, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
-from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, row_of
+from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, declare_row
 from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
 
 NEXT_INSTRUCTION = """\
@@ -186,7 +186,7 @@ class PublishedGuessed(Statistic):
 
     probe: ClassVar[str] = "published_guess"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        row_of(
+        declare_row(
             GuessEvidence,
             "guess_hits",
             "Share of the questions whose reply names the published candidate; refusals, empty and malformed replies "
@@ -195,7 +195,7 @@ class PublishedGuessed(Statistic):
             higher_is_better=False,
         ),
         NULL_RATE_ROW,
-        row_of(
+        declare_row(
             GuessEvidence,
             "guesses",
             "Share of the questions whose reply names a candidate; the others name none or several.",

@@ -15,7 +15,7 @@ from typing import ClassVar
 from lm_eval_leakage.detectors import Probe, Statistic, check_counts, probes, refuse_few_options, statistics
 from lm_eval_leakage.questions.rendering import letter_requests
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
-from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, row_of
+from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, declare_row
 
 MOST_WORDS = 7  # Hidayat et al. (2025)
 
@@ -62,7 +62,7 @@ class TailEvidence(Evidence):
     whole: bool
 
 
-ACCURACY_WHOLE = row_of(
+ACCURACY_WHOLE = declare_row(
     TailEvidence,
     "accuracy_whole",
     "Share of questions answered correctly when they are shown whole.",

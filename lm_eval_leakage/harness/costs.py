@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.question_requests import n_request_characters
 from lm_eval_leakage.harness.models.request_tokens import n_generated, read_by, size_estimated, tokens_of
 from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
@@ -43,7 +43,7 @@ class RunSize:
         return read_by(model, self.tokens.counts)
 
 
-def needs_of(task: Any) -> str:
+def task_needs(task: Any) -> str:
     """Return the method of the model that answers a task's requests."""
     if isinstance(task, LeakageTask):
         return str(task.probe.needs)
@@ -73,14 +73,14 @@ def size_of_chosen(
     seen = set[int]()
     method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
     for task, row in drawn(rows, ROWS_MEASURED, 0):
-        method, instances = needs_of(task), _asked(task, row, chat)
+        method, instances = task_needs(task), _asked(task, row, chat)
         if reason := _why_not_asked(instances):
             reasons[reason] += 1
             instances = []
         requests = _not_yet_sent(task, [instance.args for instance in instances], seen)
         texts.append(tokens_of(tokenizer, method, requests))
         n_written += sum(map(n_generated, requests))
-        n_long += sum(map(n_characters, requests))
+        n_long += sum(map(n_request_characters, requests))
     scale = len(rows) / max(1, len(texts))
     return RunSize(
         method,

@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.backends import (
 )
 from lm_eval_leakage.harness.model_files import check_model_files, check_path
 from lm_eval_leakage.harness.seams.registries import class_of
-from lm_eval_leakage.harness.tasks.templates import parts_of, probe_named_by, suffixes
+from lm_eval_leakage.harness.tasks.templates import probe_named_by, suffix_parts, suffixes
 from lm_eval_leakage.texts import brief, did_you_mean
 
 BY_TRANSFORMERS = ("hf", "hf-auto", "huggingface", "hf-prefix-tree")  # backends that read files as it does
@@ -128,9 +128,9 @@ def _check_number_format(name: str, value: object) -> None:
 # ---------------------------------------------------------------------- audits
 
 
-def needs_of(audit: str) -> list[str]:
+def audit_needs(audit: str) -> list[str]:
     """Return the methods by which a model answers an audit's requests."""
-    return [probes.get(probe_named_by(part)).needs for part in parts_of(audit)]
+    return [probes.get(probe_named_by(part)).needs for part in suffix_parts(audit)]
 
 
 def why_not(model: str, audit: str) -> str:
@@ -138,9 +138,9 @@ def why_not(model: str, audit: str) -> str:
 
     Raises ValueError for unknown names."""
     backend_of(model)
-    if unknown := [part for part in parts_of(audit) if part not in suffixes()]:
+    if unknown := [part for part in suffix_parts(audit) if part not in suffixes()]:
         raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    return next(filter(None, (why_cannot_answer(model, need) for need in needs_of(audit))), "")
+    return next(filter(None, (why_cannot_answer(model, need) for need in audit_needs(audit))), "")
 
 
 def refuse_unable(models: Sequence[str], audits: Sequence[str]) -> None:

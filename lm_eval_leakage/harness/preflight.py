@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.harness.backends import SCORES, backend_of, why_cannot_answer
-from lm_eval_leakage.harness.model_checks import check_arguments, check_backend, needs_of, refuse_unable
+from lm_eval_leakage.harness.model_checks import audit_needs, check_arguments, check_backend, refuse_unable
 from lm_eval_leakage.harness.seams.registries import class_of
 from lm_eval_leakage.harness.tasks.audit_names import SINGLE, AuditIndex, check_task_names
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, refusal_of_keys, switch_of
@@ -56,7 +56,7 @@ def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
 def scored_by(model: str, audits: Iterable[str]) -> Any:
     """Return the class of a model behind a server that must return log-likelihoods of given texts for one of these
     audits; None for other models and audits."""
-    backend, needed = backend_of(model), {need for audit in audits for need in needs_of(audit)}
+    backend, needed = backend_of(model), {need for audit in audits for need in audit_needs(audit)}
     may_ask_a_server = backend is None or backend.has_server
     return class_of(model) if may_ask_a_server and SCORES in needed and not why_cannot_answer(model, SCORES) else None
 
@@ -242,9 +242,9 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
     for switch in SWITCHES:
         switch_of(metadata, switch)
     if "published_orders" in metadata:
-        from lm_eval_leakage.harness.tasks.order_status import documented  # imports scipy
+        from lm_eval_leakage.harness.tasks.order_status import documented_status  # imports scipy
 
-        documented(metadata)
+        documented_status(metadata)
     # the user's keys, without the model's arguments, which lm_eval adds to them
     keys = sorted((options.metadata or {}).keys() - (options.model_args or {}))
     if refusal := refusal_of_keys(keys, of_audits_only=len(audits) == len(tasks)):

@@ -16,7 +16,7 @@ from lm_eval.api.model import CacheHook
 from lm_eval_leakage.files import atomic_remove
 from lm_eval_leakage.harness.models.abilities import longer_than_window
 from lm_eval_leakage.harness.models.answer_faults import UNASKED, NoAnswer
-from lm_eval_leakage.harness.models.asking import checked
+from lm_eval_leakage.harness.models.asking import checked_answer
 from lm_eval_leakage.harness.models.question_requests import Broken, request_key
 from lm_eval_leakage.harness.tasks.data import row_hash
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
@@ -125,7 +125,9 @@ def _in_python(method: str, response: Any) -> Any:
 
 def _answer(method: str, response: Any) -> Answer | Broken:
     is_rolling = method == "loglikelihood_rolling"
-    return checked("loglikelihood", (response, False), "") if is_rolling else checked(method, response, "")
+    return (
+        checked_answer("loglikelihood", (response, False), "") if is_rolling else checked_answer(method, response, "")
+    )
 
 
 def _as_returned(method: str, answer: Answer) -> Any:

@@ -12,7 +12,7 @@ from lm_eval_leakage.files import QUESTION_FILES, check_writable, publish_files,
 from lm_eval_leakage.harness.own_benchmark import lettered_yaml, name_from_file, open_ended_yaml
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of
-from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA, rows_of
+from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA, given_rows
 from lm_eval_leakage.questions.fields import has_option_fields
 from lm_eval_leakage.questions.named_fields import ANSWER, NO_FIELDS, QUESTION, Fields
 from lm_eval_leakage.questions.statements import statement_reader
@@ -75,7 +75,7 @@ def sealing_of(
     index = TaskShelf().index
     usual = name_from_file(Path(what), index) if what.endswith(QUESTION_FILES) else f"{what}_sealed"
     name = _checked_name(name or usual, index)
-    rows = rows_of(what, include_path, {"fields": fields} if fields else NO_METADATA)
+    rows = given_rows(what, include_path, {"fields": fields} if fields else NO_METADATA)
     answer = fields.get(ANSWER, ANSWER)
     if what.endswith(QUESTION_FILES) and _are_texts(rows, answer, fields.get(QUESTION)):
         reader = statement_reader(rows, field=fields.get(QUESTION))

@@ -151,7 +151,7 @@ class JudgedQuestion:
 
     def own_value(self, name: str) -> float | None:
         """In the row of this name; None if only all questions together have one."""
-        row = row_of(name)
+        row = row_named(name)
         given = self._given_to(row)
         is_error = name != row.name
         return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)
@@ -204,7 +204,7 @@ def names_of(row: DeclaredRow) -> tuple[str, ...]:
     return (row.name,) if row.error is None else (row.name, f"{row.name}_stderr")
 
 
-def row_of(name: str) -> DeclaredRow:
+def row_named(name: str) -> DeclaredRow:
     """The row that has this name, or whose standard error has it."""
     return _known[name if name in _known else name.removesuffix("_stderr")][0]
 

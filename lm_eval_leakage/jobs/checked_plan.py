@@ -47,7 +47,7 @@ class CheckedPlan:
         return units_of(self.plan, self.audits, self.controlled)
 
 
-def checked(plan: Plan) -> CheckedPlan:
+def resolve_plan(plan: Plan) -> CheckedPlan:
     """Return the plan with a task for each file of questions, written into the folder `tasks` of the output.
 
     Raises ValueError or OSError for unknown names."""

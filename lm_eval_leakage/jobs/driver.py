@@ -13,10 +13,10 @@ from lm_eval_leakage.harness.models.server_proof import proven
 from lm_eval_leakage.harness.preflight import one_at_a_time, scored_by
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.jobs.checked_plan import CheckedPlan, checked
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan, resolve_plan
 from lm_eval_leakage.jobs.dtypes import with_dtypes
-from lm_eval_leakage.jobs.early_checks import check_early
-from lm_eval_leakage.jobs.engines import Engine, engine_of
+from lm_eval_leakage.jobs.early_checks import check_plan_early
+from lm_eval_leakage.jobs.engines import JobEngine, engine_of
 from lm_eval_leakage.jobs.folder import PLAN, STEP, Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
@@ -64,7 +64,7 @@ def run_plan(plan: Plan, *, say: Say = silent, watch: Watch = lambda *_: None) -
     Raises ValueError, ImportError or OSError, in one sentence and before a model is loaded where that is possible, for
     what has to be changed. A unit that fails raises nothing: the outcome names it.
     """
-    check_early(plan)
+    check_plan_early(plan)
     plan, of_dtypes = with_dtypes(plan)
     folder = CampaignFolder(plan.output_path)
     _look_at_servers(plan, folder, say)
@@ -131,7 +131,7 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     if not manifest and any(place.exists() for place in folder.rooms):
         raise ValueError(f"{folder.path} has runs and no {MANIFEST}; give another output_path")
     say("reading the tasks ...")
-    prepared = checked(plan)
+    prepared = resolve_plan(plan)
     is_fixed = bool(manifest) and (plan.compares_models or folder.plan.compares_models)
     if is_fixed and (reasons := differences(folder.plan, prepared.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(reasons)}; give another output_path")
@@ -245,7 +245,7 @@ class _Session:
         n_left = len(folder.left(units))
         if plan.is_here or plan.engine == INLINE:
             screen = OnScreen(self.say, plan.quiet) if plan.is_here else None
-            self._engine: Engine = InlineEngine(plan, folder, tasks=self._tasks, screen=screen)
+            self._engine: JobEngine = InlineEngine(plan, folder, tasks=self._tasks, screen=screen)
         else:
             self._engine = engine_of(self._given.engine, self._given.address, plan, folder)
         if not plan.is_here:

@@ -26,7 +26,7 @@ def check_at_once(plan: Plan) -> None:
     check_models(_models(plan), () if plan.runs else plan.audits)
 
 
-def check_early(plan: Plan) -> None:
+def check_plan_early(plan: Plan) -> None:
     """Raise ValueError, ImportError or OSError for what `check_at_once` refuses, for other unknown names, and for
     tasks that no audit of the plan fits."""
     check_at_once(plan)

@@ -24,7 +24,7 @@ EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
 LOOK_S = 0.5  # between two looks at the folder and at workers
 
 
-class Engine(ABC):
+class JobEngine(ABC):
     """Starts workers and ends them; which ones are wanted is decided in `supervision`.
 
     As a context manager, it is ready to start workers within the block, and ends those that are left afterwards.
@@ -69,7 +69,7 @@ class Engine(ABC):
         """Return why no worker of this model will ever be started; None if one may be."""
         return None
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> JobEngine:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -77,13 +77,13 @@ class Engine(ABC):
             self.stop(name)
 
 
-def engine_of(name: str | None, address: str | None, plan: Plan, folder: CampaignFolder) -> Engine:
+def engine_of(name: str | None, address: str | None, plan: Plan, folder: CampaignFolder) -> JobEngine:
     """Return the engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
 
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
     address: of a Ray cluster; `local` for jobs of submitit on this machine
     """
-    engine: Engine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
+    engine: JobEngine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
     return engine
 
 

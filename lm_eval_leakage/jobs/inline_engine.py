@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from lm_eval_leakage.jobs.engines import LOOK_S, Engine
+from lm_eval_leakage.jobs.engines import LOOK_S, JobEngine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.plan import Plan
@@ -14,7 +14,7 @@ from lm_eval_leakage.jobs.unit_runner import OnScreen, UnitRunner
 from lm_eval_leakage.jobs.worker import run_next
 
 
-class InlineEngine(Engine):
+class InlineEngine(JobEngine):
     """An engine in this process, whose only worker runs a unit at each call of `ended`.
 
     tasks, screen: as for `UnitRunner`

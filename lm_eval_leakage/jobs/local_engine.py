@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import open_log
-from lm_eval_leakage.jobs.engines import LOOK_S, Engine, n_accelerators
+from lm_eval_leakage.jobs.engines import LOOK_S, JobEngine, n_accelerators
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
 
 BAR_S = "10"  # between two states of a progress bar in a log
 
 
-class LocalEngine(Engine):
+class LocalEngine(JobEngine):
     """An engine whose workers are processes of this machine.
 
     With GPUs in the plan, each worker sees those that are its own; without, all of them.

@@ -47,8 +47,8 @@ from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.exports import exported
 from lm_eval_leakage.results.formatting import count, counted
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, records
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.leaderboard import as_csv, as_page, leaderboard, leaderboard_as_markdown, records
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.provenance import provenance_of_model
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
@@ -414,7 +414,7 @@ def texts_of(outcome: CheckOutcome) -> dict[str, str]:
     texts = {VERDICTS: outcome.as_json() + "\n"}
     wanted = {page.name for page in outcome.pages}
     if PAGE in wanted:
-        texts[PAGE] = render(outcome.annotations, outcome.others)
+        texts[PAGE] = render_page(outcome.annotations, outcome.others)
     return texts | (_tables_of(outcome) if len(wanted) > 1 else {})
 
 
@@ -424,7 +424,7 @@ def _tables_of(outcome: CheckOutcome) -> dict[str, str]:
         board = replace(board, problems=tuple(_within(outcome.folder, problem) for problem in board.problems))
     problems = [str(problem) for problem in board.problems]
     as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
-    texts = (as_page(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
+    texts = (as_page(board), as_json(as_object, indent=1), as_csv(board), leaderboard_as_markdown(board))
     return {name: f"{text.rstrip()}\n" for name, text in zip(TABLE_FILES, texts, strict=True)}
 
 

@@ -139,9 +139,9 @@ def _positive_control(value: Any) -> Any:
 
 
 def _orders(value: str) -> str:
-    from lm_eval_leakage.harness.tasks.order_status import documented
+    from lm_eval_leakage.harness.tasks.order_status import documented_status
 
-    documented({"orders": value}, "orders")
+    documented_status({"orders": value}, "orders")
     return value
 
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import lm_eval_leakage
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.jobs.engines import LOOK_S, Engine
+from lm_eval_leakage.jobs.engines import LOOK_S, JobEngine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.ray_actor import RunnerMaker, WorkerActor, mark_of
@@ -47,7 +47,7 @@ class _Actor:
     is_placed: bool = False
 
 
-class RayEngine(Engine):
+class RayEngine(JobEngine):
     """An engine whose workers are actors of a Ray cluster.
 
     address: of a Ray cluster; None takes RAY_ADDRESS, else starts Ray on this machine until the plan is done

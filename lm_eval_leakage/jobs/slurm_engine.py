@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from lm_eval_leakage.files import atomic_remove
-from lm_eval_leakage.jobs.engines import LOOK_S, Engine
+from lm_eval_leakage.jobs.engines import LOOK_S, JobEngine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.slurm_jobs import (
@@ -41,7 +41,7 @@ NO_LIMIT = 10**6  # jobs; Slurm has its own
 logger = logging.getLogger(__name__)
 
 
-class SlurmEngine(Engine):
+class SlurmEngine(JobEngine):
     """An engine whose workers are in jobs of Slurm.
 
     Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from lm_eval_leakage.files import clock_of
 from lm_eval_leakage.jobs.claims import Claim
-from lm_eval_leakage.jobs.engines import Engine
+from lm_eval_leakage.jobs.engines import JobEngine
 from lm_eval_leakage.jobs.folder import CLAIMS, lost_attempt
 from lm_eval_leakage.jobs.queue import Queue, read_queue, record_loss
 from lm_eval_leakage.jobs.units import Unit
@@ -26,7 +26,7 @@ GONE = "its worker was gone, or silent for too long"
 logger = logging.getLogger(__name__)
 
 
-def carry_out(engine: Engine, report: Callable[[Queue], None] = lambda _: None, *, job: str = "") -> None:
+def carry_out(engine: JobEngine, report: Callable[[Queue], None] = lambda _: None, *, job: str = "") -> None:
     """Have workers run the units that are ready, until each is done or given up.
 
     report: called with what is left, at every look
@@ -47,7 +47,7 @@ def carry_out(engine: Engine, report: Callable[[Queue], None] = lambda _: None, 
 class _Supervisor:
     """The state of a driver's workers beside what the folder says: which have had a unit, and which models fail."""
 
-    def __init__(self, engine: Engine, job: str) -> None:
+    def __init__(self, engine: JobEngine, job: str) -> None:
         self._engine, self._folder, self._job = engine, engine.folder, job
         self._only_model = engine.plan.models[0].key if job else None
         self._session, self._n_started = secrets.token_hex(4), 0

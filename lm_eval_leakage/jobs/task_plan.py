@@ -11,7 +11,7 @@ from typing import Any
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
 from lm_eval_leakage.detectors.option_orders import EVERY
 from lm_eval_leakage.harness.backends import backend_of, why_cannot_answer
-from lm_eval_leakage.harness.costs import needs_of
+from lm_eval_leakage.harness.costs import task_needs
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, digest_of_rows, found_among
 from lm_eval_leakage.harness.tasks.audited_rows import FILLERS_KEY
 from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
@@ -258,7 +258,7 @@ class TaskPlan:
         task = self._loaded(f"{self.name}_{TOKENS}")
         if has_all or isinstance(task, str) or TOKENS not in self.plan.audits:
             return
-        needs = {needs_of(leaf) for leaf in task.leaves.values()}
+        needs = {task_needs(leaf) for leaf in task.leaves.values()}
         if not any(why_cannot_answer(self.who.model, need) for need in needs):
             yield "unseen questions and a reference, beside which texts are tested (`--unseen FILE --reference ARGS`)"
 
@@ -387,7 +387,7 @@ class TaskPlan:
     def _impossible(self, unit: Unit, n: int, rows: Sequence[PlacedRow], loaded: LoadedTask) -> Step | None:
         """Return why rows cannot be asked, or would give no verdict; None if nothing is known to prevent it."""
         remedy, backend = "", self.plan.model(unit.model).model
-        needs = sorted({needs_of(task) for task in loaded.leaves.values()})
+        needs = sorted({task_needs(task) for task in loaded.leaves.values()})
         reason = next((why for need in needs if (why := why_cannot_answer(backend, need))), "")
         if not (reason or rows):
             reason = "no question can be read"
@@ -431,7 +431,7 @@ class TaskPlan:
             return False
         backend = backend_of(self.who.model)
         is_elsewhere = backend is not None and backend.has_server
-        generates = any(needs_of(task) == "generate_until" for task in self.base.leaves.values())
+        generates = any(task_needs(task) == "generate_until" for task in self.base.leaves.values())
         if is_elsewhere or not generates:
             return False
         from lm_eval_leakage.stats.order_scores import find_device  # needs torch, which takes a second

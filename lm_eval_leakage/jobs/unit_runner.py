@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import open_log
-from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.question_requests import n_request_characters
 from lm_eval_leakage.harness.models.request_tokens import tokens_of
 from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
 from lm_eval_leakage.harness.named_model import KeptModel, one_loaded_model
@@ -97,7 +97,7 @@ class OnScreen:
         is_of_orders = ready.unit.kind == FIRST_AUDIT  # other runs have too few requests to estimate from
         n_later = sum(later.step.n_tokens for later in left[place + 1 :]) if is_of_orders else 0
         time_left = TimeLeft(ready.work.n_characters, partial(self._tell, step, n_later))
-        return lambda method, request: time_left.done(n_characters(request))
+        return lambda method, request: time_left.done(n_request_characters(request))
 
     def _tell(self, step: Step, n_later: int, pace: Pace) -> None:
         """Print how long the run and those after it will take.
@@ -242,7 +242,7 @@ class _RequestCounter:
 
     def __call__(self, method: str, request: Sequence[Any]) -> None:
         self.n += 1
-        self.n_characters += n_characters(request)
+        self.n_characters += n_request_characters(request)
         if len(self._some) < TOKENISED:
             self._some.append((method, request))
         if self.narration is not None:
@@ -253,7 +253,7 @@ class _RequestCounter:
 
         Without a tokenizer, four bytes are a token.
         """
-        read = sum(n_characters(request) for _, request in self._some)
+        read = sum(n_request_characters(request) for _, request in self._some)
         if not read:
             return 0
         try:

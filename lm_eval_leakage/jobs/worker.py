@@ -52,7 +52,7 @@ def work(folder: CampaignFolder, retries: int, model: str, name: str, runner: Ru
         pass
 
 
-def main(path: str, model: str, name: str, retries: str, descriptor: str) -> None:
+def run_worker(path: str, model: str, name: str, retries: str, descriptor: str) -> None:
     os.set_inheritable(int(descriptor), False)
     threading.Thread(target=_end_with_driver, args=(int(descriptor),), daemon=True).start()
     from lm_eval_leakage.jobs.unit_runner import UnitRunner  # seconds: imports torch and lm_eval
@@ -68,4 +68,4 @@ def _end_with_driver(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_worker(*sys.argv[1:])

@@ -264,7 +264,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
-def settings_of(args: argparse.Namespace) -> Simulation:
+def simulation_settings(args: argparse.Namespace) -> Simulation:
     """Return the protocol's settings, overridden by the command line."""
     typed = {name: value for name, value in vars(args).items() if value is not None}
 

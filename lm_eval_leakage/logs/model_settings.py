@@ -16,10 +16,10 @@ from lm_eval_leakage.logs.run import (
     SYSTEM_INSTRUCTION,
     Problem,
     Run,
-    arguments_of,
     digest_of,
     identity_differences,
     in_brackets,
+    recorded_arguments,
 )
 
 HOW_IT_RUNS = frozenset(  # backend arguments that affect how a model runs, but not its answers
@@ -151,7 +151,7 @@ def _differ(name: str, first: Mapping[str, str], second: Mapping[str, str]) -> b
 def recorded_settings(run: Run) -> dict[str, str]:
     """Return the settings on which the model's answers depend, as far as a run records them."""
     config: Mapping[str, Any] = run.results.get("config") or {}
-    arguments = arguments_of(config.get("model_args"))
+    arguments = recorded_arguments(config.get("model_args"))
     has_base = {"peft", "delta"} & arguments.keys()  # the model is then named by its adapter or delta
     settings = {
         name: _text(value)

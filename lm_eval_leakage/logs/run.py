@@ -229,7 +229,7 @@ def model_named(name: str, arguments: Mapping[str, Any]) -> str:
     return " ".join([name, *distinguishing])
 
 
-def arguments_of(arguments: object) -> Mapping[str, Any]:
+def recorded_arguments(arguments: object) -> Mapping[str, Any]:
     """Return a model's arguments as a mapping. Newer versions of the harness write a mapping, older ones a text."""
     if isinstance(arguments, str):
         return dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)

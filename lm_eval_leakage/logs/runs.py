@@ -26,10 +26,10 @@ from lm_eval_leakage.logs.run import (
     UNSEEN,
     Problem,
     Run,
-    arguments_of,
     digest_of,
     in_brackets,
     model_named,
+    recorded_arguments,
 )
 
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
@@ -180,7 +180,7 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
 def _model(results: Mapping[str, Any]) -> str:
     """Return the name of the model in a results file."""
     config = results["config"]
-    arguments = arguments_of(config.get("model_args"))
+    arguments = recorded_arguments(config.get("model_args"))
     name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
     return model_named(str(name or "model"), arguments)
 

@@ -139,7 +139,7 @@ def families(shared: Sequence[Sequence[str]]) -> list[int]:
     return [root_of(place) for place in range(len(shared))]
 
 
-def describe(questions: Iterable[tuple[Question, bool]]) -> Described:
+def describe_families(questions: Iterable[tuple[Question, bool]]) -> Described:
     """Return the properties and the digests of questions.
 
     questions: each with a flag that says whether it has a guard

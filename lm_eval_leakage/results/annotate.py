@@ -25,7 +25,7 @@ from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.provenance import NOT_RECORDED, provenances
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row, merged
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, rows_of, task_of
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, audit_rows, task_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_record import as_checked, verdicts_in
 from lm_eval_leakage.results.verdicts import audited_questions
@@ -162,7 +162,7 @@ def annotation_of(
     parts = [_part(part, joining, problems) for part in chosen_runs(runs, problems)]
     problems += joining.problems(audit_command)
     paired = [part for part in parts if not joining.has_other_questions(part)]
-    rows = rows_of(model, paired, joining.unanswered(), groups, unseen, _ease(references), problems)
+    rows = audit_rows(model, paired, joining.unanswered(), groups, unseen, _ease(references), problems)
     made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
     names = _benchmarks_by_task(questions)
     own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]

@@ -45,7 +45,7 @@ class AuditSettings:
 Settings = Mapping[str, AuditSettings]  # of one model, by benchmark
 
 
-def settings_of(row: Row, detector: str) -> AuditSettings:
+def settings_in_row(row: Row, detector: str) -> AuditSettings:
     """Return how the questions of a row were audited.
 
     detector: id of the one whose flags count
@@ -63,7 +63,7 @@ def settings_of(row: Row, detector: str) -> AuditSettings:
     )
 
 
-def difference(settings: Settings, other: Settings) -> str:
+def settings_difference(settings: Settings, other: Settings) -> str:
     """Return which settings are others, and than which, as a part of a sentence; empty where all are alike."""
     parts = []
     if settings.keys() != other.keys():

@@ -17,7 +17,7 @@ from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.columns import FLAGGED, NULL_RATE
 from lm_eval_leakage.results.data_verdict import TOLERANCES
 from lm_eval_leakage.results.formatting import counted
-from lm_eval_leakage.results.html import render
+from lm_eval_leakage.results.html import render_template
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.verdict import Basis
@@ -115,4 +115,4 @@ def comparison_plot(annotations: Sequence[Annotation]) -> Plot:
     drawn = comparison(benchmarks(row for annotation in annotations for row in annotation.rows))
     if drawn is None:
         raise ValueError("there is nothing to plot: no audit of these runs has option orders or flags; run one first")
-    return Plot(render("plot.svg.j2", chart=drawn).strip())
+    return Plot(render_template("plot.svg.j2", chart=drawn).strip())

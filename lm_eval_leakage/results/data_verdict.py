@@ -108,10 +108,10 @@ def data_verdict(
     if not answers:
         return by_orders
     by_names = _of_fillers(answers, tuple(unseen_fillers))
-    return together(by_orders, by_names) if by_orders.basis else by_names
+    return joint_verdict(by_orders, by_names) if by_orders.basis else by_names
 
 
-def together(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
+def joint_verdict(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
     """Return the verdict on a data set by the orders of its options and by the names in its rows."""
     is_by_names = math.isnan(by_orders.pvalue) and not math.isnan(by_names.pvalue)
     main, other = (by_names, by_orders) if is_by_names else (by_orders, by_names)

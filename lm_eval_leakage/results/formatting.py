@@ -94,7 +94,7 @@ def whole_percent(share: float) -> str:
     return f"{100 * share:.{decimals}f}{NO_BREAK}%"
 
 
-def pvalue(value: float, is_bound: bool = False) -> str:
+def format_pvalue(value: float, is_bound: bool = False) -> str:
     """Return a p-value as `0.032`, or `≤ 1e-80` for an upper bound; an underflow is a bound, not a zero."""
     if math.isnan(value):
         return DASH
@@ -105,5 +105,5 @@ def pvalue(value: float, is_bound: bool = False) -> str:
 
 def pvalue_equation(value: float, is_bound: bool = False) -> str:
     """Return a p-value as an equation: `p = 0.032`, `p ≤ 1e-80`, `p < 1e-300`."""
-    text = pvalue(value, is_bound)
+    text = format_pvalue(value, is_bound)
     return f"p {text}" if text.startswith(("<", "≤")) else f"p = {text}"

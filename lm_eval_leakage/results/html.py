@@ -38,7 +38,7 @@ def environment() -> Environment:
         number=formatting.number,
         count=formatting.count,
         counted=formatting.counted,
-        together=together,
+        together=unbroken,
         prose=prose,
         breakable=breakable,
         tick_text=tick_text,
@@ -59,7 +59,7 @@ def environment() -> Environment:
     return environment
 
 
-def render(template: str, **values: object) -> str:
+def render_template(template: str, **values: object) -> str:
     """Return a page that can be encoded as UTF-8, even if a log holds lone surrogates."""
     page = environment().get_template(template).render(**values)
     return page.encode("utf-8", "replace").decode("utf-8")
@@ -79,7 +79,7 @@ def _hash(source: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(source.encode('utf-8')).digest()).decode('ascii')}"
 
 
-def together(text: str) -> Markup:
+def unbroken(text: str) -> Markup:
     """Keeps a number and its error, or a p-value, on one line."""
     return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(visible(text)))))
 
@@ -88,9 +88,9 @@ def prose(text: object) -> Markup:
     """Return a sentence in which figures stay on one line, and commands are code that a button copies."""
     parts, end, plain = [], 0, str(text)
     for match in COMMAND.finditer(plain):
-        parts += [together(plain[end : match.start()]), _code(match["code"] or match["bare"])]
+        parts += [unbroken(plain[end : match.start()]), _code(match["code"] or match["bare"])]
         end = match.end()
-    return Markup("").join([*parts, together(plain[end:])])
+    return Markup("").join([*parts, unbroken(plain[end:])])
 
 
 def _code(text: str) -> Markup:

@@ -18,15 +18,15 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
 
-from lm_eval_leakage.detectors.choice_confusion import difference as difference_of_answers
+from lm_eval_leakage.detectors.choice_confusion import accuracy_difference as difference_of_answers
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.audit_settings import AuditSettings, difference, settings_of
+from lm_eval_leakage.results.audit_settings import AuditSettings, settings_difference, settings_in_row
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.comparison import common_basis, comparison
 from lm_eval_leakage.results.formatting import DASH, whole_percent
 from lm_eval_leakage.results.grouping import grouped
-from lm_eval_leakage.results.html import render
+from lm_eval_leakage.results.html import render_template
 from lm_eval_leakage.results.model_ranking import NUMBER_MEANING, RANKED, AuditedModel, ModelGroup, rank_models
 from lm_eval_leakage.results.page_tables import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
 from lm_eval_leakage.results.result_types import Annotation, Row
@@ -133,7 +133,7 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
         for row in annotation.rows:
             if row.level != SUBJECT_LEVEL and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
-                settings.setdefault((row.task, annotation.model), settings_of(row, annotation.detector))
+                settings.setdefault((row.task, annotation.model), settings_in_row(row, annotation.detector))
     boards = []
     for task, by_model in rows.items():
         audited = [row for row in by_model.values() if row.n_tested or row.verdict.word]
@@ -190,7 +190,7 @@ def why_apart(board: Board, boards: Sequence[Board]) -> str:
     how, usual = board[0].settings, first[0].settings
     if how is None or usual is None or how == usual:
         return ""
-    return f"Not ranked against the models above, but audited with {difference({task: how}, {task: usual})}."
+    return f"Not ranked against the models above, but audited with {settings_difference({task: how}, {task: usual})}."
 
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
@@ -212,7 +212,7 @@ def _apart(rows: Sequence[Row]) -> list[tuple[int, int]]:
     return [pair for pair, p in zip(pairs, adjusted_by_holm(pvalues), strict=True) if p <= RANK_LEVEL]
 
 
-def as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> str:
+def leaderboard_as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> str:
     """Return a table of the models, one per board, and choice confusion.
 
     chosen: keys of the columns of the boards' tables; the usual ones if empty
@@ -240,13 +240,13 @@ def _table_of(board: Board, chosen: Sequence[str]) -> str:
         return markdown_of(tabulate(board, [_of_standing(columns.MODEL), *chosen_columns(chosen)]).cells)
     head, *body = cells([standing.row for standing in board])
     lines = [
-        [standing.ranks or DASH, *line, shortened(standing.more_than)]
+        [standing.ranks or DASH, *line, short_model_names(standing.more_than)]
         for standing, line in zip(board, body, strict=True)
     ]
     return markdown_of([["rank", *head, MORE_THAN], *lines])
 
 
-def shortened(models: Sequence[str]) -> str:
+def short_model_names(models: Sequence[str]) -> str:
     """Return the models' names; the number of the rest if they are many."""
     rest = len(models) - NAMES_SHOWN
     return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
@@ -326,7 +326,7 @@ ALL_STANDINGS: Sequence[Column[Standing]] = (
     Column(
         MORE_THAN,
         TEXT,
-        lambda standing: shortened(standing.more_than) if standing.more_than else "",
+        lambda standing: short_model_names(standing.more_than) if standing.more_than else "",
         "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
     ),
     *map(_of_standing, FURTHER),
@@ -362,7 +362,7 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
     ticks = ticks_of(columns.FLAGGED.of(row) for row in rows)  # one scale for all charts
     shown = [_shown(board) | {"apart": why_apart(board, boards)} for board in boards]
     shown_columns = [_of_standing(MODEL_AND_BENCHMARK), *chosen_columns(chosen)] if chosen else STANDINGS
-    return render(
+    return render_template(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
         boards=shown,
@@ -392,7 +392,7 @@ def _shown(board: Board) -> dict[str, Any]:
     for word in reversed(VerdictWord):
         names = [row.model for row in rows if row.verdict.word == word]
         if names:
-            judged.append((word, badge_of(word), shortened(names)))
+            judged.append((word, badge_of(word), short_model_names(names)))
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
     return {"benchmark": rows[0].task, "judged": judged, "flags": _flags(rows), "comparison": drawn}
 

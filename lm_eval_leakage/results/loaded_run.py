@@ -9,7 +9,7 @@ from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.formatting import DASH, count, counted, percent
-from lm_eval_leakage.results.html import render
+from lm_eval_leakage.results.html import render_template
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_question, same_columns
 from lm_eval_leakage.results.tables import benchmarks
@@ -59,4 +59,4 @@ class LoadedRun(list[dict[str, Scalar]]):
 
     def _repr_html_(self) -> str:
         rows = benchmarks(row for annotation in self.annotations for row in annotation.rows)
-        return render("notebook.html.j2", table=tabulate(rows, IN_NOTEBOOKS))
+        return render_template("notebook.html.j2", table=tabulate(rows, IN_NOTEBOOKS))

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.detectors.choice_confusion import accuracy_difference
 from lm_eval_leakage.questions.families import each_once, families
 from lm_eval_leakage.results.result_types import AuditedQuestion, Row
 from lm_eval_leakage.results.tabulating import COUNT, INTERVAL, NUMBER, PVALUE, WITH_ERROR, Column, Kind
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
-from lm_eval_leakage.results.verdict_numbers import documented
+from lm_eval_leakage.results.verdict_numbers import documented_number
 from lm_eval_leakage.stats.accuracy_gap import Gap, accuracy_gap
 from lm_eval_leakage.stats.inflation import AnsweredTwice, by_shuffling, by_unseen
 from lm_eval_leakage.stats.pooling import (
@@ -96,7 +96,7 @@ def computed(heading: str, kind: Kind, **more: Any) -> Callable[[Callable[[Measu
     """Return a decorator of a property that is a column, too; `more` as of `Column`."""
 
     def register(compute: Callable[[Measured], Value]) -> cached_property[Value]:
-        key, meaning = documented(compute)
+        key, meaning = documented_number(compute)
         COMPUTED.append(Column(heading, kind, value_by(key, kind), meaning, key, compute=compute, **more))
         return cached_property(compute)
 
@@ -222,7 +222,7 @@ class Measured:
         that has not seen the benchmark gains (Yao et al. 2024)."""
         if not self.arm("original"):
             return UNKNOWN
-        delta = difference(self.arm("original"), self.arm("generalized"))
+        delta = accuracy_difference(self.arm("original"), self.arm("generalized"))
         return normal(delta.value, delta.stderr)
 
     @computed("inflation", INTERVAL, harness="inflation", record="inflation")

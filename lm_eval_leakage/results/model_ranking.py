@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.audit_settings import AuditSettings, difference
+from lm_eval_leakage.results.audit_settings import AuditSettings, settings_difference
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.tabulating import COUNT, EMPTY, PERCENT, TEXT, Column
 from lm_eval_leakage.results.verdict import VerdictWord
@@ -109,7 +109,9 @@ def _why_apart(model: AuditedModel, first: AuditedModel) -> str:
         return ""
     if not model.settings:
         return "Not ranked, since no benchmark has a verdict."
-    return f"Not ranked against the models above, but audited with {difference(model.settings, first.settings)}."
+    return (
+        f"Not ranked against the models above, but audited with {settings_difference(model.settings, first.settings)}."
+    )
 
 
 RANKED: Sequence[Column[RankedModel]] = (

@@ -14,7 +14,7 @@ from lm_eval_leakage.results.comparison import comparison
 from lm_eval_leakage.results.flagged_questions import Listed, listed, n_bytes
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.grouping import grouped
-from lm_eval_leakage.results.html import render as render_template
+from lm_eval_leakage.results.html import render_template
 from lm_eval_leakage.results.page_tables import CHECKED, FIRST, benchmark_table, other_detectors, place_of, rows_table
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
@@ -36,7 +36,7 @@ EARLIER: Sequence[Column[Any]] = (
 )
 
 
-def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> str:
+def render_page(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> str:
     """Return one page for all models, the most suspicious verdicts first; flagged questions are left out as needed to
     keep it below 5 MB.
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from scipy.special import ndtri
 
 from lm_eval_leakage.records import StrEnum
-from lm_eval_leakage.results.formatting import counted, defined, number, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import counted, defined, format_pvalue, number, pvalue_equation
 from lm_eval_leakage.results.order_tests import (
     FEWEST_TESTED,
     GENERAL,
@@ -165,7 +165,7 @@ def _too_few(tests: OrderTests) -> str:
 # ---------------------------------------------------------------------- shown
 
 
-def as_markdown(tests: OrderTests, status: NullStatus) -> str:
+def orders_as_markdown(tests: OrderTests, status: NullStatus) -> str:
     """Return a row per test, and the status in words below."""
     lines = [TEST_COLUMNS, *(_cells(test) for test in tests.tests)]
     table = [markdown_of(lines), ""] if tests.tests else []
@@ -175,7 +175,7 @@ def as_markdown(tests: OrderTests, status: NullStatus) -> str:
 
 def _cells(test: OrderTest) -> list[str]:
     error = f" ± {test.pvalue_error:.1g}" if test.pvalue_error else ""
-    shown = [*_figures(test), pvalue(test.pvalue) + error, pvalue(test.adjusted)]
+    shown = [*_figures(test), format_pvalue(test.pvalue) + error, format_pvalue(test.adjusted)]
     return [test.name, f"{test.n_questions:,}", test.measure, *shown]
 
 

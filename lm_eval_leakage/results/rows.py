@@ -33,7 +33,7 @@ GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 Begun = tuple[Row, Mapping[str, Estimate], Sequence[AnnotatedQuestion]]
 
 
-def rows_of(
+def audit_rows(
     model: str,
     parts: Sequence[TaskRun],
     unanswered: Mapping[str, Sequence[AuditedQuestion]],

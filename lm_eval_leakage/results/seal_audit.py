@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.formatting import DASH, count, counted, number, percent, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import DASH, count, counted, format_pvalue, number, percent, pvalue_equation
 from lm_eval_leakage.results.sealed_logs import (
     LOG_TESTS,
     SealedLogs,
@@ -165,7 +165,7 @@ def _because(verdict: SealedVerdict) -> str:
     among = f" among the {count(1 + len(verdict.beside))} told together" if verdict.beside else ""
     finding = (
         f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
-        f"{pvalue(verdict.level())}, the level of look {look.number}{among} ({look.alpha:g} over all looks)"
+        f"{format_pvalue(verdict.level())}, the level of look {look.number}{among} ({look.alpha:g} over all looks)"
     )
     if is_found:
         return f"{finding}{seen_in_words(verdict.bound)}"
@@ -195,11 +195,11 @@ def as_table(audit: SealAudit) -> str:
 def _lines(verdict: SealedVerdict) -> Iterator[list[str]]:
     for test in verdict.tests:
         effect = f"{number(test.effect, 2)} ± {number(test.effect_error, 2)} {test.unit}" if test.was_run else DASH
-        shown = [pvalue(test.pvalue, test.is_bound), evalue(test.log_evalue)]
+        shown = [format_pvalue(test.pvalue, test.is_bound), evalue(test.log_evalue)]
         yield [verdict.model, test.name, counted(test.n, test.units), effect, *shown]
     if verdict.combined.names:
         combined = verdict.combined
-        shown = [pvalue(combined.pvalue), evalue(combined.log_evalue)]
+        shown = [format_pvalue(combined.pvalue), evalue(combined.log_evalue)]
         yield [verdict.model, "together", counted(len(combined.names), "test"), "", *shown]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lm_eval_leakage.results.formatting import DASH, count, interval, number, plus_minus, pvalue, whole_percent
+from lm_eval_leakage.results.formatting import DASH, count, format_pvalue, interval, number, plus_minus, whole_percent
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.texts import visible
 
@@ -77,8 +77,8 @@ TEXT = Kind("", Cell)
 COUNT = Kind(0, lambda n: Cell(count(n), order=n))
 NUMBER = Kind(math.nan, lambda value: Cell(number(value), order=value))
 PERCENT = Kind(math.nan, lambda share: Cell(whole_percent(share), order=share))
-PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value), order=value))
-BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(pvalue(value, is_bound=True), order=value))
+PVALUE = Kind(math.nan, lambda value: Cell(format_pvalue(value), order=value))
+BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(format_pvalue(value, is_bound=True), order=value))
 WITH_ERROR = Kind(UNKNOWN, lambda estimate: Cell(plus_minus(estimate, 3), order=estimate.value), ("", "_stderr"))
 INTERVAL = Kind(
     UNKNOWN, lambda estimate: Cell(number(estimate.value), interval(estimate), estimate.value), ("", "_low", "_high")

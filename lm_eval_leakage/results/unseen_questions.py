@@ -11,7 +11,7 @@ from statistics import fmean
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import Places, audits_of_one_model, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
-from lm_eval_leakage.questions.families import describe, families, shared_texts
+from lm_eval_leakage.questions.families import describe_families, families, shared_texts
 from lm_eval_leakage.questions.statements import statement_reader
 from lm_eval_leakage.records import Described, FillerAnswers, Question, UntestableQuestion
 from lm_eval_leakage.results.asked_once import AskedOnce, asked_once
@@ -114,7 +114,7 @@ def _described_texts(lines: Sequence[AuditLine]) -> Described:
             questions.append(read(doc))
         except UntestableQuestion:  # the audit said so
             continue
-    return describe((question, False) for question in questions)
+    return describe_families((question, False) for question in questions)
 
 
 def _lines(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AuditLine]]:
@@ -142,7 +142,7 @@ def _check_audits(published: Sequence[AskedOnce], unseen: Sequence[AskedOnce]) -
 
 def _described(questions: Iterable[AskedOnce]) -> Described:
     """Return what the questions are like, each once."""
-    return describe(
+    return describe_families(
         (question.first.read, question.first.guarded) for question in questions if question.first.read is not None
     )
 

@@ -82,7 +82,7 @@ def _value_of(value: Callable[[DataVerdict], float], verdicts: Verdicts) -> floa
 NUMBERS: list[VerdictNumber] = []  # in the order of their definition, which is that of all outputs
 
 
-def documented(of: Callable[[Any], Any]) -> tuple[str, str]:
+def documented_number(of: Callable[[Any], Any]) -> tuple[str, str]:
     """Return the name of a function and its docstring, as a sentence without its full stop."""
     return of.__name__, " ".join((of.__doc__ or "").split()).removesuffix(".")
 
@@ -91,7 +91,7 @@ def _number(kind: Kind, **names: Any) -> Callable[[Callable[[DataVerdict], Any]]
     """Declare a number whose meaning is the docstring of the decorated function; `names` as of `VerdictNumber`."""
 
     def register(of: Callable[[DataVerdict], Any]) -> None:
-        _, meaning = documented(of)
+        _, meaning = documented_number(of)
         NUMBERS.append(VerdictNumber(of, kind, meaning, **names))
 
     return register

@@ -29,14 +29,14 @@ from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import (
     aim_in_words,
     cited,
-    in_words,
     positive_in_words,
     reason_of,
     scores_in_words,
+    verdict_in_words,
     word_with_aim,
 )
 from lm_eval_leakage.stats.inflation import lowest
-from lm_eval_leakage.stats.pooling import Estimate, normal, share_of
+from lm_eval_leakage.stats.pooling import Estimate, estimate_share, normal
 
 NO_COMMAND = "No command would change that for this model and task."
 ANOTHER_REFERENCE = "Another model as reference (`--reference`) may change that."
@@ -80,11 +80,11 @@ def verdict_text(row: Row) -> ToldVerdict:
     is_open = verdict.word in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE)
     remedy = (verdict.remedy or _usual_remedy(row)) if is_open else ""
     if verdict.word == VerdictWord.NO_VERDICT:
-        sentence = f"{in_words(verdict, short=True)} {remedy}"
+        sentence = f"{verdict_in_words(verdict, short=True)} {remedy}"
     elif verdict.word:
         control = positive_in_words(verdict)
         control = control and f"{control[:1].upper()}{control[1:]}."
-        sentence = " ".join(filter(None, (in_words(verdict, short=True), control, remedy)))
+        sentence = " ".join(filter(None, (verdict_in_words(verdict, short=True), control, remedy)))
         reason = reason_of(verdict)
         reasons = [f"{reason[:1].upper()}{reason[1:]}.", scores_in_words(verdict), aim_in_words(verdict), *reasons]
     elif row.n_tested or row.n_joined:
@@ -195,7 +195,7 @@ def _with_interval(row: Row) -> str:
     estimate, n = row.accuracy, row.n - row.n_left_out
     is_share = n > 0 and 0 <= estimate.value <= 1
     if is_share and abs(estimate.value * n - round(estimate.value * n)) < WHOLE:
-        estimate = replace(share_of(round(estimate.value * n), n), stderr=estimate.stderr)
+        estimate = replace(estimate_share(round(estimate.value * n), n), stderr=estimate.stderr)
     elif estimate.stderr > 0:
         estimate = normal(estimate.value, estimate.stderr)
     else:

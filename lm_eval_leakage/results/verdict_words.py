@@ -14,7 +14,15 @@ import numpy as np
 
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
-from lm_eval_leakage.results.formatting import count, counted, number, percent, pvalue, pvalue_equation, whole_percent
+from lm_eval_leakage.results.formatting import (
+    count,
+    counted,
+    format_pvalue,
+    number,
+    percent,
+    pvalue_equation,
+    whole_percent,
+)
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
 from lm_eval_leakage.results.verdict import (
     EVIDENCE_LEVEL,
@@ -114,7 +122,7 @@ def reason_of(verdict: DataVerdict) -> str:
     if not verdict.basis:
         return ""
     control = positive_in_words(verdict)
-    return "; ".join(filter(None, (in_words(verdict), control, left_out_in_words(verdict.n_copies))))
+    return "; ".join(filter(None, (verdict_in_words(verdict), control, left_out_in_words(verdict.n_copies))))
 
 
 def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
@@ -130,7 +138,7 @@ def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
         looks = ["later looks"] if says_more else []
     if not verdicts and not looks:
         return unadjusted, ""
-    adjusted = pvalue(verdict.deciding_pvalue, verdict.is_bound)
+    adjusted = format_pvalue(verdict.deciding_pvalue, verdict.is_bound)
     return unadjusted, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
 
 
@@ -142,11 +150,11 @@ def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
 def pvalue_in_words(verdict: DataVerdict) -> str:
     """Return the p-value, the adjusted one, and the level from which the last of them is evidence, on one line."""
     unadjusted, adjusted = pvalue_parts(verdict)
-    level = pvalue(EVIDENCE_LEVEL if adjusted else verdict.level)
+    level = format_pvalue(EVIDENCE_LEVEL if adjusted else verdict.level)
     return ", ".join(filter(None, (unadjusted, adjusted, f"evidence at ≤ {level}")))
 
 
-def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
+def verdict_in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     """Return what the word rests on: one sentence without its full stop or, in short, one or two; empty without a
     verdict."""
     if verdict.word in ("", VerdictWord.NO_VERDICT):
@@ -294,13 +302,13 @@ def scores_in_words(verdict: DataVerdict) -> str:
         return (
             f"Mean preference for the published {preferred(verdict)} over {count(len(verdict.layouts) or 1)} layouts, "
             f"in standard deviations per row, where 0 is expected without memory: {scores}; evidence begins at p ≤ "
-            f"{pvalue(verdict.level)} in each. Each document starts with {begins}."
+            f"{format_pvalue(verdict.level)} in each. Each document starts with {begins}."
         )
     forms = zip(FORMS[verdict.basis], verdict.scores, strict=True)
     scores = ", ".join(
         f"{number(score, 2)} {name if name in CONTROL_FORMS else f'in {name}'}" for name, score in forms
     )
-    begins = f"p ≤ {pvalue(verdict.level)}"
+    begins = f"p ≤ {format_pvalue(verdict.level)}"
     if not math.isnan(verdict.threshold):
         begins += f", which is a difference of about {number(verdict.threshold, 2)} from each control form"
     over = f" over {len(verdict.layouts)} layouts" if verdict.layouts else ""

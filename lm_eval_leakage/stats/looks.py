@@ -62,17 +62,17 @@ class Look:
     @property
     def share(self) -> float:
         """Return the share of the error that the looks reported together spend."""
-        return share_of(self.first, self.last, self.alpha)
+        return spent_share(self.first, self.last, self.alpha)
 
 
-def share_of(first: int, last: int, alpha: float) -> float:
+def spent_share(first: int, last: int, alpha: float) -> float:
     """Return the sum of alpha / (i (i + 1)) over `first` <= i <= `last`; over all i >= 1 it is alpha."""
     return alpha * (last + 1 - first) / (first * (last + 1))
 
 
 def share_alone(number: int) -> float:
     """Return the share of the error that look `number` at one model and benchmark spends, see `numbered_alone`."""
-    return share_of(number**2, (number + 1) ** 2 - 1, 1.0)
+    return spent_share(number**2, (number + 1) ** 2 - 1, 1.0)
 
 
 def check_alpha(alpha: float) -> None:

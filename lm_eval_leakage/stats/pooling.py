@@ -81,11 +81,11 @@ def share(values: Sequence[float]) -> Estimate:
         return UNKNOWN
     mean, stderr = mean_and_stderr(values)
     if all(value in (0, 1) for value in values):
-        return replace(share_of(round(sum(values)), len(values)), stderr=stderr)
+        return replace(estimate_share(round(sum(values)), len(values)), stderr=stderr)
     return normal(mean, stderr)
 
 
-def share_of(n_hits: int, n: int) -> Estimate:
+def estimate_share(n_hits: int, n: int) -> Estimate:
     """Return the share n_hits / n with Wilson's 95 % interval, without a standard error."""
     from scipy.stats import binomtest
 
@@ -130,7 +130,9 @@ def row_with_error(
     )
 
 
-def row_of(kind: type, name: str, meaning: str, field: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
+def declare_row(
+    kind: type, name: str, meaning: str, field: str, *, higher_is_better: bool | None = None
+) -> DeclaredRow:
     """Declare a row with the mean over questions of a field of their verdicts.
 
     kind: the class of verdicts that count; a verdict whose field is None does not count
@@ -149,7 +151,7 @@ def row_of(kind: type, name: str, meaning: str, field: str, *, higher_is_better:
 def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
     """Declare a row with the mean over questions of a field of their Measurements, by default the row's name."""
     meaning = f"{meaning}; mean over questions."
-    return row_of(Measurement, name, meaning, field or name, higher_is_better=higher_is_better)
+    return declare_row(Measurement, name, meaning, field or name, higher_is_better=higher_is_better)
 
 
 def _tested(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
@@ -170,7 +172,7 @@ def _of_part(row: DeclaredRow, questions: Literal["guarded", "unguarded"], which
 
 
 FLAGGED_RATE = replace(
-    row_of(
+    declare_row(
         Evidence, "flagged_rate", "Share of the tested questions that are flagged.", "flagged", higher_is_better=False
     ),
     withheld_if_undecidable=True,

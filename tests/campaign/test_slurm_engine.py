@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs import slurm_engine
-from lm_eval_leakage.jobs.engines import Engine, engine_of
+from lm_eval_leakage.jobs.engines import JobEngine, engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.queue import claim_next
@@ -127,7 +127,7 @@ def test_jobs_that_end_before_their_first_unit_are_submitted_three_times(
 # ---------------------------------------------------------------------- what the plan says
 
 
-def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> Engine:
+def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> JobEngine:
     plan = small_plan(output_path=output, slurm=told)
     return engine_of("slurm", address, plan, CampaignFolder(output))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.claims import Claim
-from lm_eval_leakage.jobs.engines import Engine
+from lm_eval_leakage.jobs.engines import JobEngine
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.queue import claim_next, read_queue
@@ -21,7 +21,7 @@ from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.unloaded_runner import a_plan, made_ready
 
 
-class PaperEngine(Engine):
+class PaperEngine(JobEngine):
     """At each look, one of its workers at random goes on by one step.
 
     fates: what may become of it: `ok`, `fails`, `dies` or `late`

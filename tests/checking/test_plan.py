@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.cli.check import check_arguments
+from lm_eval_leakage.cli.check import add_check_arguments
 from lm_eval_leakage.jobs.plan import (
     MODEL_FIELDS,
     SETTING_NAMES,
@@ -104,7 +104,7 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
     )
     _, _, *words = shlex.split(as_command(plan))
     parser = argparse.ArgumentParser(conflict_handler="resolve")
-    check_arguments(parser)
+    add_check_arguments(parser)
     told = {name: value for name, value in vars(parser.parse_args(words)).items() if name in SETTING_NAMES}
     assert check_plan(told) == plan
 

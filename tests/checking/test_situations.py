@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.cli.check import check as command
+from lm_eval_leakage.cli.check import run_check as command
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, Typed, questions, written
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import lm_eval_leakage
 from lm_eval_leakage.cli import COMMANDS, commands
-from lm_eval_leakage.harness.seams.command_line import PROGRAM, CommandLine, arguments_of
+from lm_eval_leakage.harness.seams.command_line import PROGRAM, CommandLine, command_name, iter_arguments
 
 PAGE = Path(lm_eval_leakage.__file__).parent.parent / "docs" / "cli.md"
 COMMANDS_FROM_HERE = "## Commands\n"
@@ -21,7 +21,7 @@ COMMANDS_FROM_HERE = "## Commands\n"
 def reference() -> str:
     """The page, in Markdown: its introduction as it is there, and all commands."""
     cli = commands()
-    ours = [*(command.__name__ for command in COMMANDS), "ls"]
+    ours = [*map(command_name, COMMANDS), "ls"]
     introduction = PAGE.read_text(encoding="utf-8").partition(COMMANDS_FROM_HERE)[0]
     return "\n".join([introduction + COMMANDS_FROM_HERE, *_contents(cli, ours), *_sections(cli, ours)])
 
@@ -34,7 +34,7 @@ def _contents(cli: CommandLine, names: list[str]) -> Iterator[str]:
 def _sections(cli: CommandLine, names: list[str]) -> Iterator[str]:
     for name in names:
         own = cli.commands[name]
-        arguments = [action for action in arguments_of(own) if action.help != argparse.SUPPRESS]
+        arguments = [action for action in iter_arguments(own) if action.help != argparse.SUPPRESS]
         words = [_usage(action) for action in arguments if action.dest != "help"]
         positional_first = sorted(words, key=lambda word: word.startswith(("[-", "-")))
         yield from ("", f"### {name}", "", f"{_sentence(own.description)}.", "")

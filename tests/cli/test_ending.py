@@ -18,7 +18,7 @@ import requests
 from tqdm import tqdm
 
 from lm_eval_leakage import cli
-from lm_eval_leakage.cli.ending import end_in_words, in_words
+from lm_eval_leakage.cli.ending import end_in_words, os_error_in_words
 from lm_eval_leakage.cli.output import note, say, warn
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from tests.checking.conftest import GivenTasksOnly
@@ -242,7 +242,7 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_reason_and_the_remedy
     address = "http://127.0.0.1:1/v1/completions"
     with pytest.raises(requests.ConnectionError) as raised:
         requests.post(address, json={}, timeout=9)
-    said = in_words(raised.value)
+    said = os_error_in_words(raised.value)
     assert said.startswith(f"{address} cannot be reached (")
     assert said.endswith("Connection refused); start the server, or correct base_url")
     assert "HTTPConnection" not in said

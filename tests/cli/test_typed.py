@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.cli import commands, output
 from lm_eval_leakage.cli.completion import SHELLS
 from lm_eval_leakage.cli.output import shows_colours, with_coloured_verdicts
-from lm_eval_leakage.harness.seams.command_line import arguments_of
+from lm_eval_leakage.harness.seams.command_line import iter_arguments
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.cli.reference import PAGE, reference
 
@@ -69,7 +69,7 @@ def test_the_help_of_check_fits_on_one_screen_and_has_all_options_on_demand(type
     assert code == 0
     assert len(brief.splitlines()) <= 24
     _, whole, _ = typed("check", "--help-all")
-    names = {name for action in arguments_of(commands().commands["check"]) for name in action.option_strings}
+    names = {name for action in iter_arguments(commands().commands["check"]) for name in action.option_strings}
     assert {"--model", "--tasks", "--help-all"} <= {name for name in names if name in brief}
     assert all(name in whole for name in names)
     assert "--engine" not in brief
@@ -113,7 +113,7 @@ def test_bash_completes_commands_options_and_choices(typed, tmp_path: Path, word
 
 
 def test_folders_and_files_are_completed_as_such() -> None:
-    kinds = {action.dest: getattr(action, "complete", None) for action in arguments_of(commands().parser)}
+    kinds = {action.dest: getattr(action, "complete", None) for action in iter_arguments(commands().parser)}
     assert kinds["runs"] == kinds["include_path"] == kinds["reference"] != kinds["unseen"] is not None
 
 

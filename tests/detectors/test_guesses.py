@@ -12,7 +12,7 @@ from itertools import permutations, product
 import pytest
 
 from lm_eval_leakage.detectors.guesses import CHAT_FORMS, GuessEvidence, PublishedGuess, PublishedGuessed
-from lm_eval_leakage.harness.tasks.task import arguments_of
+from lm_eval_leakage.harness.tasks.task import request_arguments
 from lm_eval_leakage.records import Answered, Frame, Question, UntestableQuestion
 from lm_eval_leakage.stats.sealed import hits_pvalue
 
@@ -77,7 +77,7 @@ def test_all_that_the_backend_gets_is_the_same_for_every_order_that_it_could_hav
         question = ordered(QUESTION, order)
         (request,) = probe.requests(question)
         candidates = probe.candidates(question)
-        key = repr((arguments_of(probe, None, *request), sorted(candidates)))
+        key = repr((request_arguments(probe, None, *request), sorted(candidates)))
         published.setdefault(key, []).append(candidates[0])
     for named in published.values():
         counts = Counter(named)

@@ -16,8 +16,8 @@ from typing import Any
 from lm_eval_leakage import cli, files
 from lm_eval_leakage.files import PART
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_markdown as board_of
 from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.leaderboard import leaderboard_as_markdown as board_of
 from lm_eval_leakage.results.tables import as_text
 from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.tally import Tally, attack

@@ -23,7 +23,7 @@ from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import INFLATION
 from lm_eval_leakage.results.exports import EXPORTS, exported
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import as_text, write
 from lm_eval_leakage.results.verdict_record import checked_task
@@ -172,7 +172,7 @@ def inflation(tally: Tally, folder: Path, tries: int, rng: random.Random) -> Non
         (found,) = annotate([folder])
         (told,) = (one for one in found.rows if one.level == "task")
         added, checked = INFLATION.of(told), checked_task(told)
-        told_in = {"figures": checked.figures, "citation": checked.citation, "page": render([found])}
+        told_in = {"figures": checked.figures, "citation": checked.citation, "page": render_page([found])}
         is_claimed = {name: bool(CLAIM.search(text)) for name, text in told_in.items() if text}
         tally.tries += 1
         note = f"inflation {added.value:.3f} ({added.low:.3f} to {added.high:.3f})"

@@ -13,7 +13,7 @@ import pytest
 from lm_eval.models.api_models import JsonChatStr
 
 from lm_eval_leakage.harness.models import time_left as module
-from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.question_requests import n_request_characters
 from lm_eval_leakage.harness.models.request_tokens import (
     FALLS_BACK_TO,
     backend_name,
@@ -140,8 +140,8 @@ def test_without_a_tokenizer_four_bytes_are_taken_for_a_token(caplog) -> None:
 
 def test_the_turns_of_a_chat_are_measured_by_their_text() -> None:
     turns = JsonChatStr('[{"role": "user"}]')
-    assert n_characters((turns, {"max_gen_toks": 3})) == 18
-    assert n_characters(("four", " more")) == 9
+    assert n_request_characters((turns, {"max_gen_toks": 3})) == 18
+    assert n_request_characters(("four", " more")) == 9
     (tokens,) = tokens_of(None, "generate_until", [(turns, {})])
     assert len(tokens) == 5
 

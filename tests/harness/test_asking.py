@@ -13,7 +13,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.models.api_models import JsonChatStr
 
 from lm_eval_leakage.harness.models.abilities import longer_than_window, n_tokens_of
-from lm_eval_leakage.harness.models.asking import FIRST_PORTION, IN_A_ROW, checked
+from lm_eval_leakage.harness.models.asking import FIRST_PORTION, IN_A_ROW, checked_answer
 from lm_eval_leakage.harness.models.question_requests import Broken
 from lm_eval_leakage.harness.models.reporting import answers_reported
 from lm_eval_leakage.records import TokenScores
@@ -266,10 +266,10 @@ def test_token_scores_are_numbers_of_python_and_as_many_of_each_kind(bad) -> Non
     columns = {"loglikelihoods": (-1.0, -2.0), "means": (-1.5, -1.5), "deviations": (1.0, 0.5)}
     right = TokenScores(**columns)
     of_numpy = TokenScores(**{name: np.array(values, np.float32) for name, values in columns.items()})
-    answer = checked("token_scores", of_numpy, "a request")
+    answer = checked_answer("token_scores", of_numpy, "a request")
     assert answer == right
     assert {type(value) for value in (*answer.loglikelihoods, *answer.means, *answer.deviations)} == {float}
-    assert isinstance(checked("token_scores", TokenScores(**columns | bad), "a request"), Broken)
+    assert isinstance(checked_answer("token_scores", TokenScores(**columns | bad), "a request"), Broken)
 
 
 def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) -> None:

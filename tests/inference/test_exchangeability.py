@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from lm_eval_leakage.questions.families import describe
+from lm_eval_leakage.questions.families import describe_families
 from lm_eval_leakage.records import Described, Question
 from lm_eval_leakage.stats.exchangeability import FEWEST, exchangeability, why_not_comparable
 
@@ -46,7 +46,7 @@ def test_a_property_that_does_not_vary_or_that_one_side_lacks_is_no_test() -> No
 
 def questions(numbers: range, text: str = "What is the value of {}?", guarded: bool = False) -> Described:
     made = [Question(str(i), text.format(i), (f"{i}1", f"{i}2", f"{i}3")) for i in numbers]
-    return describe((one, guarded) for one in made)
+    return describe_families((one, guarded) for one in made)
 
 
 @pytest.mark.parametrize(

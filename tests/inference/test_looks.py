@@ -18,7 +18,7 @@ from lm_eval_leakage.stats.looks import (
     from_ranges,
     numbered,
     numbered_alone,
-    share_of,
+    spent_share,
 )
 
 
@@ -27,11 +27,11 @@ def look(number=0, model="org/one", digest="a", log_evalue=1.0, places="0-9", al
 
 
 def test_what_all_looks_spend_sums_to_alpha_however_many_are_told_together():
-    single = [share_of(number, number, 0.01) for number in range(1, 1_001)]
+    single = [spent_share(number, number, 0.01) for number in range(1, 1_001)]
     assert single[:3] == pytest.approx([0.005, 0.01 / 6, 0.01 / 12])
     assert math.fsum(single) == pytest.approx(0.01 * (1 - 1 / 1_001))
-    assert share_of(2, 3, 0.01) == pytest.approx(math.fsum(single[1:3]))
-    assert share_of(1, 1_000, 0.01) == pytest.approx(math.fsum(single))
+    assert spent_share(2, 3, 0.01) == pytest.approx(math.fsum(single[1:3]))
+    assert spent_share(1, 1_000, 0.01) == pytest.approx(math.fsum(single))
 
 
 def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.lab.exposure_text import ExposureText, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.outcome_report import reaches_half
-from lm_eval_leakage.lab.settings import PROTOCOLS, add_arguments, settings_of, split
+from lm_eval_leakage.lab.settings import PROTOCOLS, add_arguments, simulation_settings, split
 from lm_eval_leakage.records import Frame, Question
 
 
@@ -150,7 +150,7 @@ def test_power_is_the_first_crossing_of_one_half(curve, exposures: float | None)
 def parsed(*words: str):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return settings_of(
+    return simulation_settings(
         parser.parse_args(["--model_args", "pretrained=M", "--tasks", "mmlu", "--output_path", "o", *words])
     )
 

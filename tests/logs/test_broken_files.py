@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_markdown, leaderboard
+from lm_eval_leakage.results.leaderboard import leaderboard, leaderboard_as_markdown
 from lm_eval_leakage.results.loaded_run import LoadedRun
 from lm_eval_leakage.results.tables import as_text, write
 from tests.results.harness_files import answered, audited, confused, row, write_run
@@ -96,5 +96,5 @@ def test_whatever_is_broken_the_rest_is_read_and_told(whole, tmp_path_factory, s
         for problem in annotation.problems:
             assert str(problem)
     assert len(LoadedRun(annotations)) == n_read
-    assert isinstance(as_markdown(leaderboard(annotations)), str)
+    assert isinstance(leaderboard_as_markdown(leaderboard(annotations)), str)
     shutil.rmtree(folder.parent)

@@ -17,7 +17,7 @@ from lm_eval_leakage.questions.families import (
     SCRIPT,
     STEM,
     QuestionsInPrompts,
-    describe,
+    describe_families,
     distinct,
     each_once,
     families,
@@ -136,7 +136,7 @@ PLAIN = Question("1", " Which metal is liquid? ", ("gold", "iron ", "mercury"))
 
 def test_properties_are_lengths_numbers_guards_and_script() -> None:
     chinese = Question("2", "哪种金属是液体", ("汞", "Au"))
-    description = describe([(PLAIN, False), (chinese, True)])
+    description = describe_families([(PLAIN, False), (chinese, True)])
     assert description.properties == {
         STEM: (22.0, 7.0),
         OPTION: (5.0, 1.5),

@@ -49,9 +49,9 @@ def two_models() -> list[Annotation]:
 
 
 PAGES = {
-    "report": lambda: page.render(two_models()),
-    "report of one model": lambda: page.render([annotation(*[audited(i) for i in range(12)])]),
-    "report without audits": lambda: page.render([annotation(rows=(replace(row(), values={}, n_tested=0),))]),
+    "report": lambda: page.render_page(two_models()),
+    "report of one model": lambda: page.render_page([annotation(*[audited(i) for i in range(12)])]),
+    "report without audits": lambda: page.render_page([annotation(rows=(replace(row(), values={}, n_tested=0),))]),
     "leaderboard": lambda: as_page(leaderboard(two_models())),
 }
 

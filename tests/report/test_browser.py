@@ -46,7 +46,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     questions = tuple(answered(one, 1.0, "m_a") for one in found)
     long_name = "organisation/" + "a-very-long-name-" * 4
     made = annotation(*found, rows=tuple(rows), questions=questions, model=long_name)
-    return written(tmp_path_factory.mktemp("report"), page.render([made]))
+    return written(tmp_path_factory.mktemp("report"), page.render_page([made]))
 
 
 def find(browser: Any, selector: str) -> Any:
@@ -212,13 +212,13 @@ TWO_VERDICTS = {
 
 @pytest.mark.parametrize("name", TWO_VERDICTS)
 def test_a_page_with_two_verdicts_shows_few_words_with_its_rows_closed(browser, tmp_path, name) -> None:
-    browser.get(written(tmp_path, page.render(TWO_VERDICTS[name]())))
+    browser.get(written(tmp_path, page.render_page(TWO_VERDICTS[name]())))
     assert len(find_all(browser, ".questions > li")) == 6
     assert 400 < browser.execute_script(N_WORDS) <= MOST_WORDS
 
 
 def test_a_button_copies_its_command(browser, tmp_path) -> None:
-    browser.get(written(tmp_path, page.render([two_verdicts()])))
+    browser.get(written(tmp_path, page.render_page([two_verdicts()])))
     button = find(browser, ".copying")
     browser.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     button.click()

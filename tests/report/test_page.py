@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.flagged_questions import LONGEST_QUESTION, listed, n_bytes
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_texts import verdict_text
@@ -27,7 +27,7 @@ def usual(**changes) -> Annotation:
 
 
 def test_a_page_asks_for_nothing() -> None:
-    page = render([usual(problems=(Problem("see https://example.org/x"),))])
+    page = render_page([usual(problems=(Problem("see https://example.org/x"),))])
     links = [value for _, attributes in Parsed(page).elements for name, value in attributes.items()
              if name in {"src", "href", "action", "srcset", "data", "poster", "xlink:href"}]  # fmt: skip
     assert links
@@ -41,7 +41,7 @@ def test_the_policy_lets_only_our_script_and_style_run() -> None:
     import base64
     import hashlib
 
-    page = render([usual()])
+    page = render_page([usual()])
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     policy = policy.replace("&#39;", "'")
     assert policy.startswith("default-src 'none';")
@@ -62,7 +62,7 @@ def test_texts_of_data_sets_and_models_are_escaped() -> None:
         problems=(Problem(EVIL, Path("a<b>")),),
         origins={EVIL: [EVIL]},
     )
-    page = render([found, usual()])
+    page = render_page([found, usual()])
     parsed = Parsed(page)
     assert [attributes for tag, attributes in parsed.elements if tag == "script"] == [
         {"type": "application/json"},
@@ -81,7 +81,7 @@ def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
     text = "What is the capital of 水 & <b>? " * 16
     many = [audited(i, margin=i / 100, question=text[:500]) for i in range(14_042)]
     rows = tuple(row(f"mmlu_{i}") for i in range(70))
-    page = render([annotation(*many, rows=rows, questions=tuple(answered(one, 1.0) for one in many))])
+    page = render_page([annotation(*many, rows=rows, questions=tuple(answered(one, 1.0) for one in many))])
     assert len(page.encode()) < 5_000_000
     n_listed = len(Parsed(page).data())
     assert n_listed > 3_000
@@ -91,7 +91,7 @@ def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
 def test_several_models_share_the_space_by_need() -> None:
     few = annotation(*(audited(i) for i in range(3)), model="few")
     many = annotation(*(audited(i, question="x" * 3000) for i in range(2000)), model="many")
-    page = render([many, few])
+    page = render_page([many, few])
     assert 3_900_000 < len(page.encode()) < 5_000_000
     assert "3 questions flagged by max_order, the highest scores first. This list" in Parsed(page).text
 
@@ -122,12 +122,12 @@ UNREAD = AuditedQuestion("h", "", "mmlu", "mmlu", "", (), None, reason="no optio
     ids=["no model", "no rows", "no suspicion", "huge", "infinite", "unknown arms"],
 )
 def test_there_is_a_page_whatever_is_missing(annotations) -> None:
-    assert Parsed(render(annotations)).text
+    assert Parsed(render_page(annotations)).text
 
 
 @pytest.mark.parametrize("word", VerdictWord)
 def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> None:
-    page = render([annotation(rows=(row(verdict=OF_WORD[word]),))])
+    page = render_page([annotation(rows=(row(verdict=OF_WORD[word]),))])
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
     assert page.count(badge) == 3
     sentence = " ".join(verdict_text(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
@@ -143,7 +143,7 @@ def test_what_decides_is_a_pvalue_or_a_ratio_and_a_bound_is_shown_as_one() -> No
         row("b", verdict=verdict(0.1, adjusted=0.2, n_together=3)),
         row("c", verdict=UNDECIDED),
     )
-    page = render([annotation(rows=rows)])
+    page = render_page([annotation(rows=rows)])
     found = [cell_of(page, "p or ratio", line) for line in range(3)]
     after = "after adjustment for 3 verdicts"
     assert found == [f"p ≤ 1e-13 ≤ 3e-13 {after}", f"p = 0.1 0.2 {after}", "ratio 1.5 at least 1.2"]
@@ -159,7 +159,7 @@ def test_of_fewer_than_ten_flagged_questions_nothing_is_claimed() -> None:
     for n_flagged in (9, 10):
         found = [audited(i, rank=1 if i < n_flagged else 2) for i in range(100)]
         own = row(flagged_rate=Estimate(n_flagged / 100, 0.03), **about)
-        parsed = Parsed(render([annotation(*found, rows=(own,))]))
+        parsed = Parsed(render_page([annotation(*found, rows=(own,))]))
         assert claims & set(parsed.heads()) == (claims if n_flagged == 10 else set())
         assert ("mmlu: margin of the published order" in parsed.text) is (n_flagged == 10)
         assert f"{n_flagged} questions flagged by max_order" in parsed.text
@@ -174,7 +174,7 @@ def test_ranks_and_margins_are_drawn_for_each_benchmark_the_most_suspicious_firs
         row("cmmlu", "group", verdict=verdict(0.6)),
         row("cmmlu_law", group="cmmlu"),
     )
-    parsed = Parsed(render([annotation(*found, rows=rows)]))
+    parsed = Parsed(render_page([annotation(*found, rows=rows)]))
     labels = [one.get("aria-label", "") for tag, one in parsed.elements if tag == "svg"]
     assert [label.partition(".")[0] for label in labels if "questions" in label] == [
         "arc: rank among 24 orders; 30 questions",

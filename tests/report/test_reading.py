@@ -12,7 +12,7 @@ from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.flagged_questions import order_names
 from lm_eval_leakage.results.html import asset, prose
 from lm_eval_leakage.results.leaderboard import as_page, leaderboard
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.stats.pooling import Estimate
 from lm_eval_leakage.stats.positive_control import PositiveControl
@@ -47,8 +47,8 @@ def two_verdicts() -> Annotation:
 
 
 PAGES = {
-    "report": lambda: render([two_verdicts()]),
-    "report of two models": lambda: render([two_verdicts(), replace(two_verdicts(), model="N")]),
+    "report": lambda: render_page([two_verdicts()]),
+    "report of two models": lambda: render_page([two_verdicts(), replace(two_verdicts(), model="N")]),
     "leaderboard": lambda: as_page(leaderboard([two_verdicts()])),
 }
 

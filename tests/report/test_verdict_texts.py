@@ -19,7 +19,7 @@ from lm_eval_leakage.results.verdict_texts import (
     sentence_to_copy,
     verdict_text,
 )
-from lm_eval_leakage.results.verdict_words import in_words, reason_of, scores_in_words
+from lm_eval_leakage.results.verdict_words import reason_of, scores_in_words, verdict_in_words
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.unseen_texts import TextTest
@@ -29,7 +29,7 @@ LAYOUTS_OF_SEEN = ", in whatever layout"
 
 
 def short_sentence(found: DataVerdict) -> str:
-    return in_words(found, short=True)
+    return verdict_in_words(found, short=True)
 
 
 def text(told: ToldVerdict) -> str:
@@ -275,10 +275,12 @@ def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[st
     )
     little = replace(told, at_most=((3, 0.4),))
     assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in reason_of(little)
-    assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in in_words(
+    assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in verdict_in_words(
         little, short=True
     ).replace("\xa0", " ")
-    assert f"At most 20 % of the questions were seen 3 times{how}, " in in_words(told, short=True).replace("\xa0", " ")
+    assert f"At most 20 % of the questions were seen 3 times{how}, " in verdict_in_words(told, short=True).replace(
+        "\xa0", " "
+    )
     over = " over 2 layouts" if layouts else ""
     scored = scores_in_words(replace(told, scores=(0.1, 0.2, 0.3)))
     assert scored.startswith(f"Mean score of the published orders{over}, in standard deviations")

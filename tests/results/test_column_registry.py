@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_leakage.results import columns as registry
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
@@ -63,7 +63,7 @@ def test_every_column_of_numbers_can_be_named_in_fail_on(column, full) -> None:
 def test_every_heading_is_on_the_page_and_in_the_text_table_under_one_name(column, full) -> None:
     many = replace(full, n_tested=1000)  # enough flagged questions for a claim about them
     others = [many, Row("other", "bench", "task", "", "", 1, Estimate(), 0, 0)]
-    page = Parsed(render([Annotation("m", "max_order", tuple(others), (), ())])).heads()
+    page = Parsed(render_page([Annotation("m", "max_order", tuple(others), (), ())])).heads()
     head, *_ = as_text(others, "markdown").splitlines()
     assert column.heading in page
     assert (column.heading in head.strip("| ").split(" | ")) is column.in_text

@@ -28,7 +28,7 @@ from lm_eval_leakage.results.verdict import (
     VerdictWord,
 )
 from lm_eval_leakage.results.verdict_numbers import details
-from lm_eval_leakage.results.verdict_words import in_words, reason_of, sentence_of
+from lm_eval_leakage.results.verdict_words import reason_of, sentence_of, verdict_in_words
 from lm_eval_leakage.stats.looks import share_alone
 from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum, order_sum, standard_scores
@@ -345,7 +345,7 @@ def test_the_published_orders_scores_are_told_and_evidence_begins_at_the_thresho
 def test_no_number_of_questions_finds_less_than_what_may_be_natural() -> None:
     found = replace(data_verdict(answers(60, OrderStatus.WRITTEN, control=True)), detect=0.01)
     assert (found.word, found.needed) == (VerdictWord.INCONCLUSIVE, None)
-    assert in_words(found, short=True).replace("\u00a0", " ").endswith("and the aim was to exclude 1 %.")
+    assert verdict_in_words(found, short=True).replace("\u00a0", " ").endswith("and the aim was to exclude 1 %.")
     assert usually_needed(Basis.CONTROL, 12, 0.01, EVIDENCE_LEVEL) is None
 
 
@@ -649,7 +649,7 @@ def test_two_tests_are_told_as_twice_the_smaller_pvalue(by_orders: float, by_tex
 def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are_not_preferred() -> None:
     found = with_texts(clean_orders, 1e-6)
     assert (clean_orders.word, found.word) == (VerdictWord.INCONCLUSIVE, VerdictWord.STRONG_EVIDENCE)
-    assert in_words(found, short=True) == (
+    assert verdict_in_words(found, short=True) == (
         "Predicts the texts of 60 questions better than those of 60 unseen questions of the same kind, more than the "
         "reference does, by 0.60 ± 0.14 standard deviations (p = 2e-06, evidence at ≤ 0.01)."
     )
@@ -661,7 +661,9 @@ def test_a_benchmark_whose_texts_are_known_is_found_by_them_where_its_orders_are
 def test_texts_that_are_not_more_predictable_take_no_evidence_from_orders_that_are_strongly_preferred() -> None:
     found = with_texts(seen_orders, 0.5)
     assert (seen_orders.word, found.word) == (VerdictWord.STRONG_EVIDENCE, VerdictWord.STRONG_EVIDENCE)
-    assert in_words(found, short=True).startswith("Prefers the published orders more than in both control forms")
+    assert verdict_in_words(found, short=True).startswith(
+        "Prefers the published orders more than in both control forms"
+    )
     assert "and does not predict their texts significantly better than those of 60 unseen questions" in reason_of(
         found
     )
@@ -671,7 +673,9 @@ def test_orders_alone_need_half_the_level_where_texts_are_tested_too() -> None:
     found = with_texts(replace(clean_orders, tested=replace(clean_orders.tested, pvalue=0.008)), 0.5)
     assert (replace(found, texts=None).word, found.word) == (VerdictWord.EVIDENCE, VerdictWord.INCONCLUSIVE)
     assert at_its_level(with_texts(clean_orders, 0.5)).threshold > at_its_level(clean_orders).threshold
-    assert "nor texts that are predicted better than those of 60 unseen questions" in in_words(found, short=True)
+    assert "nor texts that are predicted better than those of 60 unseen questions" in verdict_in_words(
+        found, short=True
+    )
 
 
 @pytest.mark.parametrize("doubt", ["", "the orders follow a pattern"])
@@ -681,7 +685,7 @@ def test_where_orders_cannot_be_tested_texts_may_show_evidence_and_clear_nothing
     found, not_found = with_texts(unjudged, 0.001), with_texts(unjudged, 0.5)
     assert (found.word, not_found.word) == (VerdictWord.EVIDENCE, VerdictWord.NO_VERDICT)
     assert math.isnan(not_found.pvalue)
-    assert in_words(not_found) == in_words(unjudged)
+    assert verdict_in_words(not_found) == verdict_in_words(unjudged)
     assert sentence_of(found).startswith(
         "evidence: the model predicts the texts of 60 questions better than those of 60"
     )

@@ -19,11 +19,11 @@ from lm_eval_leakage.results.filler_verdict import (
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.verdict_words import (
     cited,
-    in_words,
     positive_in_words,
     reason_of,
     scores_in_words,
     sentence_of,
+    verdict_in_words,
 )
 from lm_eval_leakage.stats.order_power import seen_at_most
 from lm_eval_leakage.stats.positive_control import PositiveControl
@@ -57,7 +57,7 @@ def test_memory_is_evidence_in_words() -> None:
         "strong evidence: on 120 questions in 20 blocks that exchanged their names, with names chosen by their "
         "authors, the model prefers the published names to the names of other rows, also beyond the control form"
     )
-    assert in_words(verdict, short=True).startswith("Prefers the published names to the names of other rows")
+    assert verdict_in_words(verdict, short=True).startswith("Prefers the published names to the names of other rows")
     assert "compared with the names of other rows and with the model's own control form" in cited(verdict)
     told = scores_in_words(verdict)
     assert "over 2 layouts" in told
@@ -68,7 +68,7 @@ def test_without_memory_it_says_how_many_may_have_been_seen() -> None:
     verdict = filler_verdict(answers(60, seed=3))
     assert verdict.word == "none found"
     assert 0 < dict(verdict.at_most)[3] <= 0.25
-    assert "No significant preference for the published names" in in_words(verdict, short=True)
+    assert "No significant preference for the published names" in verdict_in_words(verdict, short=True)
     assert "of the questions were seen once or" in sentence_of(verdict) or "were seen three times" in sentence_of(
         verdict
     )
@@ -162,7 +162,7 @@ def test_orders_and_names_are_one_verdict_by_bonferronis_rule() -> None:
     assert "does not significantly prefer the published orders" in sentence_of(both)
     assert "it does not significantly prefer the published names to the names of other rows" in sentence_of(both)
     assert f"; together p = {both.pvalue:.2g}" in sentence_of(both)
-    assert ", nor for the published names (p = " in in_words(both, short=True)
+    assert ", nor for the published names (p = " in verdict_in_words(both, short=True)
     assert "compared with the names of other rows" in cited(both)
 
 
@@ -176,12 +176,12 @@ def test_what_both_say_of_the_share_that_was_seen_has_one_error() -> None:
 def test_evidence_by_one_of_them_is_told_of_that_one() -> None:
     by_names = data_verdict(orders(), fillers=answers(memory=1.0))
     assert by_names.word == "strong evidence"
-    assert in_words(by_names, short=True).startswith("Prefers the published names to the names of other rows")
+    assert verdict_in_words(by_names, short=True).startswith("Prefers the published names to the names of other rows")
     assert "does not significantly prefer the published orders" in sentence_of(by_names)
     assert "it prefers the published names" in sentence_of(by_names)
     by_orders = data_verdict(orders(1.0), fillers=answers(60, seed=3))
     assert by_orders.word == "strong evidence"
-    assert in_words(by_orders, short=True).startswith("Prefers the published orders to other orders")
+    assert verdict_in_words(by_orders, short=True).startswith("Prefers the published orders to other orders")
     assert "it does not significantly prefer the published names" in sentence_of(by_orders)
 
 

@@ -9,10 +9,10 @@ import pytest
 from lm_eval_leakage.results.formatting import (
     about,
     duration,
+    format_pvalue,
     interval,
     number,
     plus_minus,
-    pvalue,
     pvalue_equation,
     whole_percent,
 )
@@ -31,7 +31,7 @@ TEXTS = {
     },
     plus_minus: {Estimate(0.5): "0.50", UNKNOWN: "–", Estimate(0.5, 0.004): "0.500 ± 0.004"},
     interval: {Estimate(0.5): "", Estimate(0.0, 0.1, -0.2, 0.2): "[−0.20, 0.20]"},
-    pvalue: {math.nan: "–", 0.0: "< 1e-300", 1.0: "1", 0.0321: "0.032"},
+    format_pvalue: {math.nan: "–", 0.0: "< 1e-300", 1.0: "1", 0.0321: "0.032"},
     pvalue_equation: {0.03: "p = 0.03", 0.0: "p < 1e-300"},
     whole_percent: {0.0: "0 %", 0.004: "0.4 %", 0.0096: "1 %", 0.544: "54 %", 1.0: "100 %", math.nan: "–"},
     about: {
@@ -57,6 +57,9 @@ def test_a_number_has_no_more_digits_than_it_is_worth_and_a_dash_where_it_is_und
 
 
 def test_a_bound_of_a_pvalue_is_shown_as_one() -> None:
-    assert (pvalue(1.14e-13, is_bound=True), pvalue_equation(1.14e-13, is_bound=True)) == ("≤ 1.1e-13", "p ≤ 1.1e-13")
+    assert (format_pvalue(1.14e-13, is_bound=True), pvalue_equation(1.14e-13, is_bound=True)) == (
+        "≤ 1.1e-13",
+        "p ≤ 1.1e-13",
+    )
     assert pvalue_equation(0.0, is_bound=True) == "p < 1e-300"
-    assert pvalue(math.nan, is_bound=True) == "–"
+    assert format_pvalue(math.nan, is_bound=True) == "–"

@@ -13,7 +13,14 @@ from scipy.stats import binomtest
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.grouping import grouped
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard, shortened, why_apart
+from lm_eval_leakage.results.leaderboard import (
+    as_csv,
+    as_page,
+    leaderboard,
+    leaderboard_as_markdown,
+    short_model_names,
+    why_apart,
+)
 from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict import VerdictWord
@@ -97,14 +104,14 @@ def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and
     gain = Estimate(0.1, 0.05)
     two_options = made_row(n_tested=0, flagged_rate=UNKNOWN, verdict=OF_WORD["evidence"], confusion_delta=gain)
     found = leaderboard([annotation(rows=(two_options,))])
-    assert "| – | mmlu |" in as_markdown(found)
-    assert "| M | mmlu | +0.100 ± 0.050 |" in as_markdown(found)
+    assert "| – | mmlu |" in leaderboard_as_markdown(found)
+    assert "| M | mmlu | +0.100 ± 0.050 |" in leaderboard_as_markdown(found)
     (line,) = csv.DictReader(io.StringIO(as_csv(found)))
     assert (line["rank_low"], line["rank_high"], line["verdict"]) == ("", "", "evidence")
     page = Parsed(as_page(found))
     assert "mmlu evidence M Preference for the published orders" in page.text
     assert not {"rank by flags", "flagged"} & {*page.heads()}
-    assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
+    assert short_model_names([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
 
 
 # ---------------------------------------------------------------------- one number per model
@@ -163,7 +170,7 @@ def test_models_that_were_audited_in_different_ways_are_not_ranked_against_each_
     both = leaderboard([annotation(rows=(one,), model=one.model) for one in rows])
     assert [len(board) for board in both.boards] == [2, 1]
     text = f"audited with {said}."
-    assert text in as_markdown(both)
+    assert text in leaderboard_as_markdown(both)
     assert Parsed(as_page(both)).text.count(text.replace("\u00a0", " ")) == 2  # of the models, and of the benchmark
 
 
@@ -183,10 +190,10 @@ def test_chosen_columns_are_those_of_every_format_and_an_unknown_one_is_refused(
         "benchmark,model,verdict,accuracy,accuracy_stderr,accuracy_low,accuracy_high,rank_low,rank_high",
         "a,M,evidence,0.5,0.05,0.4,0.6,1,1",
     ]
-    assert "| model | verdict | accuracy | rank by flags |\n" in as_markdown(found, chosen)
+    assert "| model | verdict | accuracy | rank by flags |\n" in leaderboard_as_markdown(found, chosen)
     assert Parsed(as_page(found, chosen)).text
     with pytest.raises(ValueError, match=r"--columns has 'acuracy', which is no column; did you mean accuracy"):
-        as_markdown(found, ["acuracy"])
+        leaderboard_as_markdown(found, ["acuracy"])
 
 
 def test_there_is_a_page_whatever_is_missing() -> None:

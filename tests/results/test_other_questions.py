@@ -10,7 +10,7 @@ import pytest
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, write
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
@@ -64,7 +64,7 @@ def test_the_row_and_the_board_are_those_of_the_audit_and_there_is_one(folder: P
     assert not only.accuracy
     ((standing,),) = leaderboard([found]).boards
     assert standing.row == only
-    page, again = (render(annotate(places)) for places in ([folder], [folder / "audits"]))
+    page, again = (render_page(annotate(places)) for places in ([folder], [folder / "audits"]))
     count_of_names = [[text for _, text in Parsed(one).texts].count("bench") for one in (page, again)]
     assert count_of_names[0] == count_of_names[1]  # as if there were no run
 

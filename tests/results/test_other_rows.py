@@ -12,7 +12,7 @@ import pytest
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.results.tables import write
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
@@ -109,7 +109,7 @@ def test_two_models_that_were_asked_other_rows_are_not_on_one_board(tmp_path: Pa
 
 def test_the_page_names_both_and_the_copies_keep_the_names_of_their_files(folder: Path) -> None:
     (found,) = annotate([folder])
-    page = render([found])
+    page = render_page([found])
     assert all(name in page for name in named(found))
     for file in write(found, "1", folder / "out"):
         if file.suffix == ".json":

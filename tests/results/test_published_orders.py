@@ -15,10 +15,10 @@ from lm_eval_leakage.results.order_tests import FEWEST_TESTED, OrderTest, OrderT
 from lm_eval_leakage.results.published_orders import (
     ENOUGH_QUESTIONS,
     Documented,
-    as_markdown,
     detectable,
     is_exact,
     null_status,
+    orders_as_markdown,
 )
 
 WORDS = ("red", "reddish", "blue", "bluish", "a", "the", "river", "rivers", "mount", "mountain", "12", "120", "deep")
@@ -142,7 +142,7 @@ def test_copies_count_once_single_options_are_left_out_and_of_few_questions_noth
     alone = Question("alone", "?", ("only",), 0)
     found = order_tests([*questions, turned, alone, questions[2]])
     assert found == replace(order_tests(questions), n_questions=40, n_left_out=3)
-    told = as_markdown(found, null_status(found))
+    told = orders_as_markdown(found, null_status(found))
     assert told.endswith("3 questions with fewer than two options, or copies of others, left out.")
     assert order_tests([*questions[: FEWEST_TESTED - 1], alone]) == OrderTests(FEWEST_TESTED - 1, 1, ())
     assert len(order_tests(questions[:FEWEST_TESTED]).tests) == len(NAMES)

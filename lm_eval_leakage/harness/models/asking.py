@@ -22,9 +22,9 @@ from lm_eval.api.model import CachingLM
 
 from lm_eval_leakage.harness.models.answer_faults import as_number, as_truth, fault_among, fault_of
 from lm_eval_leakage.harness.models.model_identity import (
-    arguments_of,
     as_loaded,
     identity_of,
+    model_arguments,
     named_identity,
     refuse_replaced_since_noted,
 )
@@ -40,7 +40,7 @@ from lm_eval_leakage.harness.models.question_requests import (
     Broken,
     LeakageInstance,
     Response,
-    n_characters,
+    n_request_characters,
     request_key,
 )
 from lm_eval_leakage.harness.models.reporting import answers_reported
@@ -111,7 +111,7 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
     if identity is None or (are_replicas(lm) and not is_first()):
         yield None
         return
-    arguments = arguments_of(evaluation.model_args)
+    arguments = model_arguments(evaluation.model_args)
     name = next((str(arguments[argument]) for argument in NAMING if argument in arguments), "")
     store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity, name)
     for difference in store.others():
@@ -190,10 +190,10 @@ class BackendAnswers:
 
     def receive(self, key: bytes, response: object) -> None:
         """Takes the response to a request; in any order, and possibly repeated."""
-        answer, instance = checked(self.method, response, "a request"), self._asked[key]
+        answer, instance = checked_answer(self.method, response, "a request"), self._asked[key]
         if not isinstance(answer, Broken) and instance.answer != answer:
             if self._time_left is not None and instance.answer is None:
-                self._time_left.done(n_characters(instance.args))
+                self._time_left.done(n_request_characters(instance.args))
             instance.answer = answer
             if self.store is not None and instance.task.resume:
                 self.store.add(key, answer)
@@ -286,7 +286,7 @@ class BackendAnswers:
                 self.receive(key, response)
             if instance.answer is None:
                 text = instance.args[-1 if self.method == "loglikelihood" else 0]
-                instance.answer = checked(self.method, response, f"request {instance.idx} ({brief(text)})")
+                instance.answer = checked_answer(self.method, response, f"request {instance.idx} ({brief(text)})")
         return ""
 
     def _leave_out(self, keys: Sequence[bytes], reason: str) -> None:
@@ -295,7 +295,7 @@ class BackendAnswers:
                 instance.answer = Broken(reason)
 
 
-def checked(method: str, response: object, request: str) -> Answer | Broken:
+def checked_answer(method: str, response: object, request: str) -> Answer | Broken:
     """Return a backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenScores):
         if fault := fault_among(response.loglikelihoods):

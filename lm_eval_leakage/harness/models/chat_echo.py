@@ -26,7 +26,7 @@ from lm_eval.models.openai_completions import LocalChatCompletion
 
 from lm_eval_leakage.harness.models.answer_faults import NoAnswer, fault_among
 from lm_eval_leakage.harness.models.echoes import are_misplaced, ends_with_all, is_text, readable
-from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, TextScores, posted, refusal, refuse_cut
+from lm_eval_leakage.harness.models.server_proof import KNOWN_TEXT, TextScores, posted, proof_refusal, refuse_cut
 from lm_eval_leakage.harness.models.server_responses import MISPLACED, TOKEN_ANSWERED, FaultyResponse, ServerResponses
 from lm_eval_leakage.texts import brief
 
@@ -52,7 +52,7 @@ class ReportedToken:
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChatFrame:
     """The parameters of a server's requests, and the template's text around the assistant's message in its responses.
 
     parameters: what a request has beside messages and model
@@ -145,12 +145,12 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
             )
         super().__init__(base_url=base_url, **kwargs)
         self.max_length = None  # in tokens, which only the server knows
-        self.responses = ChatResponses(self, lambda length: refuse_cut(self, length, n_characters))
+        self.responses = ChatResponses(self, lambda length: refuse_cut(self, length, n_echo_characters))
 
     # ------------------------------------------------------------------ the form of requests and of the template
 
     @cached_property
-    def frame(self) -> Frame:
+    def frame(self) -> ChatFrame:
         """Raises Unproven if neither form gives the tokens of a known conversation."""
         reasons = []
         for form in (CONTINUED, ECHOED):
@@ -158,7 +158,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
                 return frame_in(reported_tokens(self._posted(form)), form)
             except FaultyResponse as fault:
                 reasons.append(f"with {', '.join(form)}: {fault}")
-        raise refusal(self, "; ".join(reasons))
+        raise proof_refusal(self, "; ".join(reasons))
 
     def text_scores(self, context: str, text: str) -> TextScores:
         """Return the scores of a text as the assistant's message after a context."""
@@ -182,7 +182,7 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         pairs = [request.args for request in requests]
         texts = [JsonChatStr(json.dumps(conversation(*pair), ensure_ascii=False)) for pair in pairs]
         self.frame  # noqa: B018 (found out before the first of them is sent)
-        self.responses.prove_length(max(n_characters(*pair) for pair in pairs))
+        self.responses.prove_length(max(n_echo_characters(*pair) for pair in pairs))
         answers = asyncio.run(self.get_batched_requests(texts, pairs, generate=False))
         return [*chain.from_iterable(answers)]
 
@@ -220,12 +220,12 @@ class ChatCompletionsEchoLM(LocalChatCompletion):  # type: ignore[misc]
         return tokens, of_text
 
 
-def n_characters(context: Any, continuation: str) -> int:
+def n_echo_characters(context: Any, continuation: str) -> int:
     """Return the number of characters of the conversation's messages."""
     return sum(len(message["content"]) for message in conversation(context, continuation))
 
 
-def frame_in(tokens: Sequence[ReportedToken], parameters: Mapping[str, Any]) -> Frame:
+def frame_in(tokens: Sequence[ReportedToken], parameters: Mapping[str, Any]) -> ChatFrame:
     """Return the frame of the known conversation. Raises FaultyResponse if its messages are not in the tokens."""
     if not tokens:
         raise FaultyResponse("the response has no log-probabilities of the conversation")
@@ -242,4 +242,4 @@ def frame_in(tokens: Sequence[ReportedToken], parameters: Mapping[str, Any]) -> 
         raise FaultyResponse("a token of the template is one with a part of a message")
     # tokens of white space have no width here: those around the message are the template's
     last = len(texts) - starts[::-1].index(start)
-    return Frame(parameters, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))
+    return ChatFrame(parameters, tuple(texts[starts.index(begin) : last]), tuple(texts[starts.index(end) :]))

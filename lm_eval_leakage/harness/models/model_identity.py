@@ -82,7 +82,7 @@ def named_identity(evaluation: Evaluation) -> dict[str, str]:
     of the files that they name, and the chat template; empty for a model that was passed as an object."""
     if evaluation.model is None:
         return {}
-    arguments = arguments_of(evaluation.model_args)
+    arguments = model_arguments(evaluation.model_args)
     identity = {"backend": evaluation.model}
     for name, value in sorted(arguments.items()):
         if name not in HOW_IT_RUNS:
@@ -108,7 +108,7 @@ def refuse_replaced(
 
     before, now: `named_identity` of these times; model_args: in which the files are named
     """
-    arguments = arguments_of(model_args)
+    arguments = model_arguments(model_args)
     for name, value in before.items():
         if LOCAL.fullmatch(value) and now.get(name) != value:
             raise ValueError(
@@ -117,7 +117,7 @@ def refuse_replaced(
             )
 
 
-def arguments_of(model_args: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def model_arguments(model_args: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a model's arguments as lm_eval reads them."""
     return dict(simple_parse_args_string(model_args)) if isinstance(model_args, str) else {**(model_args or {})}
 
@@ -127,7 +127,7 @@ _before_loading: dict[tuple[str, str], str] = {}  # local files of an identity, 
 
 def note_before_loading(model: str, model_args: str | Mapping[str, Any] | None) -> None:
     """Remember the files of a model that lm_eval is about to load, for `refuse_replaced_since_noted`."""
-    arguments = arguments_of(model_args)
+    arguments = model_arguments(model_args)
     for name, value in named_identity(Evaluation(None, model=model, model_args=arguments)).items():
         if LOCAL.fullmatch(value):
             _before_loading[name, str(arguments.get(name, ""))] = value
@@ -135,7 +135,7 @@ def note_before_loading(model: str, model_args: str | Mapping[str, Any] | None) 
 
 def refuse_replaced_since_noted(now: Mapping[str, str], model_args: str | Mapping[str, Any] | None) -> None:
     """Raise ValueError if files of the model changed while lm_eval loaded it. What was noted is compared once."""
-    arguments = arguments_of(model_args)
+    arguments = model_arguments(model_args)
     before = {name: _before_loading.pop((name, str(arguments.get(name, ""))), "") for name in now}
     refuse_replaced(before, now, arguments)
 

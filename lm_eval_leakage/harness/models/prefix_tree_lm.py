@@ -18,7 +18,7 @@ from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.processes import of_every
-from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
+from lm_eval_leakage.harness.models.ranked_hf import RankedHF, in_step
 from lm_eval_leakage.harness.models.token_scores import precision_of
 from lm_eval_leakage.harness.models.tokenising import FittedTexts, PairEncoder, in_portions, one_ahead
 from lm_eval_leakage.scoring.positions import most_rows, steady_window
@@ -164,7 +164,7 @@ class PrefixTreeLM(RankedHF):
 
     # ------------------------------------------------------------------ scoring
 
-    @together
+    @in_step
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool] | None] = [None] * len(requests)
         if self.choice.scorer is not None and not self.enable_thinking:

@@ -105,7 +105,7 @@ class LeakageInstance(Instance):  # type: ignore[misc]
         return self.answer
 
 
-def n_characters(arguments: Sequence[Any]) -> int:
+def n_request_characters(arguments: Sequence[Any]) -> int:
     """Return the length of a request's texts: the measure by which the work done is compared with the work left."""
     texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
     return sum([len(text) for text in texts if isinstance(text, str)])

@@ -38,7 +38,7 @@ def asked_by_any(requests: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]] |
     return [by_name[name] for name in most.elements()]
 
 
-def together(asking: Asking) -> Asking:
+def in_step(asking: Asking) -> Asking:
     """Return a method that answers requests in step: all processes that hold one model are asked the same ones.
 
     These are the ones that any of them was asked, for example because each has its own response cache.
@@ -107,5 +107,5 @@ class RankedHF(HFLM):  # type: ignore[misc]
         finally:
             self._n_calls -= 1
 
-    loglikelihood_rolling = together(HFLM.loglikelihood_rolling)
-    generate_until = together(HFLM.generate_until)
+    loglikelihood_rolling = in_step(HFLM.loglikelihood_rolling)
+    generate_until = in_step(HFLM.generate_until)

@@ -63,7 +63,7 @@ def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
     return _away_from_added_tokens(backend)
 
 
-def parts_of(text: str, cut: re.Pattern[str]) -> list[str]:
+def cut_into_parts(text: str, cut: re.Pattern[str]) -> list[str]:
     """Return the lines, with their line breaks; those between which a cut is not safe stay together."""
     *ended, last = cut.split(text)
     return [*(f"{part}\n" for part in ended), last]

@@ -83,7 +83,7 @@ def proven(kind: Any, model_args: Mapping[str, Any]) -> str:
     try:
         return _judged(lm, scores_of("", KNOWN_TEXT), scores_of("", CHANGED_TEXT))
     except FaultyResponse as fault:
-        raise refusal(lm, str(fault)) from None
+        raise proof_refusal(lm, str(fault)) from None
     except requests.RequestException as error:
         logger.debug("%s was not proven: %s", lm.base_url, error)
         return ""
@@ -188,7 +188,7 @@ def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
     mean = math.fsum(values) / len(values)
     if len({*values}) == 1 or not MEAN_LOW <= mean <= MEAN_HIGH:
         how = "each" if len({*values}) == 1 else f"on average, where {MEAN_LOW:g} to {MEAN_HIGH:g} are plausible"
-        raise refusal(lm, f"{len(values)} tokens of a plain English text get {mean:.4g} nats {how}")
+        raise proof_refusal(lm, f"{len(values)} tokens of a plain English text get {mean:.4g} nats {how}")
     n_same = _n_same(first.tokens, second.tokens)
     *before, at_word = (
         abs(value - repeated) for value, repeated in zip(first.values[: n_same + 1], second.values, strict=False)
@@ -196,12 +196,12 @@ def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
     noise = math.hypot(*before) / math.sqrt(max(1, len(before)))
     moved = "changing a word of a text does not change its own value most, so that values are of other tokens"
     if before and before[-1] > CHANGE + 4 * max(before[:-1], default=0.0):
-        raise refusal(lm, moved)
+        raise proof_refusal(lm, moved)
     if not noise <= TOLERATED_NOISE:
         fault = f"the same text sent twice gets values that differ by {noise:.2g} nats per token"
-        raise refusal(lm, f"{fault}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
+        raise proof_refusal(lm, f"{fault}, more than {TOLERATED_NOISE:g}, so that more than one model may answer")
     if at_word <= max(before, default=0.0):
-        raise refusal(lm, moved)
+        raise proof_refusal(lm, moved)
     unnamed = (
         ""
         if first.names_text
@@ -213,7 +213,7 @@ def _judged(lm: Any, first: TextScores, second: TextScores) -> str:
     )
 
 
-def refusal(lm: Any, fault: str) -> Unproven:
+def proof_refusal(lm: Any, fault: str) -> Unproven:
     return Unproven(f"{lm.base_url} does not give the log-probabilities of a text that audits need: {fault}; {REMEDY}")
 
 

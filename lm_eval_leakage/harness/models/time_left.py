@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lm_eval_leakage.harness.models.processes import is_first
-from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.question_requests import n_request_characters
 from lm_eval_leakage.harness.models.request_tokens import (
     backend_name,
     has_tokenizer,
@@ -107,7 +107,7 @@ def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | Non
         return None
     logger.info("%s", _in_words(lm, requests, size))
     n_read = read_by(backend_name(lm), size.counts)
-    return TimeLeft(sum(n_characters(request.args) for request in requests), lambda pace: _log(pace, n_read))
+    return TimeLeft(sum(n_request_characters(request.args) for request in requests), lambda pace: _log(pace, n_read))
 
 
 def _estimated(lm: Any, method: str, requests: Collection[Any]) -> TokenEstimate:
@@ -128,7 +128,9 @@ def _estimated(lm: Any, method: str, requests: Collection[Any]) -> TokenEstimate
 
 def _lengths(arguments: Sequence[Sequence[Any]]) -> tuple[int, int]:
     """Return the characters of contexts and of continuations: shared prefixes are mostly of the former."""
-    return sum([n_characters(each[:1]) for each in arguments]), sum([n_characters(each[1:]) for each in arguments])
+    return sum([n_request_characters(each[:1]) for each in arguments]), sum(
+        [n_request_characters(each[1:]) for each in arguments]
+    )
 
 
 def _in_words(lm: Any, requests: Collection[Any], size: TokenEstimate) -> str:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.safe_cuts import parts_of, safe_cut
+from lm_eval_leakage.harness.models.safe_cuts import cut_into_parts, safe_cut
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Texts
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def encoded_by_lines(
     bare, framed = (encoded_whole(tokenizer, ["a"], added)["a"] for added in (False, special))
     if not framed.endswith(bare):  # special tokens at the end of a text
         return encoded_whole(tokenizer, strings, special)
-    frame, rows = framed.removesuffix(bare), [parts_of(string, cut) for string in strings]
+    frame, rows = framed.removesuffix(bare), [cut_into_parts(string, cut) for string in strings]
     parts = [*{part for row in rows for part in row}]
     # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
     # take twice as long again

@@ -73,7 +73,7 @@ class CommandLine:
 def command_line(commands: Mapping[Command, AddArguments], describe: Command, add_to_ls: AddArguments) -> CommandLine:
     """Return the command line; `run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
 
-    commands: our own, each with what adds its arguments; name and docstring are the command's name and help text
+    commands: our own, each with what adds its arguments
     describe: called by `ls` with the name of a task; add_to_ls: adds its arguments
     """
     cli = CommandLine()
@@ -82,11 +82,11 @@ def command_line(commands: Mapping[Command, AddArguments], describe: Command, ad
     for name, of_harness in subparsers.choices.items():
         _name_after_us(of_harness, name)
     for command, add_arguments in commands.items():
-        name = command.__name__
+        name = command_name(command)
         subparser = subparsers.add_parser(
             name,
-            help=command.__doc__,
-            description=command.__doc__,
+            help=help_text(command),
+            description=help_text(command),
             allow_abbrev=False,
             conflict_handler="resolve",  # a command may have a `--help` of its own
         )
@@ -102,13 +102,24 @@ def command_line(commands: Mapping[Command, AddArguments], describe: Command, ad
     return cli
 
 
-def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def command_name(command: Callable[..., None]) -> str:
+    """Return what the user types: the function's name without `run_`."""
+    return command.__name__.removeprefix("run_")
+
+
+def help_text(command: Callable[..., None]) -> str:
+    """Return the docstring of a command as argparse's help texts read, without capital letter and full stop."""
+    text = command.__doc__ or ""
+    return f"{text[:1].lower()}{text[1:].removesuffix('.')}"
+
+
+def iter_arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Return the arguments of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                yield from arguments_of(command)
+                yield from iter_arguments(command)
 
 
 def _name_after_us(parser: argparse.ArgumentParser, name: str) -> None:

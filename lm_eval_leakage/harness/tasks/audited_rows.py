@@ -15,9 +15,9 @@ from lm_eval_leakage.harness.tasks.base_task import (
     ROWS_TRIED,
     RefusedAudit,
     reader_of,
-    refusal,
     refusal_of_own_order,
     rows_before,
+    untestable_refusal,
     without_constant_words,
 )
 from lm_eval_leakage.harness.tasks.data import Docs, docs_of, fields_of
@@ -139,7 +139,7 @@ def why_not_audited(docs: Docs, rows: Sequence[Doc]) -> str | None:
     """
     readings = [doc.reading for doc in docs[:ROWS_TRIED]]
     in_data = frozenset(texts_in(rows[0])) if rows else frozenset()
-    return refusal(readings, in_data) or refusal_of_own_order(readings, rows)
+    return untestable_refusal(readings, in_data) or refusal_of_own_order(readings, rows)
 
 
 def why_unreadable(

@@ -52,7 +52,7 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
     return read
 
 
-def refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collection[str] = ()) -> str | None:
+def untestable_refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collection[str] = ()) -> str | None:
     """Return why a task with these first questions is not audited; None if it is.
 
     in_data: texts of a row before the task processed it. Options that many questions share are the benchmark's own if

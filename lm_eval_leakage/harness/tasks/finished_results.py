@@ -24,7 +24,7 @@ from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.data_verdict import verdict_on
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL, rows_of
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, audit_rows
 from lm_eval_leakage.results.tables import keys_of
 from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS, details
 from lm_eval_leakage.results.verdicts import audited_questions
@@ -157,7 +157,7 @@ def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
             of_task = TaskRun(task, "", run, None, len(lines))
             of_task = replace(of_task, questions=joining.join(of_task, answers(enumerate(lines), problems)))
             parts.append(with_checked_metrics(of_task, problems))
-    for row in rows_of("", parts, {}, {}, None, {}, problems):
+    for row in audit_rows("", parts, {}, {}, None, {}, problems):
         for section in ("results", "groups"):
             values = results.get(section, {}).get(row.task)
             if values is not None and row.n_joined and row.level != SUBJECT_LEVEL:

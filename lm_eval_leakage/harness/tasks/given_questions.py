@@ -62,11 +62,11 @@ def questions_of(
     metadata: as in `--metadata`; `data_files` names a file whose questions are read instead of the task's own, and
         `fields` the fields of a file that hold the parts of a question
     """
-    readings = (doc.reading for doc in rows_of(benchmark, include_path, metadata))
+    readings = (doc.reading for doc in given_rows(benchmark, include_path, metadata))
     return [reading for reading in readings if isinstance(reading, Question)]
 
 
-def rows_of(
+def given_rows(
     benchmark: str, include_path: str | None = None, metadata: Mapping[str, object] = NO_METADATA
 ) -> list[ReadDoc]:
     """Return the rows of what `questions_of` reads, those that are no questions among them."""

@@ -37,7 +37,7 @@ def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: 
 
     Raises ValueError for a status that is unknown or has no source.
     """
-    statement = documented(metadata)
+    statement = documented_status(metadata)
     if statement is None and dataset_path in WRITTEN_AS_A_WHOLE and "data_files" not in metadata:
         statement = Documented(OrderStatus.WRITTEN, OUR_TESTS)
     if statement is not None and statement.says == OrderStatus.WRITTEN:
@@ -54,7 +54,7 @@ def refuse_undrawn(orders: NullStatus) -> None:
         )
 
 
-def documented(metadata: Mapping[str, Any], key: str = STATUS_KEY) -> Documented | None:
+def documented_status(metadata: Mapping[str, Any], key: str = STATUS_KEY) -> Documented | None:
     """Return what the user says about the orders; None if nothing."""
     given = metadata.get(key)
     if given is None:

@@ -25,13 +25,13 @@ from lm_eval_leakage.harness.seams.evaluation import Evaluation, current_evaluat
 from lm_eval_leakage.harness.seams.refusals import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.seams.run_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.seams.run_results import on_results
-from lm_eval_leakage.harness.table import JudgedQuestion, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table import JudgedQuestion, known_rows, metric_list, row_named
 from lm_eval_leakage.harness.tasks.audited_rows import split_asked
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
 from lm_eval_leakage.harness.tasks.finished_results import finish
 from lm_eval_leakage.harness.tasks.judging import judge_questions
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
-from lm_eval_leakage.harness.tasks.order_status import documented, refuse_undrawn, status_of
+from lm_eval_leakage.harness.tasks.order_status import documented_status, refuse_undrawn, status_of
 from lm_eval_leakage.harness.tasks.prospect import Prospect
 from lm_eval_leakage.harness.tasks.seals import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
 from lm_eval_leakage.logs.audit_line import benchmark_of
@@ -75,7 +75,7 @@ def framed_texts(requests: Sequence[Request], framed: Callable[[str], str]) -> S
     return [(frames[context], continuation) for context, continuation in requests]
 
 
-def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> tuple[Any, ...]:
+def request_arguments(probe: Probe, lm: object, context: str, continuation: str) -> tuple[Any, ...]:
     """Return the arguments of the model's method for one request."""
     if probe.needs == "token_scores":
         return (context + continuation,)
@@ -133,11 +133,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.probe = probe_of(config.get("metadata") or {})
         self.resume = switch_of(config["metadata"], "resume")
         self.control_form = switch_of(config["metadata"], "control_form")
-        documented(config["metadata"])  # refused now if it is invalid
+        documented_status(config["metadata"])  # refused now if it is invalid
         self.seal = seal_of(config["metadata"], self.probe)
         reference = reference_of(config["metadata"], self.probe)
         self._drawn: dict[int, list[int]] = {}  # places of questions, by limit
-        self._rows = {name: row_of(name) for name in known_rows()}  # registers them with the harness, too
+        self._rows = {name: row_named(name) for name in known_rows()}  # registers them with the harness, too
         super().__init__(config=self._completed(config))
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
         self.judges = {}
@@ -314,9 +314,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         try:
             requests, texts = self.fitting(doc, framed)
         except UntestableQuestion as error:
-            nothing = arguments_of(self.probe, self.lm, *NOTHING)
+            nothing = request_arguments(self.probe, self.lm, *NOTHING)
             return QuestionRequests(self, doc, metadata, [nothing], skipped=Skipped(str(error))).instances
-        arguments = [arguments_of(self.probe, self.lm, *text) for text in texts]
+        arguments = [request_arguments(self.probe, self.lm, *text) for text in texts]
         return QuestionRequests(self, doc, metadata, arguments, requests).instances
 
     def framing(self, system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:

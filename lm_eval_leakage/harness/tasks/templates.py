@@ -93,7 +93,7 @@ def split_name(name: str) -> tuple[str, str] | None:
     return None
 
 
-def parts_of(suffix: str) -> tuple[str, ...]:
+def suffix_parts(suffix: str) -> tuple[str, ...]:
     """Return the suffixes of the audits that a suffix denotes: itself, or those of a group of audits."""
     return PARTS_OF_SEAL if suffix == SEAL_AUDIT else (suffix,)
 
@@ -107,7 +107,7 @@ def needs_seal(suffix: str) -> bool:
     """Return whether an audit, or part of it, asks about what only a private folder has."""
     from lm_eval_leakage.detectors import probes  # which may import detector packages
 
-    return any(probes.get(probe_named_by(part)).needs_seal for part in parts_of(suffix))
+    return any(probes.get(probe_named_by(part)).needs_seal for part in suffix_parts(suffix))
 
 
 def no_seal(what: str) -> str:
