@@ -62,11 +62,10 @@ NOT_REPEATED = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
 FROM_ONE, FROM_ZERO = Field(description="a whole number from 1"), Field(description="a whole number from 0")
 NAMES = Field(description="one name, or several separated by commas")
 SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
+Switch = Annotated[bool, Field(description="true or false")]
 
 
 # ---------------------------------------------------------------------- values
-
-
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
@@ -183,7 +182,6 @@ def _audits(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Switch = Annotated[bool, Field(description="true or false")]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names), NAMES]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
 

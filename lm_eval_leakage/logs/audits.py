@@ -23,6 +23,7 @@ NO_ANSWER = re.compile(
 )  # reasons that are not due to the question
 FIRST_LINES = 20  # one of them must be complete for a log to be recognised as that of an audit
 REMEDY = "copy the complete log here, or run the audit again and remove this one"
+Places = Path | Sequence[Path]  # a folder, or files of runs
 
 
 def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, AuditLine]]:
@@ -38,9 +39,6 @@ def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tu
             is_replaced = any(other.holds_all_of(audit) for other in audits)
             what = f"{lacking}; {'a complete log of the same audit is used' if is_replaced else REMEDY}"
             problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not is_replaced))
-
-
-Places = Path | Sequence[Path]  # a folder, or files of runs
 
 
 def audits_of_one_model(

@@ -45,6 +45,7 @@ OF_COMPUTATION = frozenset(  # keys of an identity that describe how a model is 
 WEIGHTS = "weights"  # key of an identity: a digest of the weights of a model in memory
 # in an identity: the name of a folder, file or repository with the digest of its content
 CONTENT = re.compile(r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)
+Line = tuple[int, dict[str, Any]]  # of a samples log, with its number
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,6 @@ class Problem:
         return visible(where + self.what)
 
 
-Line = tuple[int, dict[str, Any]]  # of a samples log, with its number
 LogReader = Callable[[Path, list[Problem]], Iterator[Line]]
 
 

@@ -1,4 +1,4 @@
-"""How a model was audited on a benchmark: verdicts and flags of two models are compared only where that was alike."""
+"""The settings of an audit: verdicts and flags of two models are compared only where these are alike."""
 
 from __future__ import annotations
 

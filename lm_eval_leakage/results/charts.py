@@ -40,6 +40,7 @@ CONTROL, REFERENCE = "without the question, in words", "by the reference model" 
 NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
 TAIL = 0.005  # share of the margins on either side that the outermost bars collect
 SMALLEST_BAR = 0.1  # nats
+_Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in what it is compared with if there is one
 
 
 def _round_step(smallest: float, fits: Callable[[float], bool]) -> float:
@@ -248,9 +249,6 @@ class Histogram:
             return [(self.x((bar.low + bar.high) / 2), bar.label) for bar in self.bins[::every]]
         zero = next((place for place, bar in enumerate(self.bins) if bar.low == 0), 0)
         return [(self.x(bar.low), tick_text(bar.low)) for bar in self.bins[zero % every :: every]]
-
-
-_Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in what it is compared with if there is one
 
 
 def rank(audited: AuditedQuestion) -> int | None:

@@ -39,6 +39,15 @@ ARMS_IN_WORDS = {
     "replaced": "options replaced",
     "generalized": "replaced and shuffled",
 }
+_BY_KEY = {column.key: column for column in COMPUTED}
+FLAGGED, FLAGGED_UNGUARDED = _BY_KEY["flagged_rate"], _BY_KEY["flagged_rate_unguarded"]
+NULL_RATE = _BY_KEY["null_rate"]
+PVALUE_ALL, PVALUE_UNGUARDED = _BY_KEY["pvalue"], _BY_KEY["pvalue_unguarded"]
+CONFUSION = _BY_KEY["confusion_delta"]
+ACCURACY_FLAGGED, ACCURACY_UNFLAGGED = _BY_KEY["accuracy_flagged"], _BY_KEY["accuracy_unflagged"]
+GAP, GAP_ADJUSTED, GAP_PVALUE = _BY_KEY["gap"], _BY_KEY["gap_adjusted"], _BY_KEY["gap_pvalue"]
+STRONG = _BY_KEY["strong_rate"]
+INFLATION = _BY_KEY["inflation"]
 
 
 def _of_row(
@@ -136,15 +145,6 @@ def _pvalue_cell(row: Row, value: float) -> Cell:
 OF_VERDICT: Sequence[Column[Row]] = [_of_verdict(number) for number in NUMBERS]
 VERDICT = OF_VERDICT[0]
 (PVALUE_ADJUSTED,) = (column for column in OF_VERDICT if column.record == "pvalue_adjusted")
-_BY_KEY = {column.key: column for column in COMPUTED}
-FLAGGED, FLAGGED_UNGUARDED = _BY_KEY["flagged_rate"], _BY_KEY["flagged_rate_unguarded"]
-NULL_RATE = _BY_KEY["null_rate"]
-PVALUE_ALL, PVALUE_UNGUARDED = _BY_KEY["pvalue"], _BY_KEY["pvalue_unguarded"]
-CONFUSION = _BY_KEY["confusion_delta"]
-ACCURACY_FLAGGED, ACCURACY_UNFLAGGED = _BY_KEY["accuracy_flagged"], _BY_KEY["accuracy_unflagged"]
-GAP, GAP_ADJUSTED, GAP_PVALUE = _BY_KEY["gap"], _BY_KEY["gap_adjusted"], _BY_KEY["gap_pvalue"]
-STRONG = _BY_KEY["strong_rate"]
-INFLATION = _BY_KEY["inflation"]
 
 
 def _without_leakage(row: Row) -> Estimate:

@@ -89,6 +89,7 @@ PATTERN_ALONE = (
 USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
 USUAL_QUESTIONS = 200
 MARGIN = 1.2  # a model's scores differ from the usual ones
+_of_fillers = lru_cache(maxsize=64)(filler_verdict)
 
 
 def data_verdict(
@@ -123,9 +124,6 @@ def _seen_at_most(verdict: DataVerdict, error: float) -> Shares:
     """Return how many of the questions may have been seen, by both tests where there are two."""
     other = () if verdict.beside is None else verdict.beside.power
     return seen_at_most((*verdict.power, *other), error)
-
-
-_of_fillers = lru_cache(maxsize=64)(filler_verdict)
 
 
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:

@@ -59,6 +59,11 @@ HOW_TO_READ = (
 NAMES_SHOWN = 5
 ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
 CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
+FURTHER = (
+    *(column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT),
+    columns.FLAGGED_UNGUARDED,
+    columns.N_TESTED,
+)
 
 
 @dataclass(frozen=True)
@@ -315,11 +320,6 @@ STANDINGS: Sequence[Column[Standing]] = (
         "1 means flagged most often; an interval from 1 + the number of models with significantly more flags, to the "
         "number of models minus those with significantly fewer",
     ),
-)
-FURTHER = (
-    *(column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT),
-    columns.FLAGGED_UNGUARDED,
-    columns.N_TESTED,
 )
 ALL_STANDINGS: Sequence[Column[Standing]] = (
     *STANDINGS,

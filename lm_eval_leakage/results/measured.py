@@ -203,7 +203,7 @@ class Measured:
 
     @computed("", COUNT)
     def n_pvalue_unguarded(self) -> int:
-        """How many questions `pvalue_unguarded` covers."""
+        """Number of questions that `pvalue_unguarded` covers."""
         return flags_of(self.joined, unguarded=True).n
 
     @computed("outlier", WITH_ERROR, harness="outlier_rate", in_text=False)
@@ -213,7 +213,7 @@ class Measured:
 
     @computed("outlier by chance", NUMBER, in_text=False)
     def outlier_null_rate(self) -> float:
-        """That share under the test's null hypothesis."""
+        """Share of the questions that the outlier test flags under its null hypothesis."""
         return mean_and_stderr(self.known("outlier_null_rate"))[0]
 
     @computed("choice confusion", WITH_ERROR, harness="confusion_delta")
@@ -227,7 +227,7 @@ class Measured:
 
     @computed("inflation", INTERVAL, harness="inflation", record="inflation")
     def inflation(self) -> Estimate:
-        """What leakage adds to the accuracy in the benchmark's own prompt, 95 % interval: by unseen questions where
+        """Accuracy that leakage adds in the benchmark's own prompt, 95 % interval: by unseen questions where
         some were asked (`check --unseen`), else by shuffled options, which show memory of letters; undefined where the
         options' texts are scored and no unseen questions were asked."""
         unseen = self.comparable

@@ -29,6 +29,8 @@ from lm_eval_leakage.results.verdict_words import pvalue_parts, ratio_parts
 from lm_eval_leakage.stats.pooling import Estimate
 
 OF_FLAGGED_ANSWERS = (columns.ACCURACY_FLAGGED, columns.GAP, columns.GAP_ADJUSTED, columns.GAP_PVALUE, columns.STRONG)
+BENCHMARK: Column[Row] = Column("benchmark", TEXT, lambda row: row.name)
+MODEL_AND_BENCHMARK: Column[Row] = Column("model", TEXT, lambda row: Cell(row.model, row.name))
 
 
 def benchmark_table(rows: Sequence[Row], further: Sequence[Column[Row]]) -> Table:
@@ -69,8 +71,6 @@ def _questions(row: Row) -> Cell:
     return Cell(counted(n), "" if row.provenance.seed is None else f"drawn with seed {row.provenance.seed}", n)
 
 
-BENCHMARK: Column[Row] = Column("benchmark", TEXT, lambda row: row.name)
-MODEL_AND_BENCHMARK: Column[Row] = Column("model", TEXT, lambda row: Cell(row.model, row.name))
 FIRST: Sequence[Column[Row]] = (  # what a reader needs first
     columns.VERDICT,
     Column("accuracy", NUMBER, _accuracy, columns.ACCURACY.meaning),

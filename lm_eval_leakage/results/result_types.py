@@ -16,6 +16,8 @@ from lm_eval_leakage.stats.pooling import (
     Estimate,
 )
 
+Lines = Mapping[str, AuditLine]  # of one question, by detector
+
 
 @dataclass(frozen=True)
 class AuditedQuestion:
@@ -204,6 +206,3 @@ def merged(annotations: Sequence[Annotation]) -> Annotation:
         },
         {name: original for annotation in annotations for name, original in annotation.names.items()},
     )
-
-
-Lines = Mapping[str, AuditLine]  # of one question, by detector

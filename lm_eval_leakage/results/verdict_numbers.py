@@ -140,20 +140,20 @@ def reason(verdict: DataVerdict) -> str:
 
 @_number(TEXT, record="remedy")
 def remedy(verdict: DataVerdict) -> str:
-    """What may change a verdict that is inconclusive, or give one where there is none."""
+    """Remedy that may change an inconclusive verdict, or give one where there is none."""
     return verdict.remedy
 
 
 @_number(TEXT, column="verdict_basis", record="basis", detail="basis")
 def basis(verdict: DataVerdict) -> str:
-    """What the verdict is computed from: “orders”, “control”, “reference” or “fillers”; “ratio” without a p-value, “no
+    """Basis of the verdict: “orders”, “control”, “reference” or “fillers”; “ratio” without a p-value, “no
     audit” without answers."""
     return verdict.basis
 
 
 @_number(TEXT, column="published_orders", record="published_orders", detail="published_orders")
 def published_orders(verdict: DataVerdict) -> str:
-    """Whether the published orders were drawn at random: “drawn”, “sealed”, “written”, “patterned”, “consistent with
+    """Status of the published orders: “drawn”, “sealed”, “written”, “patterned”, “consistent with
     random” or “too few to say”."""
     return verdict.orders
 
@@ -239,7 +239,7 @@ def pvalue_stderr(verdict: DataVerdict) -> float:
 
 @_number(COUNT, detail="pvalue_is_bound")
 def pvalue_is_bound(verdict: DataVerdict) -> bool:
-    """Whether the p-value is an upper bound."""
+    """True where the p-value is an upper bound."""
     return verdict.tested.is_bound
 
 
@@ -267,7 +267,7 @@ def mean(verdict: DataVerdict) -> Estimate:
     undefined="for fewer than 20 questions without a guard; in lm_eval's table also beside a p-value",
 )
 def ratio(verdict: DataVerdict) -> Estimate:
-    """How many times as often as by chance the published order is the most likely one, among questions without a
+    """Factor by which the published order is the most likely one more often than by chance, among questions without a
     guard, with a one-sided 95 % bound."""
     ratio = verdict.ratio
     return UNKNOWN if math.isnan(ratio.value) else Estimate(ratio.value, NAN, ratio.low, math.inf)

@@ -22,6 +22,7 @@ MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags
 OUTLIER_TEST = "outlier"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
 PATTERN = "the published orders follow a pattern of the options' length or likeness, so that a flag would say nothing"
+_Chosen = tuple[str | None, str | None, str | None]  # the ids of those whose flags, outliers and arms columns show
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,6 @@ def audited_questions(
         for name, lines in question.rows.items()
     )
     return AuditedQuestions(chosen[0] or "", tuple(rows))
-
-
-_Chosen = tuple[str | None, str | None, str | None]  # the ids of those whose flags, outliers and arms columns show
 
 
 def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Problem]) -> _Chosen:

@@ -18,6 +18,13 @@ Floats = NDArray[np.float64]
 IN_95_PERCENT = 1.959963984540054  # standard deviations of a normal distribution
 NAN = math.nan
 UNGUARDED = "without a guard"
+Verdicts = Sequence[object]
+SKIPPED = DeclaredRow(  # added to every task, so that statistics do not declare it
+    "skipped",
+    "Number of questions that could not be tested; the samples log gives the reason for each.",
+    lambda verdicts: sum(isinstance(verdict, Skipped) for verdict in verdicts),
+    per_question=lambda verdict: float(isinstance(verdict, Skipped)),
+)
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,6 @@ def difference_of_shares(flagged: Estimate, unflagged: Estimate) -> Estimate:
 
 # ---------------------------------------------------------------------- rows
 
-Verdicts = Sequence[object]
-
 
 def row_with_error(
     name: str,
@@ -199,10 +204,4 @@ EVIDENCE_ROWS = (
     NULL_RATE_ROW,
     DATASET_PVALUE,
     _of_part(DATASET_PVALUE, "unguarded", UNGUARDED),
-)
-SKIPPED = DeclaredRow(  # added to every task, so that statistics do not declare it
-    "skipped",
-    "Number of questions that could not be tested; the samples log gives the reason for each.",
-    lambda verdicts: sum(isinstance(verdict, Skipped) for verdict in verdicts),
-    per_question=lambda verdict: float(isinstance(verdict, Skipped)),
 )

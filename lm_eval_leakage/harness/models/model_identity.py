@@ -42,6 +42,7 @@ OF_FOLDERS = (*NAMING, "tokenizer", "lora_local_path", "gguf_file", "base", "cod
 OF_SERVERS = ("model", "engine")  # arguments whose value is sent to a server, so that it counts even if it is a path
 CODE, SLOW = "trust_remote_code", "use_fast_tokenizer"  # arguments that answers depend on in some models
 VALUES = 64  # of each tensor of a model in memory
+_before_loading: dict[tuple[str, str], str] = {}  # local files of an identity, by the argument and its value
 
 
 def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = CONFIGURATIONS) -> Path | None:
@@ -120,9 +121,6 @@ def refuse_replaced(
 def model_arguments(model_args: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a model's arguments as lm_eval reads them."""
     return dict(simple_parse_args_string(model_args)) if isinstance(model_args, str) else {**(model_args or {})}
-
-
-_before_loading: dict[tuple[str, str], str] = {}  # local files of an identity, by the argument and its value
 
 
 def note_before_loading(model: str, model_args: str | Mapping[str, Any] | None) -> None:

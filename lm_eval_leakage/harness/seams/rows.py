@@ -30,6 +30,7 @@ from lm_eval_leakage.harness.seams.patching import patched_once
 OF_FILE = "datasets.data_files:_get_single_origin_metadata"
 INSTALLED = Path(lm_eval.__file__).resolve().parent
 DOWNLOAD = "lm_eval.api.task:ConfigurableTask.download"
+_imported: dict[Path, str] = {}  # digests of modules of tasks, as they were when they were last imported
 
 
 def read_rows_anew() -> None:
@@ -103,8 +104,6 @@ def _digest_of_code(modules: Iterable[Path]) -> str:
 
 
 # ---------------------------------------------------------------------- modules in memory
-
-_imported: dict[Path, str] = {}  # digests of modules of tasks, as they were when they were last imported
 
 
 def import_anew(modules: Iterable[Path]) -> None:
