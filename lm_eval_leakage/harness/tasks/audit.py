@@ -157,6 +157,7 @@ class ShardAudit(LeakageTask):
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
 
     def _warn_of_sorted_questions(self) -> None:
+        """Warn if the questions are sorted by something that their texts show."""
         if properties := sorted_properties([shard.options for shard in self.shards.values()]):
             names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in properties.items())
             logger.warning(
@@ -253,6 +254,7 @@ def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Ma
 
 
 def _group(name: str, audits: Sequence[LeakageTask | LeakageGroup]) -> LeakageGroup:
+    """Return a group of audits under this name."""
     group = LeakageGroup(name)
     for audit in audits:
         group.add(audit)
