@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from lm_eval_leakage.results.data_verdict import RANKED_BY, TOLERANCES
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis
-from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, numbered_alone
+from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, number_alone
 from lm_eval_leakage.stats.order_power import SEEN_RANKS
 from lm_eval_leakage.stats.order_sum import SHARES, USUAL_SPREAD, base_of, standard_scores
 from lm_eval_leakage.stats.pooling import Floats
@@ -63,9 +63,9 @@ class Nested:
         self.unseen = np.array([base_of(own, TOLERANCES.get(basis, 0.0)) for own in scores])
         self.ratios = np.exp(scores) / (self.unseen * np.exp(scores)).sum(axis=1, keepdims=True)
         self.clean = np.sort(self._drawn(self.unseen, 3 * runs)[0], axis=0)
-        looks = [numbered_alone([], Look(0, "", "", EVIDENCE_LEVEL, 1.0, 0.0, ""))[0]]
+        looks = [number_alone([], Look(0, "", "", EVIDENCE_LEVEL, 1.0, 0.0, ""))[0]]
         for number in range(2, len(sizes) + 1):
-            looks.append(numbered_alone(looks, Look(0, "", str(number), EVIDENCE_LEVEL, 1.0, 0.0, ""))[0])
+            looks.append(number_alone(looks, Look(0, "", str(number), EVIDENCE_LEVEL, 1.0, 0.0, ""))[0])
         self.levels = np.array([look.share for look in looks])
 
     def _scores(self) -> Floats:

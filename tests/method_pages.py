@@ -17,7 +17,7 @@ from typing import Any
 
 from lm_eval_leakage.detectors import Probe, Statistic, probes, statistics
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit import template_settings
 from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
 from lm_eval_leakage.harness.tasks.templates import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
 from lm_eval_leakage.records import DeclaredRow
@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def parts(suffix: str) -> tuple[type[Probe], list[type[Statistic]]]:
     """The probe and the statistics of an audit."""
-    settings = template(suffix)
+    settings = template_settings(suffix)
     used = [step["statistic"] for pipeline in settings["filter_list"] for step in pipeline["filter"]]
     return probes.get(settings["metadata"]["probe"]), [statistics.get(name) for name in dict.fromkeys(used)]
 
@@ -63,7 +63,7 @@ def parts(suffix: str) -> tuple[type[Probe], list[type[Statistic]]]:
 def asked(suffix: str) -> Probe:
     """The probe with the parameters that the audit's template sets."""
     probe, _ = parts(suffix)
-    own = template(suffix)["metadata"]
+    own = template_settings(suffix)["metadata"]
     return probe(**{field.name: own[field.name] for field in fields(probe) if field.name in own})
 
 
@@ -85,7 +85,7 @@ def meanings(part: type[Any]) -> dict[str, str]:
 
 def parameters(suffix: str) -> str:
     probe, judges = parts(suffix)
-    own = template(suffix)["metadata"]
+    own = template_settings(suffix)["metadata"]
     rows = []
     for part, kind in [(probe, "probe"), *((judge, registered(judge)) for judge in judges)]:
         said = meanings(part)

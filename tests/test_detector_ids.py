@@ -8,7 +8,7 @@ from lm_eval_leakage.detectors import Probe, probes, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrder, OptionOrders
 from lm_eval_leakage.detectors.outlier import Outlier
 from lm_eval_leakage.detectors.partial_orders import OptionPairs
-from lm_eval_leakage.harness.tasks.audit import suffixes, template
+from lm_eval_leakage.harness.tasks.audit import suffixes, template_settings
 from lm_eval_leakage.harness.tasks.metadata import probe_of, with_parameters
 from lm_eval_leakage.registry import OUTSIDE_ID, _name_of, detector_id, registered_name, spelled
 
@@ -37,7 +37,7 @@ EXAMPLES = [
 
 
 def of_template(suffix: str) -> list[str]:
-    shape = template(suffix)
+    shape = template_settings(suffix)
     entries = [with_parameters(pipeline, {})["filter"][0] for pipeline in shape["filter_list"]]
     parameters = [
         {k: v for k, v in entry.items() if k not in ("function", "statistic", "device")} for entry in entries

@@ -1,16 +1,17 @@
-"""Crossed fillers: does a model prefer, in each row, the name with which the row was published?
+"""Test whether a model prefers, in each row, the filler with which the row was published.
 
-This tests benchmarks without options. A slot is a given name that could as well be another one (`questions.slots`).
-Rows are put into blocks, and each row is scored with every name of its block, from the name to some words after it,
-since a model remembers mostly the text that follows. The log-likelihoods of a block are a matrix that
-`stats.crossed_blocks` tests: how likely a row is and how common a name is cancel exactly.
+This tests benchmarks without options. A slot is a given name, or a number, that could as well be another one
+(`questions.slots`); what stands in it is its filler. Rows are put into blocks, and each row is scored with every
+filler of its block, from the filler to some words after it, since a model remembers mostly the text that follows. The
+log-likelihoods of a block are a matrix that `stats.crossed_blocks` tests: how likely a row is and how common a filler
+is cancel exactly.
 
-Null hypothesis: which of a block's names stands in which row was as good as drawn at random by the author, so that a
-model without memory prefers no placement of the names. Limits: names that fit their rows ("Betty's bakery sells
+Null hypothesis: which of a block's fillers stands in which row was as good as drawn at random by the author, so that a
+model without memory prefers no placement of the fillers. Limits: names that fit their rows ("Betty's bakery sells
 bagels") break it. The control form shows the row's words without their order, which leaves what fits and takes away
 what could be remembered; the verdict needs the preference beyond the control form, too. No single row can be flagged.
-Other details, such as numbers, are no slots: clean models prefer the published ones. Source: ours; the exact test by
-what was drawn, Zhang et al. (arXiv 2409.19798).
+Clean models prefer published numbers, so those of a benchmark whose fillers no key drew get a verdict only beside
+another model or unseen rows. Source: ours; the exact test by what was drawn, Zhang et al. (arXiv 2409.19798).
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ from lm_eval_leakage.stats.pooling import row_with_error
 
 PROMPT, BOTH = "prompt", "both"
 FILLER_LAYOUTS = {PROMPT: (PROMPT,), JSON_ROW: (JSON_ROW,), BOTH: (PROMPT, JSON_ROW)}
-FIELD = "question"  # of the row of JSON
+FIELD = "question"  # the key of the text in a row of JSON
+# The reasons why a row is not tested.
 IN_NO_BLOCK = "no block of rows has room for its name or number, which stands in too many other rows"
 NEARLY_ANOTHER = "it is the same as another row, or nearly the same, but for what is exchanged, and both count as one"
 NOT_DRAWN = "no key drew its filler: it has none, or no other row could exchange it"
@@ -61,15 +63,17 @@ ALONE = "no other row of the sample has a name of the same gender, or a number o
 @probes.register("crossed_fillers")
 @dataclass(frozen=True)
 class CrossedFillers(Probe):
-    """Sends requests for a row with each name of its block, the published name first.
+    """Asks for the likelihood of a row with each filler of its block, the published one first.
 
-    The context is the row up to its name, the continuation a name and the words after it.
+    The context is the row up to its slot, the continuation a filler and the words after it.
 
     size: about so many rows exchange their names
     words: how many words after the name are scored
     layouts: layouts of the rows: "prompt", the benchmark's own; "json", a row of JSON; or "both"
     start: the text at the start of each document; None for the one after which the model finds the rows most likely
     fillers: what is exchanged, "names" or "numbers"
+    pool: the rows of the run, which exchange their fillers
+    drawn: returns the slot and the block of a sealed row; None if no key drew the fillers
     """
 
     exchanges_fillers: ClassVar[bool] = True
@@ -90,11 +94,11 @@ class CrossedFillers(Probe):
             raise ValueError(f"start is {self.start!r}; give a text, or leave it out")
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> CrossedFillers:
-        """Return the same probe with the rows that exchange their names: those of the run."""
+        """Return the same probe with the rows that exchange their fillers: those of the run."""
         return replace(self, pool=tuple(questions()))
 
     def with_exchanges(self, of: Callable[[Question], Exchange | None]) -> CrossedFillers:
-        """Return the same probe with slots and blocks for which a key drew the fillers, not with those of the run."""
+        """Return the same probe with the slots and blocks of a sealed benchmark, which do not depend on the run."""
         return replace(self, drawn=of)
 
     @property
@@ -102,22 +106,23 @@ class CrossedFillers(Probe):
         return FILLER_LAYOUTS[self.layouts]
 
     def exchanging(self, fillers: str) -> CrossedFillers:
-        """Return the same probe with another kind of details that are exchanged."""
+        """Return the same probe with another kind of fillers, names or numbers."""
         return replace(self, fillers=fillers)
 
     def starting_with(self, start: str) -> CrossedFillers:
-        """Return the same probe with another start of each document."""
+        """Return the same probe with another text at the start of each document."""
         return replace(self, start=start)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        names = _published_first(self.block(question))
-        return tuple(self._request(question, layout, name) for layout in self.asked_layouts for name in names)
+        """Return one request per filler of the row's block, layout after layout."""
+        fillers = _published_first(self.block(question))
+        return tuple(self._request(question, layout, filler) for layout in self.asked_layouts for filler in fillers)
 
-    def to_choose_start(self, question: Question) -> tuple[Request, ...]:
-        """Return the requests for the row as published; the start of documents is chosen by their likelihood.
+    def start_requests(self, question: Question) -> tuple[Request, ...]:
+        """Return the requests by whose likelihood the start of documents is chosen: the row in each layout.
 
-        A sealed row has one of its block's fillers in alphabetical order instead, so that the choice does not depend
-        on the key.
+        The row has its published filler. In a sealed benchmark the fillers of a block are put into its rows in
+        alphabetical order instead, so that the choice does not depend on what the key drew.
         """
         filler = self._slot(question).filler
         if self.drawn is not None:
@@ -126,10 +131,10 @@ class CrossedFillers(Probe):
         return tuple(self._request(question, layout, filler) for layout in self.asked_layouts)
 
     def control(self, question: Question) -> tuple[Request, ...]:
-        """Return the requests for each name after the row's other words, which are in alphabetical order."""
+        """Return one request per filler of the row's block, each after the row's other words in alphabetical order."""
         words = content_words(question.stem, self._slot(question))
         context = f"{self.start or ''}Words: {', '.join(words)}. Name:"
-        return tuple(Request(context, f" {name}") for name in _published_first(self.block(question)))
+        return tuple(Request(context, f" {filler}") for filler in _published_first(self.block(question)))
 
     def block(self, question: Question) -> Block:
         """Return the block of a row. Raises UntestableQuestion, with the reason, for a row that is in none."""
@@ -144,19 +149,22 @@ class CrossedFillers(Probe):
         raise UntestableQuestion(ALONE if alone else IN_NO_BLOCK)
 
     def _slot(self, question: Question) -> Slot:
+        """Return the slot of a row that has a block."""
         return self._slots[question.id] if self.drawn is None else self._exchange(question).slot
 
     def _exchange(self, question: Question) -> Exchange:
+        """Return the slot and the block of a sealed row; raises UntestableQuestion for a row that has none."""
         exchange = None if self.drawn is None else self.drawn(question)
         if exchange is None:
             raise UntestableQuestion(NOT_DRAWN)
         return exchange
 
-    # ------------------------------------------------------------------ the rows of the run
-
     @cached_property
     def _slots(self) -> Mapping[str, Slot]:
-        """Return slots by the ids of rows; of rows that are the same or nearly so but for the name, one has a slot."""
+        """Return the slots of the run's rows, by their ids.
+
+        Among rows that are the same or nearly so but for their fillers, only the first has a slot here.
+        """
         slots: dict[str, Slot] = {}
         texts = []
         for question in sorted(self.pool, key=lambda question: question.id):
@@ -166,11 +174,12 @@ class CrossedFillers(Probe):
                 continue
             text = slots[question.id].filled(question.stem, "")
             texts.append(shared_texts(Question(question.id, text, ())))
-        firsts = {*families(texts)}
+        firsts = {*families(texts)}  # a family's number is the place of its first row
         return {row: slot for place, (row, slot) in enumerate(slots.items()) if place in firsts}
 
     @cached_property
     def _blocks(self) -> Mapping[str, Block]:
+        """Return the blocks of the run's rows, by their ids; a row that fits into no block has none."""
         texts = {question.id: question.stem for question in self.pool if question.id in self._slots}
         blocks: dict[str, Block] = {}
         for rows in blocks_of(self._slots, texts, self.size):
@@ -179,11 +188,13 @@ class CrossedFillers(Probe):
             blocks |= {row: Block(name, fillers, place) for place, row in enumerate(rows)}
         return blocks
 
-    def _request(self, question: Question, layout: str, name: str) -> Request:
+    def _request(self, question: Question, layout: str, filler: str) -> Request:
+        """Return the request for a row with this filler in a layout: its slot and some words after it are scored."""
         slot = self._slot(question)
-        text, begin = slot.filled(question.stem, name), slot.begins[0]
-        after = re.match(rf"\S*(?:\s+\S+){{0,{self.words}}}", text[begin + len(name) :])
-        end = begin + len(name) + (after.end() if after else 0)
+        text, begin = slot.filled(question.stem, filler), slot.begins[0]
+        # the rest of the filler's word, such as an apostrophe and s, and whole words
+        after = re.match(rf"\S*(?:\s+\S+){{0,{self.words}}}", text[begin + len(filler) :])
+        end = begin + len(filler) + (after.end() if after else 0)
         before, scored = text[:begin], text[begin:end]
         if layout == JSON_ROW:
             before, scored = (json.dumps(part, ensure_ascii=False)[1:-1] for part in (before, scored))
@@ -194,15 +205,16 @@ class CrossedFillers(Probe):
 
 
 def _published_first(block: Block) -> list[str]:
+    """Return the fillers of a block in the order of their requests: that of the row at `block.place` first."""
     return [block.fillers[place] for place in places_asked(block.place, len(block.fillers))]
 
 
 @dataclass(frozen=True)
 class FillerMeasurement(Measurement):
-    """A row's log-likelihoods with the fillers of its block, which only all rows together can judge.
+    """The log-likelihoods of a row with the fillers of its block; a verdict needs those of all rows.
 
     answers: the answers from which the verdict on the data set is computed
-    own_loglikelihood: log-likelihood of the row with its own name, nats, mean over layouts
+    own_loglikelihood: log-likelihood of the row with its own filler, nats, mean over layouts
     """
 
     answers: FillerAnswers
@@ -210,6 +222,7 @@ class FillerMeasurement(Measurement):
 
 
 def _preference(verdicts: Sequence[object]) -> tuple[float, float]:
+    """Return the mean preference for the published fillers over all blocks, and its standard error."""
     blocks = crossed_blocks(verdict.answers for verdict in verdicts if isinstance(verdict, FillerMeasurement))
     result = preference([block_scores(block.layouts) for block in blocks], [block.size for block in blocks])
     return result.effect, result.error
@@ -232,6 +245,7 @@ class CrossedBlocks(Statistic):
     )
 
     def verdict(self, question: Answered) -> FillerMeasurement:
+        """Return the row's log-likelihoods."""
         answers = question.fillers
         assert answers is not None, "a probe that exchanges fillers makes the requests"
         published = [layout[answers.place] for layout in answers.loglikelihoods]

@@ -1,12 +1,12 @@
-"""Every order of a question's options, each scored as one block of lettered lines: is the published order the one that
-the model finds most likely?
+"""Test whether a model finds the published order of a question's options more likely than every other order.
 
-Null hypothesis: the orders of a question are exchangeable for a model that has not seen it, so that each is the most
-likely one with probability 1 / n_orders. Limits: a natural order of the options (ascending numbers, "all of the
-above", True before False) is preferred without any leakage, so that 15-20 % of unseen MMLU questions are flagged
-instead of 4.2 %; `guards` names such questions. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a;
-corrected: only orders that read differently are compared, and a tie counts against leakage. Drawing orders is the
-permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). By what questions are ranked: docs/validity/ranking.md.
+Each order is scored as one block of lettered lines. Null hypothesis: the orders of a question are exchangeable for a
+model that has not seen it, so that each is the most likely one with probability 1 / n_orders. Limits: a natural order
+of the options (ascending numbers, "all of the above", True before False) is preferred without any leakage, so that
+15-20 % of unseen MMLU questions are flagged instead of 4.2 %; `guards` names such questions. Source: Ni et al., AAAI
+2025 (arXiv 2409.01790), scenario a; corrected: only orders that read differently are compared, and a tie counts
+against leakage. Drawing orders is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
+docs/validity/ranking.md compares the values by which questions can be ranked.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from lm_eval_leakage.stats.order_scores import OrderScores  # needs torch
 
 logger = logging.getLogger(__name__)
-Order = tuple[int, ...]
+Order = tuple[int, ...]  # for each place, the index of the published option that stands there
 MOVES = ("all", "movable")
 PAPER, MIXED, EVERY = "paper", "mixed", "every"
 LAYOUT_SETS = {AUDITED: (AUDITED,), MIXED: (AUDITED, CSV_ROW), EVERY: LAYOUTS}
-IN_EVERY_LAYOUT = 15  # orders in each of four layouts: 2.5 times as many requests as 24 orders in one layout
+ORDERS_IN_EVERY_LAYOUT = 15  # in each of four layouts: 2.5 times as many requests as 24 orders in one layout
 CONTROL_CONTEXT = "Question:"
 MOST_COMPARED = 12  # orders in each control form; twice as many detected no more (docs/validity.md)
-USUAL_ORDERS = {AUDITED: 1.0, MIXED: MOST_COMPARED, EVERY: IN_EVERY_LAYOUT}  # a share or a count
+USUAL_ORDERS = {AUDITED: 1.0, MIXED: MOST_COMPARED, EVERY: ORDERS_IN_EVERY_LAYOUT}  # as in `orders`: 1.0 is all
 FOUR_OPTIONS_ORDERS = 24
 PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
 
@@ -47,7 +47,7 @@ PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et 
 @probes.register("option_orders")
 @dataclass(frozen=True)
 class OptionOrders(Probe):
-    """Sends a request for each order of the options: the context is the question, the continuation its options.
+    """Asks for the likelihood of each order of the options: the context is the question, the continuation its options.
 
     Request 0 has the published order. Orders that read the same (because of a repeated option) are scored once. All n!
     orders are scored up to `max_orders`, by default 120, so up to 5 options; above that, orders are drawn without
@@ -88,6 +88,7 @@ class OptionOrders(Probe):
             )
 
     def requests(self, question: Question) -> tuple[Request, ...]:
+        """Return one request per order to score, layout after layout, the published order first in each."""
         orders = self.chosen_orders(question)
         requests = list[Request]()
         for layout in self.asked_layouts:
@@ -100,35 +101,43 @@ class OptionOrders(Probe):
         return LAYOUT_SETS[self.layouts]
 
     def in_brief(self) -> OptionOrders:
+        """Return the probe for questions that count in no verdict: in the audited layout alone."""
         return replace(self, layouts=AUDITED, orders=self.orders or USUAL_ORDERS[self.layouts])
 
     @property
     def asks_orders(self) -> bool:
-        """Return False for the paper's 12 orders, which are a fixed choice around the published one: if another of
-        them had been published, the 12 would be other orders."""
+        """Return whether a verdict on the data set can be computed from the orders.
+
+        It cannot from the paper's 12 orders, which are a fixed choice around the published one: if another of them had
+        been published, the 12 would be other orders.
+        """
         return self.orders != PAPER
 
     def compared(self, question: Question) -> tuple[int, ...]:
-        """Return the published order and others, drawn with the question's id as seed; all orders if they are few."""
+        """Return which of the chosen orders are in the control forms, as indices of `chosen_orders`.
+
+        These are all of them if they are few, else the published one and others, drawn with the question's id as seed.
+        """
         n = len(self.chosen_orders(question))
         if n <= MOST_COMPARED:
             return tuple(range(n))
         return (0, *sorted(random.Random(f"{question.id} compared").sample(range(1, n), MOST_COMPARED - 1)))
 
     def right_places(self, question: Question) -> tuple[int, ...]:
-        options, right = _read(question.options), question.answer
+        """Return the place of the right option in each of the chosen orders; empty if the right option is unknown."""
+        options, right = _as_read(question.options), question.answer
         if right is None:
             return ()
         orders = self.chosen_orders(question)
         return tuple([[options[source] for source in order].index(options[right]) for order in orders])
 
     def control(self, question: Question) -> tuple[Request, ...]:
-        """Return the compared orders in two forms, the second in each layout; empty if capitals change nothing.
+        """Return the requests for the compared orders in two control forms, the second in each layout.
 
         The first form has no question, and its options in a line, "first ..., then ...". It keeps an order that is
         natural in the options alone, such as one by time or size. The second form has the question, in capitals. It
         keeps an order that is natural beside the question, such as that in which it names the options. Neither form is
-        the published text.
+        the published text. There are none if capitals change nothing, since that would be the published text.
         """
         orders, options = self.chosen_orders(question), question.options
         texts = [laid_out(question, layout, self.format) for layout in self.asked_layouts]
@@ -144,8 +153,11 @@ class OptionOrders(Probe):
         return (*alone, *with_question)
 
     def chosen_orders(self, question: Question) -> list[Order]:
-        """Return the orders to score, as indices of the published options, the published order first."""
-        options = _read(question.options)
+        """Return the orders to score, the published one first; raises UntestableQuestion if all orders read the same.
+
+        Options that may not change place are held in theirs; only the others are put in order.
+        """
+        options = _as_read(question.options)
         held = anchored(options) if self.move == "movable" else set()
         moved = tuple([place for place in range(len(options)) if place not in held])
         texts = [options[place] for place in moved]
@@ -154,47 +166,57 @@ class OptionOrders(Probe):
         if n_distinct == 1:
             alike = f"all orders of its {len(options)} option(s) read the same, of which {len(moved)} can change place"
             raise UntestableQuestion(f"{alike}; at least 2 different ones are needed")
-        n_orders = self._wanted(n_distinct)
+        n_orders = self._n_scored(n_distinct)
         if self.orders == PAPER and n_distinct == FOUR_OPTIONS_ORDERS:
             every = _every_order(pattern, moved, len(options))
             return [order for index, order in enumerate(every) if index in PAPER_ORDERS]
         if n_orders < n_distinct:
-            drawn = drawn_orders(texts, n_orders, rng=random.Random(question.id))
-            return [_with_held(order, moved, len(options)) for order in drawn]
+            drawn = drawn_orders(texts, n_orders, rng=random.Random(question.id))  # of the moved options
+            return [_with_held_places(order, moved, len(options)) for order in drawn]
         return list(_every_order(pattern, moved, len(options)))
 
-    def _wanted(self, n_distinct: int) -> int:
+    def _n_scored(self, n_distinct: int) -> int:
         """Return how many of a question's distinct orders are scored."""
         wanted = USUAL_ORDERS[self.layouts] if self.orders is None else self.orders
-        if isinstance(wanted, str):
+        if isinstance(wanted, str):  # PAPER, for a number of options that the paper does not have
             wanted = 0.5
         if isinstance(wanted, float):
             wanted = max(2, round(wanted * n_distinct))
         return min(wanted, n_distinct, self.max_orders)
 
 
-def _read(options: Sequence[str]) -> list[str]:
+def _as_read(options: Sequence[str]) -> list[str]:
     """Return the options as they read: without the white space around them."""
     return [option.strip() for option in options]
 
 
 def _pattern(texts: Sequence[str]) -> Order:
-    """Return, for each text, the first place of an equal one; which orders read differently depends on this alone."""
+    """Return, for each text, the place of the first equal text. It decides which orders read differently."""
     return tuple([texts.index(text) for text in texts])
 
 
 @cache
 def _n_distinct(pattern: Order) -> int:
+    """Return how many orders of the texts of a pattern read differently."""
     return factorial(len(pattern)) // prod(map(factorial, Counter(pattern).values()))
 
 
 @lru_cache(maxsize=64)
 def _every_order(pattern: Order, moved: Order, n_options: int) -> tuple[Order, ...]:
-    return tuple(_with_held(order, moved, n_options) for order in distinct_orders(pattern))
+    """Return all orders of `n_options` options that read differently.
+
+    pattern: of the options that change place
+    moved: the places of these options
+    """
+    return tuple(_with_held_places(order, moved, n_options) for order in distinct_orders(pattern))
 
 
-def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
-    """Extend an order of the places `moved` to all options; the other options keep their places."""
+def _with_held_places(order: Order, moved: Sequence[int], n_options: int) -> Order:
+    """Return an order of all options, in which those that are not moved keep their places.
+
+    order: an order of the moved options, as indices of `moved`
+    moved: the places of these options
+    """
     places = list(range(n_options))
     for place, source in zip(moved, order, strict=True):
         places[place] = moved[source]
@@ -227,7 +249,7 @@ def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -
 
 
 class OrderStatistic(Statistic, ABC):
-    """A statistic that judges the log-likelihoods of a question's orders, for many questions at once."""
+    """A statistic that judges questions by the log-likelihoods of their orders, many questions at once."""
 
     probe: ClassVar[str] = "option_orders"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
@@ -256,7 +278,7 @@ class OrderStatistic(Statistic, ABC):
 
 @dataclass(frozen=True)
 class MaxOrderEvidence(Evidence):
-    """Records whether the published order is the most likely one.
+    """The verdict on one question: whether the published order is the most likely one.
 
     flagged: no other order is as likely as the published one
     pvalue: rank of the published order (1 = most likely; ties rank it lower) over the number of orders
@@ -285,13 +307,14 @@ class MaxOrder(OrderStatistic):
         n_orders = scores.n_orders.double()
         best_other, best_index = others.max(dim=1)
         margin = published[:, 0] - best_other
-        columns = (
-            margin > 0,
-            (1 + (others >= published).sum(dim=1)) / n_orders,
-            1 / n_orders,
-            order_z(scores),
-            margin,
-            (best_index + 1) * (margin < 0),
-            scores.n_orders,
-        )
-        return [MaxOrderEvidence(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        columns = {
+            "flagged": margin > 0,
+            "pvalue": (1 + (others >= published).sum(dim=1)) / n_orders,
+            "null_rate": 1 / n_orders,
+            "order_z": order_z(scores),
+            "margin": margin,
+            "best_order": (best_index + 1) * (margin < 0),
+            "n_orders": scores.n_orders,
+        }
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [MaxOrderEvidence(**dict(zip(columns, row, strict=True))) for row in rows]

@@ -12,7 +12,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
 from lm_eval_leakage.harness.tasks.audited_rows import docs_to_audit, statements_to_audit, why_not_audited
-from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, refusal_of_constant
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, refusal_of_constant_options
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.harness.tasks.templates import (
     FILLER_AUDIT,
@@ -134,7 +134,7 @@ def constant_choices(settings: Mapping[str, Any]) -> str:
     if not isinstance(choices, (list, dict)):  # a template or a function, which a row is needed for
         return ""
     options = [str(choice) for choice in (choices.values() if isinstance(choices, dict) else choices)]
-    return "" if labels_among(options) is not None else refusal_of_constant(options, len(options))
+    return "" if labels_among(options) is not None else refusal_of_constant_options(options, len(options))
 
 
 def _how(docs: Sequence[ReadDoc]) -> str:

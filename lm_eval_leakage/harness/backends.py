@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from lm_eval_leakage.harness.models.question_requests import MEANING, refuses
+from lm_eval_leakage.harness.models.question_requests import REFUSAL_BY_METHOD, refuses
 from lm_eval_leakage.harness.seams.registries import class_of, model_names, name_of
 from lm_eval_leakage.logs.answer_store import NAMING
 from lm_eval_leakage.texts import did_you_mean
@@ -128,7 +128,7 @@ def why_cannot_answer(model: str, need: str) -> str:
         unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
     else:
         unable = need not in backend.answers
-    return f"{model} {MEANING[need]}" if unable else ""
+    return f"{model} {REFUSAL_BY_METHOD[need]}" if unable else ""
 
 
 def refuse_without_packages(model: str, backend: Backend) -> None:

@@ -31,9 +31,9 @@ def check_plan_early(plan: Plan) -> None:
     tasks that no audit of the plan fits."""
     check_at_once(plan)
     if plan.engine is not None:
-        from lm_eval_leakage.jobs.engines import entry_of  # imports torch
+        from lm_eval_leakage.jobs.engines import engine_entry_point  # imports torch
 
-        entry_of(plan.engine, plan.address)
+        engine_entry_point(plan.engine, plan.address)
     models = _models(plan)
     files = [task for task in plan.tasks if task.endswith(QUESTION_FILES)]
     preflight(

@@ -1,4 +1,7 @@
-"""Engines: what starts workers, on this machine or others, and says which of them have ended and why."""
+"""Define what an engine is, and choose one.
+
+An engine starts workers, on this machine or others, and reports which of them have ended and why.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
 
 INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
-GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
-PLACES = {
-    INLINE: "inline_engine:InlineEngine",
-    LOCAL: "local_engine:LocalEngine",
-    RAY: "ray_engine:RayEngine",
-    SLURM: "slurm_engine:SlurmEngine",
-}  # imported when used: made from the plan, the folder and the address
-CLASSES = {name: EntryPoint(name, f"lm_eval_leakage.jobs.{place}", GROUP) for name, place in PLACES.items()}
+GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds an engine
+OUR_ENGINES = {  # classes, imported when used; each takes the plan, the folder and the address
+    INLINE: EntryPoint(INLINE, "lm_eval_leakage.jobs.inline_engine:InlineEngine", GROUP),
+    LOCAL: EntryPoint(LOCAL, "lm_eval_leakage.jobs.local_engine:LocalEngine", GROUP),
+    RAY: EntryPoint(RAY, "lm_eval_leakage.jobs.ray_engine:RayEngine", GROUP),
+    SLURM: EntryPoint(SLURM, "lm_eval_leakage.jobs.slurm_engine:SlurmEngine", GROUP),
+}
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
-LOOK_S = 0.5  # between two looks at the folder and at workers
+LOOK_S = 0.5  # seconds between two reports on the folder and the workers
 
 
 class JobEngine(ABC):
-    """Starts workers and ends them; which ones are wanted is decided in `supervision`.
+    """Starts workers and stops them; `supervision` decides when.
 
-    As a context manager, it is ready to start workers within the block, and ends those that are left afterwards.
+    As a context manager, it is ready to start workers within the block, and stops those that are left afterwards. A
+    model is named by its key in the plan.
 
-    most: workers at once
-    minutes: the time limit of an attempt, after which its worker is stopped; None if there is none
-    workers: names of those that have been started and not ended, with the keys of their models
+    most: how many workers may run at once; infinite if there is no limit
+    minutes: the time limit of an attempt, after which `supervision` stops its worker; None if there is none
+    workers: the model of each worker that was started, and has neither been stopped nor reported as ended
     """
 
     def __init__(self, plan: Plan, folder: CampaignFolder, most: float) -> None:
@@ -46,19 +49,22 @@ class JobEngine(ABC):
 
     @abstractmethod
     def start(self, model: str, name: str) -> None:
-        """Start a worker; this may return before it runs."""
+        """Start a worker of a model under a new name; this may return before it runs."""
 
     @abstractmethod
     def ended(self) -> Mapping[str, str | None]:
-        """Return the workers that have ended since the last call, each with the reason as the end of a sentence, or
-        with None if it ended since nothing was left to claim. Waits `LOOK_S` if there are none."""
+        """Return the workers that have ended since the last call, with the reasons, and remove them from `workers`.
+
+        A reason is the end of a sentence about the worker, or None if it ended since no unit was left to claim. The
+        call waits `LOOK_S` if no worker has ended.
+        """
 
     @abstractmethod
     def stop(self, name: str) -> None:
-        """End a worker at once, with its children, whatever it does."""
+        """Stop a worker at once, with its child processes, and remove it from `workers`."""
 
     def has_room(self, model: str) -> bool:
-        """Return whether another worker of this model can be started now."""
+        """Return whether the devices that another worker of this model needs are free now."""
         return True
 
     def most_of(self, model: str) -> float:
@@ -66,7 +72,7 @@ class JobEngine(ABC):
         return self.plan.model(model).workers or self.most
 
     def why_hopeless(self, model: str) -> str | None:
-        """Return why no worker of this model will ever be started; None if one may be."""
+        """Return why no worker of this model can ever be started; None if one may be."""
         return None
 
     def __enter__(self) -> JobEngine:
@@ -78,18 +84,23 @@ class JobEngine(ABC):
 
 
 def engine_of(name: str | None, address: str | None, plan: Plan, folder: CampaignFolder) -> JobEngine:
-    """Return the engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
+    """Return the engine of this name for a plan and its folder; None stands for the `usual_engine`.
 
-    name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
-    address: of a Ray cluster; `local` for jobs of submitit on this machine
+    Raises ValueError or ImportError, with the remedy, if it cannot be used.
+
+    address: of a Ray cluster; `local` has Slurm's jobs run on this machine, without Slurm
     """
-    engine: JobEngine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
+    engine: JobEngine = engine_entry_point(name or usual_engine(address), address).load()(plan, folder, address)
     return engine
 
 
-def entry_of(name: str, address: str | None) -> EntryPoint:
-    """Return the entry point of an engine; raises ValueError or ImportError for what is known without loading it."""
-    entries = {entry.name: entry for entry in entry_points(group=GROUP)} | CLASSES
+def engine_entry_point(name: str, address: str | None) -> EntryPoint:
+    """Return the entry point of an engine, without loading it.
+
+    Raises ValueError for an unknown name or an address that the engine does not take, and ImportError if the package
+    that it needs is not installed.
+    """
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)} | OUR_ENGINES
     if name not in entries:
         raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(entries))}")
     if address is not None and name in (INLINE, LOCAL):
@@ -103,6 +114,10 @@ def entry_of(name: str, address: str | None) -> EntryPoint:
 
 
 def usual_engine(address: str | None) -> str:
+    """Return the engine to use if none is named.
+
+    It is Ray if there is an address, or if Ray is installed and there is more than one GPU; else the local one.
+    """
     if address is not None:
         return RAY
     return RAY if find_spec(EXTRAS[RAY]) is not None and n_accelerators() > 1 else LOCAL

@@ -58,7 +58,7 @@ from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, 
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
 from lm_eval_leakage.results.verdict_texts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
 from lm_eval_leakage.results.verdict_words import word_with_aim
-from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, numbered_alone
+from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, number_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
 from lm_eval_leakage.stats.positive_control import PositiveControl, ratio_at_most
 from lm_eval_leakage.texts import as_json, visible
@@ -128,7 +128,7 @@ def at_their_looks(tasks: Sequence[TaskFindings], folder: Path, *, keep: bool = 
     for task in tasks:
         look = _look_at(task)
         if look is not None:
-            look, is_new = numbered_alone(looks, look)
+            look, is_new = number_alone(looks, look)
             looks += [look] if is_new else []
         rows += task.annotation.rows if look is None else [_at_look(row, look, task) for row in task.annotation.rows]
     if keep and len(looks) > len(earlier):

@@ -484,7 +484,7 @@ class TaskPlan:
                 return asked_task
             return not_alike
         score = "letters" if question.prompt is None else "texts"
-        if ChoiceConfusion().original(question) != ChoiceConfusion(score=score).original(plain):
+        if ChoiceConfusion().original_requests(question) != ChoiceConfusion(score=score).original_requests(plain):
             return not_alike
         if score == "letters":
             return asked_task

@@ -59,7 +59,7 @@ from lm_eval_leakage.stats.order_sum import (
     Weigh,
     bases_of,
     error_of_mean,
-    expected,
+    expected_preferences,
     order_ratio,
     order_sum,
     standard_scores,
@@ -291,7 +291,7 @@ def _tested(
     naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == Basis.CONTROL:
         is_usual = all(question.answers.orders != OrderStatus.PATTERNED for question in scored)
-        naturals = expected(natural, len(kinds), usual_spread(n_layouts), is_usual=is_usual)
+        naturals = expected_preferences(natural, len(kinds), usual_spread(n_layouts), is_usual=is_usual)
     priors = None if equally else [question.prior for question in scored]
     tests, powers = [], []
     for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):

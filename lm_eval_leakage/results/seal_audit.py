@@ -26,7 +26,7 @@ from lm_eval_leakage.results.verdict import VerdictWord, word_without_evidence
 from lm_eval_leakage.results.verdict_words import at_most_in_words, seen_in_words
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger
-from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated, as_ranges, check_alpha
+from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated_evalue, as_ranges, check_alpha
 from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES, SEEN_ERROR, Shares, seen_at_most
 from lm_eval_leakage.stats.order_sum import holm_level
 from lm_eval_leakage.stats.pooling import NAN
@@ -149,7 +149,7 @@ def _verdict(logs: SealedLogs) -> SealedVerdict:
 
 
 def _at_look(verdict: SealedVerdict, look: Look, written: Look | None, looks: Collection[Look]) -> SealedVerdict:
-    log_evalue, n_looks = accumulated(looks, verdict.model)
+    log_evalue, n_looks = accumulated_evalue(looks, verdict.model)
     beside = tuple(other.pvalue for other in looks if other.first == look.first and other.number != look.number)
     return replace(verdict, look=look, written=written, log_evalue=log_evalue, n_looks=n_looks, beside=beside)
 

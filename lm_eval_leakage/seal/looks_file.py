@@ -22,7 +22,7 @@ from typing import Any
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.seal.drawn import Seal, canonical_json
-from lm_eval_leakage.stats.looks import Look, look_of, look_record, numbered
+from lm_eval_leakage.stats.looks import Look, look_of, look_record, number_together
 
 LOOKS_FILE, HEAD_FILE, LOOKS_LOCK = "looks.jsonl", "looks_head.json", "looks.lock"
 LOCK_SECONDS = 60.0
@@ -90,7 +90,7 @@ def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Loo
     try:
         with FileLock(folder / LOOKS_LOCK, timeout=LOCK_SECONDS):
             earlier = read_ledger(folder, seal).looks
-            results = numbered(earlier, looks)
+            results = number_together(earlier, looks)
             new = [look for look, written in results if written is None]
             if new:
                 _write(folder, seal, [*earlier, *new])

@@ -1,28 +1,30 @@
-"""Tests by a sum whether a model prefers the published versions of many questions, of option orders above all; and
-tests within questions, by permutation, whether a published order was drawn at random.
+"""Test by a sum over questions whether a model prefers their published versions, above all their published orders.
+
+The same draws serve tests of whether the author drew the published orders at random (`sum_test`, `place_test`).
 
 The scores of a question, one for each order, are standardised. T is the sum over questions of a weight of the
-published
-order: exp(score), or the score itself. Null hypothesis: within each question every order is equally likely to be the
-published one, independently of other questions. It is exact, whatever the model knows, if the author drew the orders
-at random. It holds for differences of two scores if both have the same preferences for reasons other than memory.
-Questions may have different numbers of orders; any subset of orders that was drawn without looking at the scores keeps
-the test exact. exp gives weight to the few questions whose published order stands out: against a small share of seen
-questions it has more power than the sum of scores or the number of questions whose published order is the most likely
-one. The sum of scores has more power against a small effect on many questions.
+published order: exp(score), or the score itself. Null hypothesis: within each question every order is equally likely
+to be the published one, independently of other questions. It is exact, whatever the model knows, if the author drew
+the orders at random. It holds for differences of two scores if both have the same preferences for reasons other than
+memory. Questions may have different numbers of orders; any subset of orders that was drawn without looking at the
+scores keeps the test exact.
+
+exp gives weight to the few questions whose published order stands out. Against a small share of seen questions it has
+more power than the sum of scores, and than the number of questions whose published order is the most likely one. The
+sum of scores has more power against a small effect on many questions.
 
 If the null hypothesis is slightly wrong, a test of many questions rejects it for that reason. A tolerance t replaces
-it
-by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
+it by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
 exp(t s / variance of the question's scores), so that the mean score of published orders is about t. If t is unknown
 and differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn as well: the sum
-of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller. On clean
-benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and its spread beyond
-sampling error is `usual_spread` at most. Questions of the same kind that the model cannot have seen measure t for one
-benchmark and one model. Both estimates are averaged with the inverse squares of their errors as weights, as for a
-normal distribution. If a benchmark is unlike those that were tried, only the unseen questions count. If orders were
-not equally likely to be published (an author may prefer one place for the right option), a question's prior holds
-their probabilities.
+of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller.
+
+On clean benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and its
+spread beyond sampling error is `usual_spread` at most. Questions of the same kind that the model cannot have seen
+measure t for one benchmark and one model. Both estimates are averaged with the inverse squares of their errors as
+weights, as for a normal distribution. If a benchmark is unlike those that were tried, only the unseen questions count.
+If orders were not equally likely to be published (an author may prefer one place for the right option), a question's
+prior holds their probabilities.
 
 Questions of one family (`questions.families`) are no independent evidence: one order may have been drawn for all of
 them. A family is one unit. In its draws all members stand at the same quantile of their weights. Of all ways in which
@@ -30,11 +32,12 @@ the members may depend on each other, this one has the largest variance of the s
 Chernoff's bound therefore holds for any of them, and the e-value takes the mean of a family's likelihood ratios
 instead of their product.
 
-The tests within questions have the same null hypothesis, whatever the options say. Each is conditional on the options,
-so it is exact for any texts, with ties, repeated options and different numbers of options. Questions on which a test
-cannot act contribute nothing. Limits: a natural preference that no tolerance, spread or prior allows for looks like
-memory. Source: ours, after Fisher's randomisation test with one stratum per question; Holm (1979) for
-several tests.
+The tests of the author's draws need no model and have the same null hypothesis. Each is conditional on the options, so
+it is exact for any texts, with ties, repeated options and different numbers of options. Questions on which a test
+cannot act contribute nothing.
+
+Limits: a natural preference that no tolerance, spread or prior allows for looks like memory. Source: ours, after
+Fisher's randomisation test with one stratum per question; Holm (1979) for several tests.
 """
 
 from __future__ import annotations
@@ -58,16 +61,17 @@ EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
 RATIO_LEVEL = 0.95
 EVALUE_LIMIT = 2.33  # standard deviations; 99 % of benchmarks have a smaller natural preference
-MOST_ENUMERATED = 5  # options; beyond, there are 720 orders or more
+MOST_ENUMERATED = 5  # options; six have 720 orders
 DRAWN_ORDERS = 120  # orders of a question with more options, as many as five options have
-Weigh = Callable[[Floats], Floats]
-Places = NDArray[np.intp]
+Weigh = Callable[[Floats], Floats]  # from the scores of a question's orders to their weights
+Places = NDArray[np.intp]  # orders as rows of places
 
 
 @dataclass(frozen=True)
 class NaturalPart:
-    """The natural preference as measured on `n` questions that the model cannot have seen.
+    """The natural preference as measured on questions that the model cannot have seen.
 
+    n: number of these questions
     means, errors: for each control form, the mean of the published orders' scores minus those in the form, and its
         standard error
     """
@@ -86,9 +90,13 @@ def usual_spread(n_layouts: int) -> float:
     return USUAL_SPREAD if n_layouts == 1 else SPREAD_IN_SEVERAL
 
 
-def expected(natural: NaturalPart | None, n_forms: int, spread: float, *, is_usual: bool) -> list[tuple[float, float]]:
-    """Return mean, at least 0, and standard deviation of the natural preference by each control form.
+def expected_preferences(
+    natural: NaturalPart | None, n_forms: int, spread: float, *, is_usual: bool
+) -> list[tuple[float, float]]:
+    """Return the natural preference to expect, compared with each control form: its mean, at least 0, and its
+    standard deviation.
 
+    natural: the preference on unseen questions; None if it was not measured
     spread: standard deviation between benchmarks in general
     is_usual: whether this benchmark is like those on which the spread was measured
     """
@@ -99,7 +107,11 @@ def expected(natural: NaturalPart | None, n_forms: int, spread: float, *, is_usu
 
 
 def _updated(mean: float, error: float, spread: float, is_usual: bool) -> tuple[float, float]:
-    """Return mean and standard deviation given a measurement, with a normal prior where the benchmark is usual."""
+    """Return mean and standard deviation of the preference after a measurement of it.
+
+    The prior is normal with mean 0 and the spread. There is none if the benchmark is unusual, or if the measurement
+    contradicts the prior.
+    """
     if not is_usual or abs(mean) > CONTRADICTION * math.hypot(error, spread):
         return max(0.0, mean), error
     of_benchmarks, of_measurement = spread**-2, error**-2  # precisions
@@ -109,13 +121,13 @@ def _updated(mean: float, error: float, spread: float, is_usual: bool) -> tuple[
 
 @dataclass(frozen=True)
 class OrderSum:
-    """The result of the sum test; all values are NaN if no question can be tested.
+    """The result of the sum test; p-value, e-value and mean are NaN if no question can be tested.
 
     n: number of questions with scores that differ
     n_units: number of families among them; a question without relatives is a family
-    pvalue: probability, under the null hypothesis, of a sum at least as large: a Monte Carlo p-value, valid for any
-        number of draws; or, where no draw is as large and it is lower, Chernoff's upper bound of it. Both together
-        are valid at every level: at 1 / (SUM_DRAWS + 1) and above, only the former decides, and below, only the latter
+    pvalue: probability, under the null hypothesis, of a sum at least as large. It is a Monte Carlo p-value, valid for
+        any number of draws. If no draw is as large, it is Chernoff's upper bound if that is lower. Both together are
+        valid at every level: at 1 / (SUM_DRAWS + 1) and above, only the former decides, and below, only the latter
     pvalue_error: standard error of the Monte Carlo p-value; 0 for a bound
     is_bound: whether `pvalue` is an upper bound
     log_evalue: logarithm of an e-value; its mean under the null hypothesis is 1 at most, so that e-values of
@@ -174,8 +186,11 @@ def averaged(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
 
 
 def averaged_controls(answers: Sequence[float], n_layouts: int) -> tuple[float, ...]:
-    """Return one log-likelihood per order in each control form. The first form is the same in all layouts and was
-    scored once; the second was scored in each layout."""
+    """Return one log-likelihood per order in each control form.
+
+    answers: log-likelihoods in the first form, which is the same in all layouts and was scored once, then in the
+        second, which was scored in each layout, `((1 + n_layouts) * n_orders,)`
+    """
     n_orders = len(answers) // (1 + n_layouts)
     return (*answers[:n_orders], *averaged(answers[n_orders:], n_layouts))
 
@@ -190,8 +205,9 @@ def version_sum(scores: Sequence[Sequence[float]]) -> OrderSum:
     return _version_sum(tuple(sorted(map(tuple, scores))))
 
 
-@lru_cache(maxsize=16)  # several rows need the same sum
+@lru_cache(maxsize=16)  # several rows of the table need the same sum
 def _version_sum(scores: tuple[tuple[float, ...], ...]) -> OrderSum:
+    """Return the `version_sum` of sorted scores."""
     standard = (standard_scores(np.array(versions)) for versions in scores)
     return order_sum([values for values in standard if values is not None], np.random.default_rng(0))
 
@@ -215,17 +231,18 @@ def order_sum(
     spread: standard deviation of the natural preference between benchmarks, for the plain sum of scores
     priors: for each question, how likely each of its orders was to be published; None if equally likely
 
-    An e-value needs a single null hypothesis: a natural preference at the `EVALUE_LIMIT` of its distribution.
+    The e-value is the one by exp(score), whatever `weigh` is. It needs a single null hypothesis, so it allows for a
+    natural preference at the `EVALUE_LIMIT` of its distribution.
     """
     n = len(questions)
     if not n:
         return OrderSum(0)
     deviation = spread * n
-    of_questions = [weigh(scores) for scores in questions]
-    observed = math.fsum(float(question_weights[0]) for question_weights in of_questions)
+    question_weights = [weigh(scores) for scores in questions]
+    observed = math.fsum(float(order_weights[0]) for order_weights in question_weights)
     numbers = range(n) if families is None else families
-    each = bases_of(questions, tolerance, priors)
-    weights, bases = as_units(of_questions, each, numbers)
+    question_bases = bases_of(questions, tolerance, priors)
+    weights, bases = as_units(question_weights, question_bases, numbers)
     drawn = drawn_sums(weights, rng, bases if tolerance or priors or len(weights) < n else None)
     if deviation:
         drawn += rng.normal(0.0, deviation, SUM_DRAWS)
@@ -234,7 +251,7 @@ def order_sum(
     bound = chernoff_bound(weights, observed, bases, deviation)
     is_far = not n_as_large and bound < pvalue
     published = np.array([scores[0] for scores in questions])
-    at_limit = bases_of(questions, tolerance + EVALUE_LIMIT * spread, priors) if spread else each
+    at_limit = bases_of(questions, tolerance + EVALUE_LIMIT * spread, priors) if spread else question_bases
     return OrderSum(
         n,
         bound if is_far else pvalue,
@@ -250,9 +267,12 @@ def order_sum(
 def as_units(
     weights: Sequence[Floats], bases: Sequence[Floats], families: Sequence[int]
 ) -> tuple[list[Floats], list[Floats]]:
-    """Return the weights and probabilities of each family, as of a single question.
+    """Return the weights and probabilities of each family, as if it were a single question.
 
     A weight of a family is the sum of its members' weights at the same quantile.
+
+    weights, bases: for each question, the weights of its orders and their probabilities
+    families: the number of each question's family
     """
     members: dict[int, list[int]] = {}
     for place, family in enumerate(families):
@@ -269,8 +289,12 @@ def as_units(
 
 
 def _at_equal_quantiles(members: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    """Return the weights and probabilities of one family from those of its members."""
-    ranked = []
+    """Return the weights and probabilities of one family from those of its members.
+
+    The weight of a member is a step function of the probability of a larger one. The weight of the family is the sum
+    of these functions, and it changes where any of them does.
+    """
+    ranked = []  # the weights of a member, the largest first, and the probabilities at which each ends
     for weights, base in members:
         order = np.argsort(weights)[::-1]
         ranked.append((weights[order], np.cumsum(base[order])))
@@ -293,9 +317,9 @@ def error_of_mean(published: Floats, families: Sequence[int]) -> float:
 
 
 def bases_of(questions: Sequence[Floats], tolerance: float, priors: Sequence[Floats] | None = None) -> list[Floats]:
-    """Return the probabilities of each question's orders under the null hypothesis, see `base_of`."""
-    given = [None] * len(questions) if priors is None else priors
-    return [base_of(scores, tolerance, prior) for scores, prior in zip(questions, given, strict=True)]
+    """Return the `base_of` each question, the probabilities of its orders under the null hypothesis."""
+    priors_or_none = [None] * len(questions) if priors is None else priors
+    return [base_of(scores, tolerance, prior) for scores, prior in zip(questions, priors_or_none, strict=True)]
 
 
 def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Floats:
@@ -320,8 +344,10 @@ def equal_bases(weights: Sequence[Floats]) -> list[Floats]:
 
 
 def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Sequence[Floats] | None = None) -> Floats:
-    """Return `SUM_DRAWS` sums of one drawn weight per question. Weights are drawn uniformly unless `bases` has their
-    probabilities."""
+    """Return `SUM_DRAWS` sums of one drawn weight per question.
+
+    Weights are drawn uniformly unless `bases` has their probabilities.
+    """
     sums = np.zeros(SUM_DRAWS)
     for place, orders in enumerate(weights):
         if bases is None:
@@ -341,8 +367,9 @@ def critical_sum(
     bases: Sequence[Floats] | None = None,
     deviation: float = 0.0,
 ) -> float:
-    """Return the smallest sum at which the test rejects at `level`. Like its p-value, the sum comes from draws if
-    these are enough, else from Chernoff's bound.
+    """Return the smallest sum at which the test rejects at `level`.
+
+    Like the test's p-value, it comes from draws if these are enough for the level, else from Chernoff's bound.
 
     bases: for each question, the probabilities of its orders; None if they are equal
     deviation: standard deviation of a normal addition to the sum, see `spread`
@@ -357,22 +384,23 @@ def critical_sum(
 
 
 def chernoff_bound(weights: Sequence[Floats], total: float, bases: Sequence[Floats], deviation: float = 0.0) -> float:
-    """Return an upper bound of P(sum >= total) for any number of questions: the least over t of E[exp(t (sum -
-    total))].
+    """Return Chernoff's upper bound of P(sum >= total), which holds for any number of questions.
+
+    It is the least of E[exp(t (sum - total))] over t > 0.
 
     deviation: standard deviation of a normal addition to the sum, see `spread`
     """
     from scipy.optimize import minimize_scalar
 
-    by_size: dict[int, list[tuple[Floats, Floats]]] = {}
+    by_size: dict[int, list[tuple[Floats, Floats]]] = {}  # so that questions with as many orders are one array
     for orders, base in zip(weights, bases, strict=True):
         by_size.setdefault(len(orders), []).append((orders, base))
     rows = [np.array(pairs).transpose(1, 0, 2) for pairs in by_size.values()]
 
     def log_bound(log_t: float) -> float:
         t = math.exp(log_t)
-        moments = (float(logsumexp(t * orders, axis=1, b=base).sum()) for orders, base in rows)
-        return math.fsum(moments) + (t * deviation) ** 2 / 2 - t * total
+        log_moments = (float(logsumexp(t * orders, axis=1, b=base).sum()) for orders, base in rows)
+        return math.fsum(log_moments) + (t * deviation) ** 2 / 2 - t * total
 
     best = minimize_scalar(log_bound, bounds=(-15.0, 5.0), method="bounded", options={"xatol": 1e-3})
     return float(math.exp(min(0.0, float(best.fun))))
@@ -385,6 +413,9 @@ def mixture_log_evalue(
 
     The alternative is that this share of the questions was seen, and that the published order of a seen one has a
     probability proportional to its weight. A family counts as one question whose ratio is the mean of its members'.
+
+    weights, bases: for each question, the weights of its orders, the published one first, and their probabilities
+    families: the number of each question's family; None if each question is a family
     """
     ratios = np.array([orders[0] / float(base @ orders) for orders, base in zip(weights, bases, strict=True)])
     if families is not None:
@@ -394,7 +425,12 @@ def mixture_log_evalue(
     return float(logsumexp(of_shares)) - math.log(len(SHARES))
 
 
-# ---------------------------------------------------------------------- without a null hypothesis
+def monte_carlo_error(pvalue: float) -> float:
+    """Return the standard error of a p-value from `SUM_DRAWS` draws."""
+    return math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS)
+
+
+# ---------------------------------------------------------------------- how many are flagged
 
 
 @dataclass(frozen=True)
@@ -427,9 +463,13 @@ def order_ratio(n_flagged: int, null_rates: Sequence[float]) -> OrderRatio:
     return OrderRatio(len(null_rates), n_flagged / math.fsum(null_rates), low)
 
 
+# ---------------------------------------------------------------------- did the author draw the orders?
+
+
 def orders_of(n_options: int, rng: np.random.Generator) -> Places:
-    """Return orders as rows of places, the published one first: all of them up to `MOST_ENUMERATED` options, and
-    beyond `DRAWN_ORDERS` others that are drawn at random.
+    """Return the orders with which the published one is compared, as rows of places, the published one first.
+
+    These are all orders of up to `MOST_ENUMERATED` options; of more options, `DRAWN_ORDERS` drawn at random.
 
     Given these orders as a set, each is equally likely to be the published one. Tests are therefore exact with drawn
     orders, and only lose some power.
@@ -441,7 +481,7 @@ def orders_of(n_options: int, rng: np.random.Generator) -> Places:
 
 
 def sum_test(values: Sequence[Floats], rng: np.random.Generator) -> tuple[float, float]:
-    """Return z and the two-sided p-value of the sum of the published orders' values.
+    """Return z and the two-sided p-value of the sum of the published orders' values, such as a measure of sortedness.
 
     values: per question, the standardised value of each order, the published one first
 
@@ -483,14 +523,15 @@ def place_test(places: Sequence[tuple[int, int]], rng: np.random.Generator) -> t
     return chi_square, freedom, float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
-def monte_carlo_error(pvalue: float) -> float:
-    """Return the standard error of a p-value from `SUM_DRAWS` draws."""
-    return math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS)
+# ---------------------------------------------------------------------- several tests
 
 
 def adjusted_by_holm(pvalues: Sequence[float]) -> list[float]:
-    """Return each p-value adjusted for their number. The probability that any true null hypothesis has an adjusted
-    p-value of at most x is at most x, however the tests depend on each other."""
+    """Return each p-value adjusted for the number of tests, by Holm's method.
+
+    The probability that any true null hypothesis has an adjusted p-value of at most x is at most x, however the tests
+    depend on each other.
+    """
     adjusted, largest = [math.nan] * len(pvalues), 0.0
     for rank, place in enumerate(sorted(range(len(pvalues)), key=pvalues.__getitem__)):
         largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[place]))

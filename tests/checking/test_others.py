@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.detectors.option_orders import AUDITED, EVERY, IN_EVERY_LAYOUT, MOST_COMPARED
+from lm_eval_leakage.detectors.option_orders import AUDITED, EVERY, MOST_COMPARED, ORDERS_IN_EVERY_LAYOUT
 from lm_eval_leakage.jobs.steps import StepStatus
 from lm_eval_leakage.records import TokenScores
 from tests.checking.conftest import NamedFake, checked, normal, questions, statuses, written
@@ -97,7 +97,7 @@ def test_orders_are_asked_in_every_layout_unless_others_are_given(
     assert checked(tmp_path, **given, metadata=ONE_LAYOUT).verdicts[0].look == 2
     asked = [text for text in fakes.asked if text[0].startswith("{")]
     n_counted = {"random": 60, "written": 59}[status]  # one has a natural order
-    assert len(asked) == n_counted * (IN_EVERY_LAYOUT + MOST_COMPARED * (status == "written"))
+    assert len(asked) == n_counted * (ORDERS_IN_EVERY_LAYOUT + MOST_COMPARED * (status == "written"))
     assert checked(tmp_path, **given, budget=240, dry_run=True).plan.steps[0].n_requests <= 240
 
 

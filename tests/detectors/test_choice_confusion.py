@@ -15,7 +15,7 @@ from lm_eval_leakage.detectors.choice_confusion import (
     ChoiceConfusion,
     PairedAccuracy,
     accuracy_difference,
-    below_reference,
+    pvalue_below_reference,
 )
 from lm_eval_leakage.detectors.tail_answered import QuestionTail, TailAnswered
 from lm_eval_leakage.questions.rendering import letter_requests
@@ -154,9 +154,10 @@ def test_without_questions_every_value_is_undefined() -> None:
 def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
     change = accuracy_difference([True] * 60 + [False] * 40, [False] * 20 + [True] * 40 + [False] * 40)
     assert change.value == pytest.approx(-0.2)
-    assert below_reference(change, -0.2, 0.0) == pytest.approx(0.5)
-    assert below_reference(change, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(change.stderr, 0.03)))
-    assert math.isnan(below_reference(accuracy_difference([True] * 4, [False] * 4), 0.0, 0.0))  # it has no spread
+    assert pvalue_below_reference(change, -0.2, 0.0) == pytest.approx(0.5)
+    assert pvalue_below_reference(change, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(change.stderr, 0.03)))
+    without_spread = accuracy_difference([True] * 4, [False] * 4)
+    assert math.isnan(pvalue_below_reference(without_spread, 0.0, 0.0))
 
 
 def test_the_tail_is_judged_by_the_right_letter_and_the_result_on_the_whole_question_is_reported() -> None:

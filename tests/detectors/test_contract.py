@@ -21,7 +21,7 @@ from lm_eval_leakage.detectors.outlier import Outlier
 from lm_eval_leakage.detectors.shared_likelihood import ExampleOrder, SharedLikelihood
 from lm_eval_leakage.detectors.tail_answered import QuestionTail
 from lm_eval_leakage.detectors.wording_rank import Wordings
-from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit import template_settings
 from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, written_line
 from lm_eval_leakage.records import Answered, Evidence, FillerAnswers, Measurement, Question, Request, TokenScores
@@ -29,9 +29,9 @@ from lm_eval_leakage.stats.order_scores import OrderScores
 from tests.word_problems import road
 
 AUDITS = [
-    (template(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])
+    (template_settings(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])
     for suffix in suffixes()
-    for pipeline in template(suffix)["filter_list"]
+    for pipeline in template_settings(suffix)["filter_list"]
 ]
 every_audit = pytest.mark.parametrize(("probe", "name"), sorted(set(AUDITS)))
 of_orders = pytest.mark.parametrize(

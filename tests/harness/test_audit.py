@@ -12,7 +12,7 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import leakage_task
 from lm_eval_leakage.harness.tasks.audit import RefusedAudit
-from lm_eval_leakage.harness.tasks.base_task import untestable_refusal
+from lm_eval_leakage.harness.tasks.base_task import refusal_of_readings
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.records import Question
 from tests.checking.conftest import written
@@ -259,11 +259,11 @@ def question(*options: str) -> Question:
 
 def test_options_that_are_the_tasks_own_words_are_refused_and_the_benchmarks_own_are_not() -> None:
     wrong = [question("Wrong", "Not wrong"), question("Wrong", "Not wrong")]
-    assert "same for every question" in (untestable_refusal(wrong) or "")
-    assert untestable_refusal(wrong, in_data={"Wrong", "Not wrong", "Which?"}) is None
-    assert untestable_refusal([question("Wrong", "Not wrong"), question("Right", "Not wrong")]) is None
+    assert "same for every question" in (refusal_of_readings(wrong) or "")
+    assert refusal_of_readings(wrong, in_data={"Wrong", "Not wrong", "Which?"}) is None
+    assert refusal_of_readings([question("Wrong", "Not wrong"), question("Right", "Not wrong")]) is None
     unknown = ("not said", "nobody knows", "who knows")
-    reason = untestable_refusal([question("Ann", *unknown), question("Bob", *unknown)]) or ""
+    reason = refusal_of_readings([question("Ann", *unknown), question("Bob", *unknown)]) or ""
     assert reason.startswith("3 of 4 options are words of the task, the same for every question: not said, nobody")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_eval_leakage.detectors.option_orders import EVERY, IN_EVERY_LAYOUT, LAYOUT_SETS, MIXED, OptionOrders
+from lm_eval_leakage.detectors.option_orders import EVERY, LAYOUT_SETS, MIXED, ORDERS_IN_EVERY_LAYOUT, OptionOrders
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.rendering import LAYOUTS
@@ -41,17 +41,17 @@ def test_each_of_fifteen_orders_is_asked_in_each_layout_and_the_control_of_twelv
     results = evaluate(lm, questions_file(DOCS) | IN_EVERY)
     texts = [context + continuation for context, continuation in lm.asked]
     n_layouts = len(LAYOUT_SETS[EVERY])
-    assert len(texts) == len(DOCS) * (IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts))
+    assert len(texts) == len(DOCS) * (ORDERS_IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts))
     assert {*texts} >= JSON_ROWS | CSV_ROWS
     assert {row.upper() for row in JSON_ROWS} <= {*texts}
     rows = [json.loads(text + '"]}') for text in texts if text.startswith('{"question')]
-    assert len(rows) == len(DOCS) * IN_EVERY_LAYOUT
+    assert len(rows) == len(DOCS) * ORDERS_IN_EVERY_LAYOUT
     cells = [
         next(csv.reader([text])) for text in texts if "\n" not in text and text.startswith("Which") and "," in text
     ]
     assert [cell[1:] for cell in cells] == [row["choices"] for row in rows], "the same orders in each layout"
     line = lines(results, "max_order")[0]
-    assert (line["n_orders"], line["layouts"]) == (IN_EVERY_LAYOUT, "audited json csv inline")
+    assert (line["n_orders"], line["layouts"]) == (ORDERS_IN_EVERY_LAYOUT, "audited json csv inline")
     assert line["detector"] == "max_order:layouts=every"
 
 
@@ -61,8 +61,12 @@ def test_a_question_that_counts_in_no_verdict_is_asked_in_one_layout(questions_f
     for line in lines(results, "max_order"):
         asked = (len(line["resps"]), line["n_orders"], line.get("layouts"))
         n_layouts = len(LAYOUT_SETS[EVERY])
-        in_every = IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts), IN_EVERY_LAYOUT, " ".join(LAYOUTS)
-        assert asked == ((IN_EVERY_LAYOUT, IN_EVERY_LAYOUT, None) if line["guards"] else in_every)
+        in_every = (
+            ORDERS_IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts),
+            ORDERS_IN_EVERY_LAYOUT,
+            " ".join(LAYOUTS),
+        )
+        assert asked == ((ORDERS_IN_EVERY_LAYOUT, ORDERS_IN_EVERY_LAYOUT, None) if line["guards"] else in_every)
         read = read_line(line, TASK)
         assert (read.reason, len(read.orders.loglikelihoods)) == (None, line["n_orders"])
     assert (verdict(results)["n"], verdict(results)["n_asked"]) == (len(DOCS), 2 * len(DOCS))

@@ -141,7 +141,7 @@ def test_each_placement_is_scored_alike_whichever_is_published(monkeypatch) -> N
         for text in seal.questions:
             question = StatementReader(("question",))({"question": text.wordings[0]})
             answers.append(scored(probe, question))
-            of_start += probe.to_choose_start(question)
+            of_start += probe.start_requests(question)
         (block,) = crossed_blocks(answers)
         scores = block_scores(block.layouts)
         assert scores is not None

@@ -85,7 +85,7 @@ def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(lla
     lm = loaded(llama, batch_size=4)
     alone, sizes = scored(lm), []
     monkeypatch.setattr(
-        two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * token_scores.TABLES * two_parts.vocabulary_size(lm.model)}
+        two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * token_scores.N_TABLES * two_parts.vocabulary_size(lm.model)}
     )
     hook = lm.model.get_output_embeddings().register_forward_hook(lambda _, given, out: sizes.append(out.shape))
     found = scored(lm)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from lm_eval_leakage.stats.looks import (
     USUAL_ALPHA,
     Look,
-    accumulated,
+    accumulated_evalue,
     as_ranges,
     check_alpha,
     from_ranges,
-    numbered,
-    numbered_alone,
+    number_alone,
+    number_together,
     spent_share,
 )
 
@@ -36,11 +36,13 @@ def test_what_all_looks_spend_sums_to_alpha_however_many_are_told_together():
 
 def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():
     asked = [look(digest="a"), look(digest="b"), look(model="org/two", digest="a"), look(digest="a")]
-    found = numbered([], asked)
+    found = number_together([], asked)
     assert [(own.number, same and same.number) for own, same in found] == [(1, None), (2, None), (3, None), (1, 1)]
     assert {(own.first, own.last) for own, _ in found} == {(1, 3)}
     earlier = [own for own, same in found if same is None]
-    (again, written), (new, none) = numbered(earlier, [look(digest="b", pvalue=0.9, alpha=0.5), look(digest="c")])
+    (again, written), (new, none) = number_together(
+        earlier, [look(digest="b", pvalue=0.9, alpha=0.5), look(digest="c")]
+    )
     assert written == earlier[1]
     assert (again.number, again.pvalue, again.share) == (2, 0.9, pytest.approx(0.01 * 3 / 4))
     assert none is None
@@ -50,7 +52,7 @@ def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():
 def test_what_the_looks_at_one_benchmark_spend_sums_to_alpha_and_most_of_it_is_for_the_first():
     looks: list[Look] = []
     for n in range(200):
-        own, is_new = numbered_alone(looks, look(digest=str(n)))
+        own, is_new = number_alone(looks, look(digest=str(n)))
         looks += [own] if is_new else []
     assert [own.share / own.alpha for own in looks[:3]] == pytest.approx([3 / 4, 5 / 36, 7 / 144])
     assert math.fsum(own.share for own in looks) == pytest.approx(0.01 * (1 - 1 / 201**2))
@@ -59,7 +61,7 @@ def test_what_the_looks_at_one_benchmark_spend_sums_to_alpha_and_most_of_it_is_f
 def test_looks_at_one_benchmark_are_numbered_apart_from_others_and_the_same_questions_are_the_same_look():
     looks: list[Look] = []
     for model, digest, number in (("m on x", "a", 1), ("m on y", "a", 1), ("m on x", "b", 2), ("m on x", "a", 1)):
-        own, is_new = numbered_alone(looks, look(model=model, digest=digest))
+        own, is_new = number_alone(looks, look(model=model, digest=digest))
         assert own.number == number
         looks += [own] if is_new else []
     assert len(looks) == 3
@@ -67,14 +69,14 @@ def test_looks_at_one_benchmark_are_numbered_apart_from_others_and_the_same_ques
 
 def test_evalues_are_multiplied_over_looks_at_different_questions_of_one_model():
     looks = [look(1, places="0-9"), look(2, places="10-19", log_evalue=2.0), look(3, "org/two", places="20-29")]
-    assert accumulated(looks, "org/one") == (3.0, 2)
-    assert accumulated(looks, "org/three") == (0.0, 0)
+    assert accumulated_evalue(looks, "org/one") == (3.0, 2)
+    assert accumulated_evalue(looks, "org/three") == (0.0, 0)
 
 
 def test_a_question_that_was_looked_at_before_does_not_count_again_whether_its_first_look_counted_or_not():
     looks = [look(1, places="0-9"), look(2, places="5-14"), look(3, places="12-14"), look(4, places="15")]
-    assert accumulated(looks, "org/one") == (2.0, 2)
-    assert accumulated([look(1, log_evalue=math.nan), look(2)], "org/one") == (0.0, 0)
+    assert accumulated_evalue(looks, "org/one") == (2.0, 2)
+    assert accumulated_evalue([look(1, log_evalue=math.nan), look(2)], "org/one") == (0.0, 0)
 
 
 def test_whoever_chooses_the_next_look_by_the_last_cannot_raise_the_mean_of_the_evalue():
@@ -90,7 +92,7 @@ def test_whoever_chooses_the_next_look_by_the_last_cannot_raise_the_mean_of_the_
             following = after_win if drawn[0] else after_loss
             looks = [look(1, places="0", log_evalue=of("0"))]
             looks += [look(2, places=following, log_evalue=of(following))] if following else []
-            mean += math.exp(accumulated(looks, "org/one")[0]) / 4
+            mean += math.exp(accumulated_evalue(looks, "org/one")[0]) / 4
         assert mean == pytest.approx(1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lm_eval_leakage.harness.models.question_requests import (
-    MEANING,
+    REFUSAL_BY_METHOD,
     refuses,
 )
 from lm_eval_leakage.harness.models.request_tokens import has_tokenizer
@@ -27,7 +27,7 @@ def lacking(lm: Any, need: str) -> str | None:
         can = offer_token_scores(lm)
     else:
         can = is_hf(model) or not refuses(getattr(model, need, None), [])
-    return None if can else f"{type(model).__name__} {MEANING[need]}"
+    return None if can else f"{type(model).__name__} {REFUSAL_BY_METHOD[need]}"
 
 
 class LongerThanWindow(UntestableQuestion):

@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.models.answer_faults import without_answer
 from lm_eval_leakage.harness.models.echoes import after, are_ahead
 from lm_eval_leakage.harness.models.retry_after import PatientSession, patient
 from lm_eval_leakage.harness.models.server_responses import FaultyResponse, ServerResponses, by_index
-from lm_eval_leakage.harness.seams.backends import around_requests, before_completions, reads_as_completions
+from lm_eval_leakage.harness.seams.backends import prepare_completions, reads_as_completions, wrap_requests
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.texts import brief
 
@@ -138,8 +138,8 @@ def accept_valid_answers_only(kind: Any) -> None:
     servers be waited for as they ask."""
     from lm_eval_leakage.harness.seams.tasks import leave_out  # imports datasets, while a server's proof needs seconds
 
-    before_completions(kind, _stand_between)
-    around_requests(kind, PatientSession, patient)
+    prepare_completions(kind, _stand_between)
+    wrap_requests(kind, PatientSession, patient)
     leave_out(without_answer)
 
 

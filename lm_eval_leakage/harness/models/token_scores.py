@@ -1,8 +1,8 @@
-"""Computes token scores: each token's log-probability, and the moments of its next-token distribution; implemented for
-`hf`.
+"""Compute token scores with the backend `hf`.
 
-A backend supports them with a method `token_scores(requests)`, which takes requests of one text each and returns one
-`TokenScores` per request, in order.
+The scores of a token are its log-probability, and the mean and standard deviation of the log-probability under the
+distribution from which the model would draw it. A backend supports them with a method `token_scores(requests)`, which
+takes requests of one text each and returns one `TokenScores` per request, in order.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METHOD = "token_scores"
-MOST_AT_ONCE = 64  # texts in a batch with `batch_size=auto`, as lm_eval begins with
-TABLES = 8  # of the size of the logits, in float32, that are in memory at once
+LARGEST_BATCH = 64  # texts, with `batch_size=auto` and no `max_batch_size`; lm_eval begins with as many
+N_TABLES = 8  # float32 tables as large as a piece of the logits that are in memory while it is scored, with a margin
 
 
 def offer_token_scores(lm: object) -> bool:
-    """Return whether `lm` supports token scores; adds the method to `hf` and its subclasses."""
+    """Return whether `lm` supports token scores, after adding the method to `hf` and its subclasses."""
     model: Any = getattr(lm, "lm", lm)  # unwraps the harness's response cache, which passes other methods through
     if not hasattr(model, "token_scores") and is_hf(model) and model.backend == "causal":
         offer_method(model, METHOD, token_scores_of_hf)
@@ -43,22 +43,25 @@ def offer_token_scores(lm: object) -> bool:
 
 
 def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScores]:
-    """Scores every token of each text, the first one after the model's own prefix token (BOS or EOS). A text longer
-    than the window is truncated to it. With `batch_size=auto`, batches are as large as `max_batch_size`, and halved
-    when memory runs out."""
+    """Return the scores of every token of each text, in the order of the requests.
+
+    The first token is scored after the model's own prefix token (BOS or EOS). A text longer than the window is
+    truncated to it. With `batch_size=auto`, a batch has `max_batch_size` texts, and half as many whenever memory runs
+    out.
+    """
     texts = [lm.tok_encode(instance.args[0], add_special_tokens=False)[: lm.max_length - 1] for instance in requests]
     longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
     answers: dict[int, TokenScores] = {}
     progress = tqdm(total=len(texts), desc="Running token_scores requests", disable=lm.rank != 0)
     is_automatic = str(lm.batch_size).startswith("auto")
-    size = int(lm.max_batch_size or MOST_AT_ONCE) if is_automatic else max(1, int(lm.batch_size))
+    size = int(lm.max_batch_size or LARGEST_BATCH) if is_automatic else max(1, int(lm.batch_size))
     while longest_first:
         batch = longest_first[:size]
         scores: list[TokenScores] | None
         try:
             scores = _scores(lm, [texts[index] for index in batch])
         except RuntimeError as error:
-            # the processes of one model must keep to the same batches
+            # processes that hold parts of one model must keep to the same batches
             if not is_automatic or size == 1 or are_replicas(lm) or not should_reduce_batch_size(error):
                 raise
             scores = None
@@ -77,6 +80,7 @@ def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScor
 
 
 def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
+    """Return the scores of one batch of tokenised texts."""
     longest = max(map(len, texts))
     rows = [[lm.prefix_token_id, *text, *[lm.eot_token_id] * (longest - len(text))] for text in texts]
     tokens = torch.tensor(rows, device=lm.device)
@@ -90,15 +94,18 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
 
 
 def precision_of(lm: HFLM) -> torch.autocast:
-    """Return the context of all forward passes: the model's mixed precision, if it has one."""
+    """Return the context in which to call a part of the model: its mixed precision, if it has one."""
     dtype = lm.mixed_precision_dtype
     return torch.autocast(lm.device.type, dtype=dtype, enabled=dtype is not None)
 
 
 @torch.inference_mode()
 def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of logits with their targets, token by token: as many at once as memory is bounded for, if the model's head
-    can be separated from its layers. The full table may be larger than the model."""
+    """Yield the logits of a batch with their targets, in pieces of consecutive tokens.
+
+    All logits of a batch may need more memory than the model. If its head can be separated from its layers, the head
+    computes one piece at a time; else all logits are computed at once.
+    """
     head: Callable[[Tensor], Tensor]
     try:
         model = TwoParts(lm.model)
@@ -106,7 +113,7 @@ def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor,
         rows, head = output.last_hidden_state.flatten(0, 1), partial(model.logits, output)
     except UnsuitedModelError:
         rows, head = logits_of(lm, tokens).flatten(0, 1), Tensor.float
-    step = max(1, rows_at_once(lm.model, rows.device) // TABLES)
+    step = max(1, rows_at_once(lm.model, rows.device) // N_TABLES)
     for first in range(0, len(rows), step):
         with precision_of(lm):
             logits = head(rows[first : first + step])
@@ -114,8 +121,10 @@ def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor,
 
 
 def _distribution_columns(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p;
-    float32, `(3, n)`."""
+    """Return the log-probability of each target, and the mean and standard deviation of log p(v) for v drawn from p.
+
+    Shapes: logits `(n, vocabulary)`, targets `(n,)`, result `(3, n)` in float32.
+    """
     logs = torch.log_softmax(logits.float(), dim=-1)
     chances = logs.exp()
     finite = torch.where(chances > 0, logs, 0.0)  # a token with probability 0 adds 0 instead of 0 * -inf

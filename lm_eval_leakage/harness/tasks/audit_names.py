@@ -98,9 +98,9 @@ def _made(factory: Factory, entry: Entry, overrides: Mapping[str, Any]) -> Any:
     if audited is None:
         built = factory.of_harness(entry, overrides)
         if "data_files" in given:
-            from lm_eval_leakage.harness.tasks.audit import refuse_one_file_for_audits
+            from lm_eval_leakage.harness.tasks.audit import refuse_data_files_of_group
 
-            refuse_one_file_for_audits(entry.name, built, given)
+            refuse_data_files_of_group(entry.name, built, given)
         return built
     from lm_eval_leakage.harness.tasks.audit import audit_of_yaml, build_audits
 

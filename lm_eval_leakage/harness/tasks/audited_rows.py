@@ -15,9 +15,9 @@ from lm_eval_leakage.harness.tasks.base_task import (
     ROWS_TRIED,
     RefusedAudit,
     reader_of,
-    refusal_of_own_order,
-    rows_before,
-    untestable_refusal,
+    refusal_of_readings,
+    refusal_of_unpublished_order,
+    unprocessed_rows,
     without_constant_words,
 )
 from lm_eval_leakage.harness.tasks.data import Docs, docs_of, fields_of
@@ -77,7 +77,7 @@ def docs_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> tup
         if name not in kept:
             docs = rows_of_split(base, metadata)  # the harness prepares them at each access
             read = without_constant_words(reader_of(base), docs)
-            kept[name] = docs_of(docs, read), rows_before(base)
+            kept[name] = docs_of(docs, read), unprocessed_rows(base)
         docs_and_rows: tuple[Docs, Sequence[Doc]] = kept[name]
         return docs_and_rows
     given, read = read_questions(metadata["data_files"], fields_of(metadata)), reader_of(base)
@@ -139,7 +139,7 @@ def why_not_audited(docs: Docs, rows: Sequence[Doc]) -> str | None:
     """
     readings = [doc.reading for doc in docs[:ROWS_TRIED]]
     in_data = frozenset(texts_in(rows[0])) if rows else frozenset()
-    return untestable_refusal(readings, in_data) or refusal_of_own_order(readings, rows)
+    return refusal_of_readings(readings, in_data) or refusal_of_unpublished_order(readings, rows)
 
 
 def why_unreadable(

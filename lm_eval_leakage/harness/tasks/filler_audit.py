@@ -111,7 +111,7 @@ def with_likeliest_start(probe: CrossedFillers, lm: Any) -> CrossedFillers:
 
 
 def _nats_per_row(lm: Any, probe: CrossedFillers, questions: Sequence[Question]) -> float:
-    requests = [request for question in questions for request in probe.to_choose_start(question)]
+    requests = [request for question in questions for request in probe.start_requests(question)]
     instances = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(requests)]
     total = sum(float(answer[0]) for answer in lm.loglikelihood(instances)) if instances else 0.0
     return total / max(1, len(questions)) if math.isfinite(total) else -math.inf

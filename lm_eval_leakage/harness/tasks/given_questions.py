@@ -11,7 +11,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.files import QUESTION_FILES
 from lm_eval_leakage.harness.models.request_tokens import n_generated, tokens_of
 from lm_eval_leakage.harness.seams.tasks import kind_of
-from lm_eval_leakage.harness.tasks.audit import Config, audit_task, of_shards, template
+from lm_eval_leakage.harness.tasks.audit import Config, as_shard_audit, audit_task, template_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.data import ReadDoc, docs_of, fields_of
 from lm_eval_leakage.harness.tasks.question_files import Rows, read_questions
@@ -46,10 +46,10 @@ def audit_of(
     questions: Sequence[Question], suffix: str, pool: Sequence[Question], metadata: Mapping[str, object]
 ) -> LeakageTask:
     """Return the audit `suffix` of `questions`, whose ids must be distinct."""
-    shape = template(suffix)
+    shape = template_settings(suffix)
     config = shape | {"task": suffix, "dataset_path": "memory", "test_split": SPLIT}
     config["metadata"] = {**shape["metadata"], **metadata}
-    return of_shards(GivenQuestions(questions, pool, config), config)
+    return as_shard_audit(GivenQuestions(questions, pool, config), config)
 
 
 def questions_of(

@@ -1,6 +1,7 @@
-"""Turns the model's responses to a leakage task into verdicts: guards, and statistics as lm_eval filters.
+"""Turn the model's responses to a leakage task into verdicts.
 
-An error of our own code on one question, after the model has done its work, skips only that question.
+The statistics are filters of lm_eval, one in each pipeline of the task. An error of our own code on one question,
+after the model has done its work, skips only that question.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every qu
 
 @dataclass
 class _Prepared:
-    """What all statistics read of one question; answered is None if it is skipped."""
+    """One question as all statistics read it.
+
+    key: equal for copies of the question
+    guards: names of the reasons for which its options may have a natural order
+    answered: the question with the model's answers; None if they cannot be read
+    orders: what the verdict on the data set reads of it; None if the probe does not score orders
+    """
 
     key: str = ""
     guards: tuple[str, ...] = ()
@@ -51,8 +58,10 @@ class _Prepared:
 
 
 def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
-    """Computes the verdicts on this process's questions of one task, and fills each pipeline's filtered responses: the
-    verdict is the first response of a question."""
+    """Compute the verdicts on this process's questions of one task, in each of its pipelines.
+
+    The harness finds the verdict in `judged` of a question's requests, as the first filtered response.
+    """
     reference = task.reference
     if reference is not None and all(of_every(all(reference.of(item.arguments) is None for item in questions))):
         logger.warning(
@@ -85,6 +94,7 @@ def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
 
 
 def _prepared(task: Any, item: QuestionRequests) -> _Prepared:
+    """Return a question as all statistics read it; set `item.skipped`, with the reason, if it cannot be judged."""
     reading = _Prepared()
     try:
         reading.key, reading.guards = question_key(task.question(item.doc)), task.guards(item.doc)
@@ -100,6 +110,11 @@ def _prepared(task: Any, item: QuestionRequests) -> _Prepared:
 
 
 def _read_answers(task: Any, item: QuestionRequests, reading: _Prepared) -> None:
+    """Fill `reading` with the model's answers; skip the question if one in a control form is not finite.
+
+    Answers to the same request in several layouts become one, and the log-likelihoods of a reference model are
+    subtracted.
+    """
     question, probe = task.question(item.doc), task.probe_for(bool(reading.guards))
     if probe.exchanges_fillers:
         reading.answered = _with_fillers(task, probe, question, item)
@@ -131,6 +146,8 @@ def _read_answers(task: Any, item: QuestionRequests, reading: _Prepared) -> None
 
 
 def _with_fillers(task: Any, probe: Probe, question: Question, item: QuestionRequests) -> Answered:
+    """Return a row with the model's answers about each filler of its block; skip it if one in the control form is not
+    finite."""
     block = probe.block(question)
     assert block is not None, "a probe that exchanges fillers puts rows into blocks"
     n_fillers, n_asked = len(block.fillers), len(item.requests)
@@ -162,8 +179,10 @@ def answers_of_orders(
 ) -> OrderAnswers:
     """Return what the verdict on the data set reads of a question.
 
-    scores, of_control, expected: log-likelihoods of its orders by the model, of those in the control forms, and by the
-        reference
+    guarded: whether the question has a guard
+    scores: the model's log-likelihoods of the question's orders
+    of_control: those of the compared orders in each control form
+    expected: the reference model's log-likelihoods of the orders
     """
     probe = task.probe_for(guarded)
     return OrderAnswers(
@@ -180,7 +199,7 @@ def answers_of_orders(
 
 
 def _report(task: Any, pipeline: str, verdicts: Sequence[Verdict]) -> None:
-    """Logs what the table has no room for: why questions were skipped, and why a rate may be missing."""
+    """Log what the table does not show: why questions were skipped, and why a rate may be missing."""
     evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
     if undecidable(evidence) and any(row.withheld_if_undecidable for row in task.rows.values()):
         logger.warning(
@@ -222,15 +241,21 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             find_device(device)
 
     def apply(self, resps: object, docs: Sequence[Answered]) -> list[Verdict]:
-        """Return the verdicts on `docs`, which a leakage task passes as questions with their answers."""
+        """Return the verdicts on questions with their answers, which `judge_questions` passes as `docs`.
+
+        A question with a log-likelihood that is not finite is skipped.
+        """
         refused = [_not_finite(question.answers) for question in docs]
         sound = [question for question, refusal in zip(docs, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))
         return [refusal or next(tested) for refusal in refused]
 
     def _judged(self, sound: Sequence[Answered]) -> Sequence[Verdict]:
-        """Judges all at once; if the statistic raises, one by one, so that only the offending questions are skipped.
-        If it raises on every one of several, the error is the statistic's own and is raised."""
+        """Return the verdicts on questions, judged at once.
+
+        If the statistic raises, they are judged one by one, so that only the offending questions are skipped. If it
+        raises for each of several questions, the fault is the statistic's, and its error is raised.
+        """
         try:
             judged: Sequence[Verdict] = self.statistic.judge(sound, self.device) if sound else []
             return judged
@@ -241,6 +266,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             return verdicts
 
     def _judged_alone(self, question: Answered) -> Verdict:
+        """Return the verdict on one question; it is skipped if the statistic raises."""
         try:
             verdict: Verdict = self.statistic.judge([question], self.device)[0]
             return verdict
@@ -249,6 +275,10 @@ class LeakageFilter(Filter):  # type: ignore[misc]
 
 
 def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:
+    """Return why a question is skipped if one of its log-likelihoods is not finite; None if all are finite.
+
+    begin: the number of the request that the first of the scores answers
+    """
     for index, score in enumerate(scores, begin):
         if not math.isfinite(score):
             return Skipped(f"log-likelihood of request {index} is {score}; it must be finite")

@@ -1,4 +1,4 @@
-"""A leakage audit as an lm_eval task: a probe makes its requests, and statistics (as filters) compute its rows.
+"""Define a leakage audit as an lm_eval task: a probe makes its requests, and statistics compute its rows as filters.
 
 Within `--limit`, an audit draws its questions; the harness would take the first rows of a benchmark, which are of one
 subject or of one source.
@@ -56,8 +56,11 @@ NOTHING = ("", "")  # arguments of a placeholder request that is never sent to t
 
 
 def framing(system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:
-    """Turns a request's context into what the model reads. Under a chat template it is the user's turn, so that the
-    continuation is scored as the assistant's."""
+    """Return a function that turns a request's context into what the model reads.
+
+    It puts the system instruction before the context. Under a chat template the context is the user's turn, so that
+    the continuation is scored as the assistant's.
+    """
 
     def framed(context: str) -> str:
         if chat_template is None:
@@ -69,8 +72,10 @@ def framing(system: str, chat_template: ChatTemplate | None) -> Callable[[str], 
 
 
 def framed_texts(requests: Sequence[Request], framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
-    """Return context and continuation of each request as the model reads them; each distinct context is framed
-    once."""
+    """Return context and continuation of each request as the model reads them; each distinct context is framed once.
+
+    framed: the function that `framing` returns
+    """
     frames = {context: framed(context) for context in {request.context for request in requests}}
     return [(frames[context], continuation) for context, continuation in requests]
 
@@ -87,24 +92,28 @@ def request_arguments(probe: Probe, lm: object, context: str, continuation: str)
 
 
 def drawn(rows: Sequence[Row], n: int | None, seed: int) -> list[Row]:
-    """Return `n` rows at random, in the benchmark's order; all of them for None. A larger n adds rows to those of a
-    smaller one, so that what was asked before is used again."""
+    """Return `n` rows at random, in the benchmark's order; all of them for None.
+
+    A larger n adds rows to those of a smaller one, so that the answers to these are reused.
+    """
     places = list(range(len(rows)))
     random.Random(seed).shuffle(places)
     return [rows[place] for place in sorted(places[:n])]
 
 
 def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation | None) -> list[int]:
-    """Return the places of `n` questions, drawn with the run's seed from all rows: the same for every audit of a
-    benchmark. If tasks of the run that are no audits ask at least as many of them, from those, so that accuracy and
-    audit are of the same questions. Says which questions are asked, and how many of them have an accuracy in the same
-    run."""
+    """Return the places of `n` questions, drawn with the run's seed: the same for every audit of a benchmark.
+
+    They are drawn from all rows. But if ordinary tasks of the run ask at least `n` of the rows, they are drawn from
+    those, so that accuracy and audit are of the same questions. The log says how many questions are asked, and how
+    many of them are also asked by ordinary tasks of the run.
+    """
     run = evaluation or Evaluation(None)
     names = set()
     for other in run.tasks.values():
         if not isinstance(other, LeakageTask):
-            of_other = other.doc_iterator(limit=get_sample_size(other, run.limit))
-            names |= {name for _, doc in of_other for name in row_names(doc) if name}
+            limited = other.doc_iterator(limit=get_sample_size(other, run.limit))
+            names |= {name for _, doc in limited for name in row_names(doc) if name}
     beside = [row for row, doc in enumerate(docs) if not names.isdisjoint(row_names(doc))] if names else []
     rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)
     if is_first() and not beside:
@@ -119,9 +128,11 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
 
 
 class LeakageTask(ConfigurableTask):  # type: ignore[misc]
-    """One probe on one benchmark. Its YAML names the probe in `metadata` (`probe: option_orders`, with the probe's
-    parameters) and the statistics in `filter_list`; `--metadata` overrides the former. Its rows are those that the
-    statistics declare, or those of its `metric_list` if it has one.
+    """The audit of one benchmark with one probe.
+
+    Its YAML names the probe in `metadata` (`probe: option_orders`, with the probe's parameters) and the statistics in
+    `filter_list`; `--metadata` overrides the former. Its rows of the table are those that the statistics declare, or
+    those of its `metric_list` if it has one.
     """
 
     evaluation: Evaluation | None = None  # the run; set once the harness begins to evaluate
@@ -161,7 +172,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         }
 
     def compare_with(self, reference: ReferenceLog | None) -> None:
-        """Sets the reference model's log, or none. It is part of the detector ids: scores with and without differ."""
+        """Set the log of the reference model, whose log-likelihoods are subtracted; None for no reference.
+
+        It is part of the detector ids, since scores with and without it differ.
+        """
         self.reference = reference
         name = None if reference is None else reference.model
         self.detectors = {key: detector_id(self.probe, judge.statistic, name) for key, judge in self.judges.items()}
@@ -169,9 +183,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ the run
 
     def meet(self, evaluation: Evaluation) -> None:
-        """Connects the task to the run, before any work is done. Raises ValueError if the results cannot be saved, or
-        if the model can answer none of the run's tasks; if it can answer others, the questions of this task are
-        skipped with the reason."""
+        """Connect the task to the run, before any of its requests is made.
+
+        Raises ValueError if the results cannot be saved, or if the model can answer none of the run's tasks. If it can
+        answer others, the questions of this task are skipped with the reason.
+        """
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
         hide_tracebacks()
@@ -188,13 +204,15 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self._warn_of_obstacle(evaluation)
 
     def _warn_of_obstacle(self, evaluation: Evaluation) -> None:
-        """Says where no answers can give a verdict; of a group, which has one verdict, once."""
-        of_group = (self.config.metadata or {}).get(TASKS_OF_GROUP)
+        """Warn if no answers to the task's questions can give a verdict.
+
+        The audits of a group have one verdict together, so the first of them warns for all.
+        """
         audits = [task for task in evaluation.tasks.values() if isinstance(task, LeakageTask)]
-        others = [
+        in_group = [
             task for task in audits if (task.config.metadata or {}).get(TASKS_OF_GROUP) and task.probe == self.probe
         ]
-        pooled = others if of_group and self in others else [self]
+        pooled = in_group if self in in_group else [self]
         if not is_first() or self is not pooled[0]:
             return
         rows = [(task, place) for task in pooled for place in range(len(task.eval_docs))]
@@ -208,10 +226,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ questions
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        """Set the data set to the benchmark's rows, or to those of the file that `data_files` names."""
         split = self.config.test_split or self.config.validation_split
         questions = load_questions(self.config, split_asked(self.config, split))
-        given = "data_files" in (self.config.metadata or {})
-        if given and "question" in questions.column_names:
+        is_from_file = "data_files" in (self.config.metadata or {})
+        if is_from_file and "question" in questions.column_names:
             self.config.process_docs = None  # written for the fields of the hub's data set, not for ours
         self.dataset = {split: questions}
 
@@ -220,6 +239,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def eval_docs(self) -> Docs:
+        """Return the benchmark's rows, each with the question that is read from it."""
         rows = super().eval_docs
         return rows if isinstance(rows, Docs) else docs_of(rows, question_from_doc)
 
@@ -231,12 +251,14 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return reading
 
     def _readable(self, doc: Doc) -> Question | None:
+        """Return the question in `doc`; None if there is none."""
         try:
             return self.question(doc)
         except UntestableQuestion:
             return None
 
     def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
+        """Return the question's stem, for the samples log; empty if there is no question."""
         question = self._readable(doc)
         return "" if question is None else question.stem
 
@@ -256,8 +278,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         rewrite_requests_cache: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Builds the requests as the harness does, but without its request cache: the cache's key ignores the probe's
-        parameters, the limit and the model's window, so a hit could give a question the wrong requests."""
+        """Connect the task to the run, and build its requests as the harness does, but without its request cache.
+
+        The cache's key ignores the probe's parameters, the limit and the model's window, so that a hit could give a
+        question the wrong requests.
+        """
         if cache_requests or rewrite_requests_cache:
             logger.warning(
                 "%s: --cache_requests is ignored, since the cache does not notice a changed probe", self.config.task
@@ -274,8 +299,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
     ) -> Iterator[tuple[int, Doc]]:
-        """Return the rows with their indices in the benchmark, as the harness does, but draw `limit` questions at
-        random."""
+        """Return the rows of this process with their indices in the benchmark.
+
+        They are those of the harness, except that `limit` questions are drawn at random.
+        """
         n_questions = len(samples) if samples else min(len(self.eval_docs), int(limit or len(self.eval_docs)))
         if n_questions < world_size:
             raise ValueError(
@@ -310,6 +337,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         apply_chat_template: bool = False,
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
+        """Return the requests about a question, or a placeholder if it cannot be tested.
+
+        ctx: the system instruction, as `fewshot_context` returns it
+        """
         framed = self.framing(ctx, chat_template if apply_chat_template else None)
         try:
             requests, texts = self.fitting(doc, framed)
@@ -320,13 +351,18 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return QuestionRequests(self, doc, metadata, arguments, requests).instances
 
     def framing(self, system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:
-        """Return what turns a request's context into what the model reads."""
+        """Return a function that turns a request's context into what the model reads; some audits replace it."""
         return framing(system, chat_template)
 
     def fitting(self, doc: Doc, framed: Callable[[str], str]) -> tuple[Sequence[Request], Sequence[tuple[str, str]]]:
-        """Return the probe's requests about a question; and context and continuation of these and of its control form,
-        as the model reads them. Raises UntestableQuestion, with the reason; LongerThanWindow if they do not fit into
-        the model's window."""
+        """Return the probe's requests about a question, and the texts to send.
+
+        The texts are context and continuation of these requests and of the control forms, as the model reads them.
+        Raises UntestableQuestion, with the reason, if the question cannot be tested, and LongerThanWindow if a text
+        does not fit into the model's window.
+
+        framed: the function that `framing` returns
+        """
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
         question = self.question(doc)
@@ -346,19 +382,23 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
-        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline."""
+        """Have the statistics judge the questions that were answered; the others stay skipped in every pipeline."""
         judge_questions(self, [*dict.fromkeys(instance.of for instance in self.instances)])
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
-        """Return the question's contribution to each row. Its line in the samples log is written at the end of the
-        run, by `finished_sample`."""
+        """Return the question's contribution to each row of the table.
+
+        Its line in the samples log is written at the end of the run, by `finished_results`.
+        """
         judged = results[0]
         assert isinstance(judged, JudgedQuestion), "a filter must return a verdict as the first response"
         return {name: judged.contribution_to(row) for name, row in self.rows.items()}
 
     def probe_for(self, guarded: bool) -> Probe:
-        """Return the probe with which a question is asked: briefly if it has a guard, since it then counts in no
-        verdict, unless the orders were drawn."""
+        """Return the probe for a question: with fewer requests if the question counts in no verdict.
+
+        That is so if it has a guard, unless the published orders were drawn.
+        """
         counts = not (guarded and self.probe.asks_orders) or is_exact(self.orders.status)
         return self.pooled_probe if counts else self.pooled_probe.in_brief()
 
@@ -367,9 +407,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return guards_of(self.question(doc), self.shared_sets)
 
     def _may_have_natural_order(self, doc: Doc) -> bool:
+        """Return whether a question has a guard; true if that cannot be decided."""
         try:
             return bool(self.guards(doc))
-        except Exception:  # the question is skipped for it when it is judged
+        except Exception:  # judging the question fails, too, and it is skipped with that reason
             return True
 
     @cached_property
@@ -379,26 +420,29 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def orders(self) -> NullStatus:
-        """The status of the benchmark's published orders."""
+        """Return the status of the benchmark's published orders: whether and by whom they were drawn."""
         if self.seal is not None:
             return sealed_status(self.seal)
         return status_of(self.config.metadata, self.config.dataset_path, self.benchmark())
 
     @cached_property
     def asks_control(self) -> bool:
-        """Return whether the compared orders of questions without a guard are also asked in the control forms: where
-        the orders alone are no exact test, and no reference takes natural preferences off."""
+        """Return whether the compared orders of questions without a guard are scored in the control forms, too.
+
+        They are if the orders alone are no exact test, and no reference takes natural preferences off.
+        """
         wanted = self.control_form and self.probe.asks_orders and self.reference is None
         return wanted and not is_exact(self.orders.status)
 
     @cached_property
     def pooled_probe(self) -> Probe:
+        """Return the probe with access to the benchmark's other questions and, if it is sealed, to their wordings."""
         probe = self.probe.with_pool(lambda: tuple(distinct(self.benchmark())))
         return probe if self.seal is None else probe.with_wordings(partial(wordings_of, self.seal))
 
     @cached_property
     def shared_sets(self) -> frozenset[frozenset[str]]:
-        """Sets of options that many questions of the whole benchmark share."""
+        """Return the sets of options that many questions of the whole benchmark share."""
         return shared_option_sets(distinct(self.benchmark()))
 
     def benchmark(self) -> Iterator[Question]:
@@ -406,5 +450,5 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return filter(None, map(self._readable, self.eval_docs))
 
 
-watch_run_files()
+watch_run_files()  # once, when lm_eval imports a leakage task
 on_results(finish)
