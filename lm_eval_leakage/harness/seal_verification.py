@@ -37,8 +37,8 @@ PRIVATE_INSIDE = (
     "seal the questions again under a new name"
 )
 NOTHING_FIXED = (
-    f"there is no {COMMITMENT_FILE} and no --commitment, so that whether key and versions are those that were fixed "
-    "beforehand cannot be told; name the commitment that was announced"
+    f"there is no {COMMITMENT_FILE} and no --commitment, so key and versions cannot be compared with those that were "
+    "fixed beforehand; name the commitment that was announced"
 )
 
 
@@ -94,7 +94,7 @@ def verified(
     names = " and ".join(file.name for file in files)
     if private is None:
         result.holds.append(
-            f"{names}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be told "
+            f"{names}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be tested "
             f"once the private folder is revealed (commitment {actual})"
         )
         return result

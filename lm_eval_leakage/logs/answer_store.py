@@ -69,7 +69,7 @@ class AnswerStore:
             try:
                 answers.update((by_model_key[model_key], answer) for model_key, answer in _read(file, missing))
             except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's internal names may be damaged too
-                logger.warning("%s is damaged (%s); the answers that cannot be read are asked again", file, error)
+                logger.warning("%s is damaged (%s); the answers that cannot be read are requested again", file, error)
         return answers
 
     def others(self) -> list[str]:

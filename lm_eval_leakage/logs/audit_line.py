@@ -245,7 +245,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
 
 def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     """Return the question in a row, and a hash of its text by which runs are joined if their rows differ in other
-    fields. Returns None and an empty hash if the row has no known layout."""
+    fields. Returns None and an empty hash if the row has no known schema."""
     question = question_if_any(doc) if isinstance(doc, Mapping) else None
     return question, content_id(question.stem, question.options) if question else ""
 

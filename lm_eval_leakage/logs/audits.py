@@ -124,7 +124,7 @@ class _Audit:
             return f"has rows of {self.task}, an audit, whose samples log is missing (kept with --log_samples)"
         if n is None:
             held = max(map(len, self.questions.values()), default=0)
-            return f"holds {held} questions of {self.task}, and no results file says how many it asked"
+            return f"holds {held} questions of {self.task}, and no results file records how many it was to score"
         if self.n_disputed:
             return f"says different things of one question in {self.n_disputed} line(s) of {self.task}"
         held_by = dict.fromkeys(statistics_of(self.run, self.task), 0)

@@ -1,6 +1,6 @@
 """Reads a data row (lm_eval's doc) as a `Question`, and decides how the rows of a file name the right option.
 
-There is one `RowLayout` for each way in which data sets name their fields. The value that names the right option of a
+There is one `RowSchema` for each way in which data sets name their fields. The value that names the right option of a
 row is its key: a letter, an index from 0 or from 1, the text of an option, a list of these, or a mark of 0 or 1 for
 every option. A row alone often fits several of these readings, so all rows of a file decide together. A row may
 withhold its key with null, an empty text or -1, as test splits on the Hub do.
@@ -279,10 +279,10 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class RowLayout:
+class RowSchema:
     """The way in which some data sets name the fields of their rows.
 
-    fields: the fields that identify the layout, the question's text first, those with its options next
+    fields: the fields that identify the schema, the question's text first, those with its options next
     read: the function that returns a row's parts, given the names of these fields
     keys: the fields that may name the right option; the first one that a row does not withhold counts
     right: index of the right option where it has the same place in every row
@@ -294,7 +294,7 @@ class RowLayout:
     right: int | None = None
 
     def parts(self, doc: Doc) -> Raw:
-        """Return the parts of a row of this layout."""
+        """Return the parts of a row of this schema."""
         raw = self.read(doc, *(name for name in self.fields if name not in self.keys))
         present = [name for name in self.keys if name in doc]
         key = next((name for name in present if not _is_withheld(doc[name])), present[0] if present else None)
@@ -421,32 +421,32 @@ def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
     return Raw(doc[stem], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
 
 
-ROW_LAYOUTS = (
-    RowLayout(("query", "choices", "gold"), _listed, ("gold",)),
-    RowLayout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
-    RowLayout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
-    RowLayout(("Problem", "options", "correct"), _math_qa, ("correct",)),
-    RowLayout(("question", "option"), _listed, ("answer",)),
-    RowLayout(("question", "options"), _listed, ANSWERS),
-    RowLayout(("Question", *GPQA), _columns, right=0),
-    RowLayout(("question", *SCIQ), _columns, right=3),
-    RowLayout(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
-    RowLayout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
-    RowLayout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
-    RowLayout(("question", "mc1_targets"), _listed),
-    RowLayout(("question", "choices"), _listed, ANSWERS),
-    RowLayout(("question", "mc2_targets"), _listed),
-    RowLayout(("question", "target_scores"), _listed),
-    RowLayout(("input", "target_scores"), _listed),
-    RowLayout(("input", "choices"), _listed, (*ANSWERS, "ideal")),
-    RowLayout(("input", "ideal"), _chat, ("ideal",)),
-    RowLayout(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
+ROW_SCHEMAS = (
+    RowSchema(("query", "choices", "gold"), _listed, ("gold",)),
+    RowSchema(("question", "choices", "answerKey"), _listed, ("answerKey",)),
+    RowSchema(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
+    RowSchema(("Problem", "options", "correct"), _math_qa, ("correct",)),
+    RowSchema(("question", "option"), _listed, ("answer",)),
+    RowSchema(("question", "options"), _listed, ANSWERS),
+    RowSchema(("Question", *GPQA), _columns, right=0),
+    RowSchema(("question", *SCIQ), _columns, right=3),
+    RowSchema(("question", "correct_answer", "incorrect_answers"), _opentdb, right=0),
+    RowSchema(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
+    RowSchema(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
+    RowSchema(("question", "mc1_targets"), _listed),
+    RowSchema(("question", "choices"), _listed, ANSWERS),
+    RowSchema(("question", "mc2_targets"), _listed),
+    RowSchema(("question", "target_scores"), _listed),
+    RowSchema(("input", "target_scores"), _listed),
+    RowSchema(("input", "choices"), _listed, (*ANSWERS, "ideal")),
+    RowSchema(("input", "ideal"), _chat, ("ideal",)),
+    RowSchema(("inputs", "multiple_choice_targets"), _listed, ("multiple_choice_scores", "targets")),
 )
-LISTS_OF_OPTIONS = frozenset(layout.fields[1] for layout in ROW_LAYOUTS if layout.read is _listed)
+LISTS_OF_OPTIONS = frozenset(schema.fields[1] for schema in ROW_SCHEMAS if schema.read is _listed)
 
 
 def question_from_doc(doc: Doc) -> Question:
-    """Return the question that `doc` holds, by the first layout whose fields it has, if possible none of them null.
+    """Return the question that `doc` holds, by the first schema whose fields it has, if possible none of them null.
 
     Raises UntestableQuestion, with the reason, if fields are missing, the stem is empty, there are no options, or the
     stem or an option is not text.
@@ -471,7 +471,7 @@ def question_from_doc(doc: Doc) -> Question:
 
 
 def question_if_any(doc: Doc) -> Question | None:
-    """Return the question as `question_from_doc` does; None for a row that holds none in a known layout."""
+    """Return the question as `question_from_doc` does; None for a row that holds none in a known schema."""
     try:
         return question_from_doc(doc)
     except UntestableQuestion:
@@ -494,34 +494,34 @@ def subject_of(doc: Doc) -> str:
 
 
 def raw_parts(doc: Doc) -> Raw:
-    """Return the parts of a row, by the first layout whose fields it has; raise UntestableQuestion without one."""
+    """Return the parts of a row, by the first schema whose fields it has; raise UntestableQuestion without one."""
     if isinstance(doc.get("question"), Mapping):
         doc = {**doc, **_renamed_stem(doc["question"])}
-    layout = _layout_of(doc)
-    if layout is None:
+    schema = _schema_of(doc)
+    if schema is None:
         raise UntestableQuestion(
-            f"fields {brief(sorted(map(str, doc)))} do not form a question in a known layout; rename them to "
-            "question, choices, answer"
+            f"fields {brief(sorted(map(str, doc)))} are not those of a question; rename them to question, choices, "
+            "answer"
         )
     try:
-        return layout.parts(doc)
+        return schema.parts(doc)
     except UntestableQuestion:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        fields = {field: doc[field] for field in layout.fields}
+        fields = {field: doc[field] for field in schema.fields}
         raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
 
 
 def fields_read(doc: Doc) -> frozenset[str]:
     """Return the names of the fields that hold the parts of a row's question."""
-    layout = _layout_of(doc)
-    return frozenset() if layout is None else frozenset((*layout.fields, *layout.keys))
+    schema = _schema_of(doc)
+    return frozenset() if schema is None else frozenset((*schema.fields, *schema.keys))
 
 
 def has_option_fields(doc: Doc) -> bool:
     """Return whether a row has the fields of a question with options; in a table, empty ones count as missing."""
     filled = {name: value for name, value in doc.items() if value is not None}
-    return isinstance(doc.get("question"), Mapping) or _layout_of(filled) is not None
+    return isinstance(doc.get("question"), Mapping) or _schema_of(filled) is not None
 
 
 def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -529,22 +529,22 @@ def _renamed_stem(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"question" if name == "stem" else name: question[name] for name in ("stem", "choices") if name in question}
 
 
-def _layout_of(doc: Doc) -> RowLayout | None:
-    """Return the first layout whose fields a row has, preferably not null; None if there is none."""
-    layouts = _layouts_with(tuple(doc))
+def _schema_of(doc: Doc) -> RowSchema | None:
+    """Return the first schema whose fields a row has, preferably not null; None if there is none."""
+    schemas = _schemas_with(tuple(doc))
     # a table gives each row the fields of all others, too, as null
-    filled = (layout for layout in layouts if all(doc[field] is not None for field in layout.fields))
-    return next(filled, None) or _of_columns(tuple(doc)) or next(iter(layouts), None)
+    filled = (schema for schema in schemas if all(doc[field] is not None for field in schema.fields))
+    return next(filled, None) or _of_columns(tuple(doc)) or next(iter(schemas), None)
 
 
 @lru_cache
-def _layouts_with(names: tuple[object, ...]) -> tuple[RowLayout, ...]:
-    return tuple(layout for layout in ROW_LAYOUTS if set(layout.fields) <= set(names))
+def _schemas_with(names: tuple[object, ...]) -> tuple[RowSchema, ...]:
+    return tuple(schema for schema in ROW_SCHEMAS if set(schema.fields) <= set(names))
 
 
 @lru_cache
-def _of_columns(names: tuple[object, ...]) -> RowLayout | None:
-    """Return the layout of rows with a column for each option (`A`, `B`, ... or `option1`, `option2`, ...), if these
+def _of_columns(names: tuple[object, ...]) -> RowSchema | None:
+    """Return the schema of rows with a column for each option (`A`, `B`, ... or `option1`, `option2`, ...), if these
     are the names of such columns."""
     stem = next((name for name in STEMS if name in names), None)
     labels: dict[str, dict[str, str]] = {}
@@ -555,7 +555,7 @@ def _of_columns(names: tuple[object, ...]) -> RowLayout | None:
     if stem is None or columns is None:
         return None
     ordered = [columns[label] for label in _as_labels(columns)]
-    return RowLayout((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
+    return RowSchema((stem, *ordered), _lettered_columns, (*ANSWERS, "Answer"))
 
 
 def _text(value: object, name: str) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lm_eval_leakage.questions.fields import ANSWERS, ROW_LAYOUTS, Doc, raw_parts, without_missing_end
+from lm_eval_leakage.questions.fields import ANSWERS, ROW_SCHEMAS, Doc, raw_parts, without_missing_end
 from lm_eval_leakage.questions.prompt_parser import listed_texts
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 _PARTS = QUESTION, OPTIONS, ANSWER = "question", "options", "answer"
-OF_LAYOUTS = frozenset(name for layout in ROW_LAYOUTS for name in (*layout.fields, *layout.keys))
+OF_SCHEMAS = frozenset(name for schema in ROW_SCHEMAS for name in (*schema.fields, *schema.keys))
 Fields = Mapping[str, str]  # by part, the name of its field; for options also several names, joined by +
 NO_FIELDS: Fields = MappingProxyType({})
 OF_ROWS = (  # the remedy for a file without questions
@@ -73,7 +73,7 @@ def _with_parts(row: Doc, columns: Mapping[str, Sequence[str]]) -> dict[str, Any
 
     The row is returned as it is if a part whose field is not named cannot be read.
     """
-    used = OF_LAYOUTS.union(*columns.values())
+    used = OF_SCHEMAS.union(*columns.values())
     read: dict[str, Any] = {name: value for name, value in row.items() if name not in used}
     if QUESTION in columns:
         read["question"] = row.get(columns[QUESTION][0])

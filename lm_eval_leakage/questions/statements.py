@@ -73,7 +73,7 @@ def statement_reader(docs: Sequence[Doc], prompt: Prompt | None = None, field: s
     named = {path[-1].casefold(): path for path in lengths}
     paths = [named[name] for name in _FIELDS if name in named]
     if not paths:
-        raise UntestableQuestion("no field of its rows holds a text that the task asks about")
+        raise UntestableQuestion("no field of its rows holds the text of the task's questions")
     return StatementReader(paths[0], prompt)
 
 

@@ -81,7 +81,7 @@ class AnnotatedQuestion:
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
     filters: the harness's filters under which the log has it
-    key: as of `questions.families`; empty if the row has no known layout
+    key: as of `questions.families`; empty if the row has no known schema
     doc_hash: empty if the run does not record the question's data row
     question: as its prompt words it, if `doc_hash` is empty; None without options, and where the row is recorded
     """

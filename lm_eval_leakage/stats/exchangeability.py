@@ -99,11 +99,11 @@ def overlap(unseen: Described, benchmark: Described) -> str | None:
 
 def too_few(unseen: Described, benchmark: Described) -> str | None:
     """Return the problem, as a sentence, if either group has too few questions; else None."""
-    for described, what in ((unseen, "unseen questions"), (benchmark, "asked questions")):
+    for described, what in ((unseen, "unseen questions"), (benchmark, "questions of the benchmark")):
         if len(described) < FEWEST:
             return (
                 f"{len(described)} {what} are too few to be compared with the other questions; at least {FEWEST} are "
-                f"needed of either kind, so {'write' if described is unseen else 'ask'} more"
+                f"needed of either kind, so {'write' if described is unseen else 'draw'} more"
             )
     return None
 
@@ -116,9 +116,9 @@ def of_another_kind(unseen: Described, benchmark: Described) -> str | None:
     if not different:
         return None
     return (
-        f"the unseen questions are of another kind than those that were asked: {'; '.join(map(_shown, different))} "
+        f"the unseen questions are of another kind than those of the benchmark: {'; '.join(map(_shown, different))} "
         "(p-values adjusted for the number of properties); choose or write unseen questions like those of the "
-        "benchmark, or ask only benchmark questions like the unseen ones"
+        "benchmark, or check only benchmark questions like the unseen ones"
     )
 
 

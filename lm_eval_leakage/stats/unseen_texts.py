@@ -74,8 +74,8 @@ def text_test(benchmark: Sequence[ComparedText], unseen: Sequence[ComparedText])
     n, n_unseen = len(benchmark), len(unseen)
     if min(n, n_unseen) < FEWEST_TEXTS:
         few = (
-            f"the model and the reference have scored {n} asked and {n_unseen} unseen texts, and at least "
-            f"{FEWEST_TEXTS} of either are needed (`--reference pretrained=OTHER`, of which the texts are asked, too)"
+            f"the model and the reference have scored {n} texts of the benchmark and {n_unseen} unseen ones; at least "
+            f"{FEWEST_TEXTS} of either are needed (`--reference pretrained=OTHER`, which scores the texts, too)"
         )
         return TextTest(n, n_unseen, withheld=few)
     if not np.ptp(_gains(unseen), axis=0).any():
@@ -84,7 +84,7 @@ def text_test(benchmark: Sequence[ComparedText], unseen: Sequence[ComparedText])
         )
     difference = group_difference([text.text for text in benchmark], [text.text for text in unseen])
     if difference:
-        withheld = f"without any model they can be told from the benchmark's by {difference}"
+        withheld = f"without any model they can be distinguished from the benchmark's by {difference}"
         return TextTest(n, n_unseen, withheld=withheld)
     scores = text_scores([*benchmark, *unseen])
     return more_predictable(scores[:n], scores[n:])

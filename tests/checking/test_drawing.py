@@ -41,7 +41,7 @@ def test_a_question_is_found_by_its_row_else_by_its_text() -> None:
     same_text = PlacedRow("b", 5, "other hash", "text 2")
     asked = rows(4)
     assert found_among([same_row, same_text], asked) == [(asked[1], same_row), (asked[2], same_text)]
-    # rows of unknown layout have an empty text
+    # rows of an unknown schema have an empty text
     assert found_among([PlacedRow("a", 0, "x", "")], [PlacedRow("b", 0, "y", "")]) == []
 
 

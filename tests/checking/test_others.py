@@ -237,7 +237,7 @@ def test_unseen_questions_that_can_be_told_apart_say_nothing_about_texts(
     others = [{**doc, "question": doc["question"].replace("Which", "Whose")} for doc in UNSEEN]
     outcome = texts_checked(tmp_path, others)
     assert outcome.verdicts[0].pvalue_texts is None
-    assert "without any model they can be told from the benchmark" in outcome.page.read_text()
+    assert "without any model they can be distinguished from the benchmark" in outcome.page.read_text()
 
 
 def test_texts_that_show_evidence_where_orders_cannot_be_tested_are_a_look(

@@ -122,9 +122,9 @@ def spoiled(change):
         (lambda told: told["token_logprobs"].__setitem__(-8, 3.5), "the server answered a token with 3.5"),
         (lambda told: told["token_logprobs"].__setitem__(3, None), "the server answered a token with None"),
         (lambda told: told["tokens"].__setitem__(-8, "a"), "about another message"),
-        (lambda told: told["tokens"].__setitem__(-1, "a"), "cannot be told from the rest"),
+        (lambda told: told["tokens"].__setitem__(-1, "a"), "cannot be separated from the rest"),
         (lambda told: told["tokens"].pop(), "instead of log-probabilities"),
-        (lambda told: told.update(tokens=[], token_logprobs=[]), "cannot be told from the rest"),
+        (lambda told: told.update(tokens=[], token_logprobs=[]), "cannot be separated from the rest"),
     ],
 )
 def test_a_pair_without_a_valid_response_has_no_answer_and_the_others_have_theirs(change, reason) -> None:
@@ -173,7 +173,7 @@ def test_an_answer_about_another_conversation_is_none(change, post, render) -> N
     pairs = [(JsonChatStr(json.dumps(TURNS)), " B"), PAIRS[0]]
     bad, good = [value for value, _ in answers(spoiling, pairs, max_retries=1)]
     assert isinstance(bad, NoAnswer)
-    assert "about another conversation" in bad.reason or "cannot be told from the rest" in bad.reason
+    assert "about another conversation" in bad.reason or "cannot be separated from the rest" in bad.reason
     assert good == pytest.approx(expected(conversation(*PAIRS[0]), render))
 
 

@@ -85,10 +85,10 @@ def test_beside_its_own_task_an_audit_asks_the_same_first_questions_and_says_so(
     found = run(folder, "rivers", "rivers_leakage_perm", **options)
     n = found["n-samples"]["rivers"]["effective"]
     assert asked(found, "rivers_leakage_perm") == asked(found, "rivers") == [*range(n)]
-    told = (
-        f"rivers_leakage_perm: {n} of 40 questions, {n} of them asked by other tasks of this run, which take the first"
+    warning = (
+        f"rivers_leakage_perm: {n} of 40 questions, {n} of them scored by other tasks of this run, which take the"
     )
-    assert any(text.startswith(told) for text in caplog.messages)
+    assert any(text.startswith(warning) for text in caplog.messages)
 
 
 def test_beside_the_tasks_of_its_subjects_an_audit_draws_among_their_questions(folder: Path) -> None:
@@ -105,7 +105,7 @@ def test_where_other_tasks_ask_too_few_of_its_questions_it_is_said_of_how_many_t
     rows = drawn(range(2 * N), 20, 0)
     assert asked(found, PERM) == rows
     joined = len({*rows} & {*range(6)})
-    assert any(f"20 of 80 questions, {joined} of them asked by other tasks" in text for text in caplog.messages)
+    assert any(f"20 of 80 questions, {joined} of them scored by other tasks" in text for text in caplog.messages)
 
 
 def test_tasks_without_common_questions_leave_the_draw_alone(folder: Path, caplog) -> None:

@@ -52,12 +52,13 @@ def test_a_misspelled_key_ends_the_run_in_one_sentence_with_the_nearest_known_on
 @pytest.mark.parametrize(
     ("metadata", "sentence"),
     [
-        ({"control_form": "no"}, "control_form is 'no'; give true, or false not to ask the control form"),
+        ({"control_form": "no"}, "control_form is 'no'; give true, or false not to score the control forms"),
         ({"resume": "no"}, "resume is 'no'; give true, or false to save no answers and reuse none"),
         (
             {"published_orders": "random"},
             "published_orders is 'random'; write STATUS: SOURCE, with one of random, written, sealed and where the "
-            "builder says so (the documented status has no source; name where the builder says so, such as a section)",
+            "author documents it (the documented status has no source; name where the builder says so, such as a "
+            "section)",
         ),
     ],
 )

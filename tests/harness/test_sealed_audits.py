@@ -135,6 +135,6 @@ def test_a_folder_that_is_no_private_folder_is_refused_before_the_model_is_loade
 
 def test_an_audit_that_needs_a_seal_is_refused_before_the_model_is_loaded() -> None:
     for task in ("mmlu_leakage_seal", "mmlu_leakage_wording"):
-        with pytest.raises(ValueError, match=f"{task} asks about what only the author .* --metadata seal="):
+        with pytest.raises(ValueError, match=f"{task} needs what only the author .* --metadata seal="):
             check_run_options(options([task]))
     check_run_options(options(["mmlu_leakage_perm"]))

@@ -130,7 +130,7 @@ def test_a_request_is_sent_again_after_any_fault(fault, how) -> None:
 
 def test_an_alias_of_the_model_is_said_and_another_model_is_not_believed(caplog) -> None:
     assert answers(FakeServer(), model="asked/for") == RIGHT
-    assert "asked for the model asked/for, the server answers as served" in caplog.text
+    assert "requests name the model asked/for, the responses the model served" in caplog.text
     found = answers(FakeServer(lambda response: response | {"model": "new"}, lambda n, _: n >= 3))
     assert sum(isinstance(value, NoAnswer) for value, _ in found) == len(PAIRS) - 3
 

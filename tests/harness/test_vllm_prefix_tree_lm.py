@@ -173,9 +173,8 @@ def test_an_engine_that_refuses_the_check_is_used_as_by_vllm(module, model, monk
 
     monkeypatch.setattr(module.VllmEngine, "last_tokens", refuses)
     Loaded(module, model, Behaviour()).assert_equal(MIXED)
-    assert (
-        "refuses what is asked of it (ValueError: allowed_token_ids is not implemented here); scoring as"
-        in one_line(caplog)
+    assert "refuses the requests (ValueError: allowed_token_ids is not implemented here); scoring as" in one_line(
+        caplog
     )
 
 

@@ -50,7 +50,8 @@ def questions(numbers: range, text: str = "What is the value of {}?", guarded: b
 
 
 @pytest.mark.parametrize(
-    ("n_unseen", "n_asked", "said"), [(19, 100, "19 unseen"), (40, 5, "5 asked"), (0, 100, "0 un")]
+    ("n_unseen", "n_asked", "said"),
+    [(19, 100, "19 unseen"), (40, 5, "5 questions of the benchmark"), (0, 100, "0 un")],
 )
 def test_too_few_of_either_are_not_compared(n_unseen: int, n_asked: int, said: str) -> None:
     reason = str(why_not_comparable(questions(range(2000, 2000 + n_unseen)), questions(range(1000, 1000 + n_asked))))

@@ -120,7 +120,7 @@ def test_a_text_that_a_model_and_its_reference_find_as_likely_in_a_layout_counts
 def test_questions_that_can_be_told_apart_are_not_tested() -> None:
     found = made(others=slice(150, None))
     assert math.isnan(found.pvalue)
-    assert found.withheld.startswith("without any model they can be told from the benchmark's by ")
+    assert found.withheld.startswith("without any model they can be distinguished from the benchmark's by ")
 
 
 def test_questions_of_one_pool_are_told_apart_as_often_as_stated() -> None:
@@ -178,7 +178,7 @@ def test_whatever_a_model_sees_without_memory_tells_questions_apart(change: Call
 def test_too_few_texts_are_not_tested(n: int, n_unseen: int) -> None:
     found = made(n, n_unseen)
     assert math.isnan(found.pvalue)
-    assert f"have scored {n} asked and {n_unseen} unseen texts" in found.withheld
+    assert f"have scored {n} texts of the benchmark and {n_unseen} unseen ones" in found.withheld
 
 
 def test_equal_scores_are_not_tested() -> None:

@@ -92,7 +92,7 @@ def test_rows_that_the_harness_numbers_alike_are_questions_of_their_own(tmp_path
 def test_without_a_count_in_its_results_file_too(tmp_path, counts) -> None:
     audit(tmp_path)
     change_results(tmp_path, {"n-samples": counts})
-    assert "no results file says how many" in missing(tmp_path)[0]
+    assert "no results file records how many" in missing(tmp_path)[0]
 
 
 def test_an_audit_whose_log_is_gone_is_known_by_its_rows(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""Rows of known layouts, and how a file's keys name the right options."""
+"""Rows of known schemas, and how a file's keys name the right options."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_numbers_as_options_are_read_as_text() -> None:
 
 
 BAD = {
-    "missing fields": ({"text": "Q?"}, r"\['text'\] do not form a question in a known layout"),
+    "missing fields": ({"text": "Q?"}, r"\['text'\] are not those of a question"),
     "empty question": ({"question": " ", "choices": ["a", "b"]}, "question is empty"),
     "question that is None": ({"question": None, "choices": ["a", "b"]}, "question is None; it must be text"),
     "no options": ({"question": "Q?", "choices": []}, "no options; at least 2"),

@@ -1,4 +1,4 @@
-"""The field of a row that holds the text that a task asks about."""
+"""The field of a row that holds the text of a task's question."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_prompt_that_changes_the_text_is_not_used() -> None:
 
 
 def test_rows_without_a_text_have_a_reason() -> None:
-    with pytest.raises(UntestableQuestion, match="no field of its rows holds a text"):
+    with pytest.raises(UntestableQuestion, match="no field of its rows holds the text of the task's questions"):
         statement_reader([{"a": 1}, {"question": "short"}])
     with pytest.raises(UntestableQuestion, match="its field question has no text"):
         StatementReader(("question",))({"question": " "})

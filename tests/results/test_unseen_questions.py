@@ -52,7 +52,7 @@ def test_audits_of_both_in_the_same_way_are_compared(asked: Path, tmp_path: Path
         (
             range(500_000, 500_060),
             {},
-            "^the unseen questions are of another kind than those that were asked: characters of the question 16 "
+            "^the unseen questions are of another kind than those of the benchmark: characters of the question 16 "
             "instead of 14 [(]p = 0.00",
         ),
         (

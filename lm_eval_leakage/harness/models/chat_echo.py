@@ -65,7 +65,7 @@ class ChatFrame:
 
     def span(self, texts: Sequence[str], messages: Messages) -> slice:
         """Return the place of the tokens of the assistant's message, the last one. Raises FaultyResponse if they
-        cannot be told from the rest, or if the messages are not those of the conversation.
+        cannot be separated from the rest, or if the messages are not those of the conversation.
 
         texts: of all tokens
         """
@@ -74,7 +74,7 @@ class ChatFrame:
         start = next(starts, None) if tuple(texts[max(0, end) :]) == self.after else None
         if start is None:
             raise FaultyResponse(
-                "in the tokens that the server gave, the assistant's message cannot be told from the rest"
+                "in the tokens that the server gave, the assistant's message cannot be separated from the rest"
             )
         *earlier, last = [message["content"] for message in messages]
         if start == end or not is_text(texts[start:end], last):

@@ -133,7 +133,7 @@ class ServerResponses:
         if self._first_model is None:
             self._first_model = name
             level = logging.INFO if name == self._lm.model else logging.WARNING
-            logger.log(level, "asked for the model %s, the server answers as %s", self._lm.model, name)
+            logger.log(level, "requests name the model %s, the responses the model %s", self._lm.model, name)
         if name == self._first_model:
             return ""
         return f"the server answered as model {name}, before as {self._first_model}"

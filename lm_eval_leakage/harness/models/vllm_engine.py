@@ -167,7 +167,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         try:
             return EngineScorer(engine).why_not_exact(self._probe_texts(), tolerance)
         except Exception as problem:  # an engine may refuse what it has not implemented
-            return f"this engine refuses what is asked of it ({in_one_sentence(problem)})"
+            return f"this engine refuses the requests ({in_one_sentence(problem)})"
 
     @property
     def _block_size(self) -> int:

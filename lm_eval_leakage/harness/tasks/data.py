@@ -52,7 +52,7 @@ def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.D
 
 def row_names(doc: Any) -> tuple[str, str]:
     """Return the two hashes by which runs and audits of a question are joined: of the row as the harness computes it,
-    and of the question's text (empty if the row has no known layout)."""
+    and of the question's text (empty if the row has no known schema)."""
     return doc.names if isinstance(doc, ReadDoc) else (_hashed(doc), content_of(doc)[1])
 
 

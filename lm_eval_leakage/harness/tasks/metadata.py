@@ -21,7 +21,7 @@ from lm_eval_leakage.logs.reference_log import ReferenceLog, read_reference
 logger = logging.getLogger(__name__)
 SWITCHES = {
     "resume": "false to save no answers and reuse none",
-    "control_form": "false not to ask the control form",
+    "control_form": "false not to score the control forms",
 }
 OWN_KEYS = {
     "data_files": "a local file of questions instead of the task's own data",
@@ -29,8 +29,8 @@ OWN_KEYS = {
     "split": "train, to audit a task's training split instead of the one that it is scored on",
     "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
     "resume": "whether answers are saved, so that an interrupted audit can be resumed",
-    "control_form": "whether option orders are also asked in the control forms where the verdict needs them",
-    "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
+    "control_form": "whether option orders are also scored in the control forms where the verdict needs them",
+    "published_orders": "what the author documents about the published orders, as STATUS: SOURCE",
     "seal": "the private folder of a sealed benchmark, whose key makes the tests of its draws exact",
     "probe": "name of the probe",
     "version": "version of the task, for the results file",

@@ -50,7 +50,7 @@ def refuse_undrawn(orders: NullStatus) -> None:
     if not is_exact(orders.status):
         raise UntestableQuestion(
             f"the published orders are `{orders.status}`, so that some can be guessed without memory; give `seal`, or "
-            f"`{STATUS_KEY}` if the builder says that they were drawn at random"
+            f"`{STATUS_KEY}` if the author documents that they were drawn at random"
         )
 
 
@@ -65,5 +65,5 @@ def documented_status(metadata: Mapping[str, Any], key: str = STATUS_KEY) -> Doc
     except ValueError as error:
         raise ValueError(
             f"{key} is {given!r}; write STATUS: SOURCE, with one of {', '.join(DOCUMENTED)} and where the "
-            f"builder says so ({error})"
+            f"author documents it ({error})"
         ) from error

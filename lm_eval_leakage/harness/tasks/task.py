@@ -120,7 +120,7 @@ def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation 
         limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
     elif is_first():
         limit_logger.warning(
-            "%s: %d of %d questions, %d of them asked by other tasks of this run, which take the first of each; run "
+            "%s: %d of %d questions, %d of them scored by other tasks of this run, which take the first of each; run "
             "the audit without them to draw from all",
             *(task, n, len(docs), len({*beside} & {*rows})),
         )

@@ -113,6 +113,6 @@ def needs_seal(suffix: str) -> bool:
 def no_seal(what: str) -> str:
     """Return why something that needs a seal cannot run without one, as a sentence."""
     return (
-        f"{what} asks about what only the author of a sealed benchmark has; name the private folder: "
+        f"{what} needs what only the author of a sealed benchmark has; name the private folder: "
         f"--metadata {SEAL_KEY}=PRIVATE_FOLDER"
     )
