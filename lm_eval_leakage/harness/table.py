@@ -137,9 +137,13 @@ class JudgedQuestion:
     key: str = ""
     number: int = 0
 
-    def contribution_to(self, row: DeclaredRow) -> Contribution:
-        """What the harness collects of it for a row."""
-        return Contribution(self._given_to(row), self.key, (self.benchmark, self.number))
+    def contributions_to(self, rows: Mapping[str, DeclaredRow]) -> dict[str, Contribution]:
+        """Return what the harness collects of it for each row; rows that get the same verdict share one object, of
+        which full MMLU would otherwise need 700,000."""
+        given = {name: self._given_to(row) for name, row in rows.items()}
+        place = self.benchmark, self.number
+        distinct = {id(verdict): Contribution(verdict, self.key, place) for verdict in given.values()}
+        return {name: distinct[id(verdict)] for name, verdict in given.items()}
 
     def _given_to(self, row: DeclaredRow) -> Verdict | OrderAnswers | FillerAnswers:
         """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
