@@ -137,22 +137,28 @@ class JudgedQuestion:
     key: str = ""
     number: int = 0
 
-    def contribution_to(self, row: DeclaredRow) -> Contribution:
-        """What the harness collects of it for a row."""
-        return Contribution(self._given_to(row), self.key, (self.benchmark, self.number))
+    def contributions_to(self, rows: Mapping[str, DeclaredRow]) -> dict[str, Contribution]:
+        """Return what the harness collects of it for each row. Rows that are computed from the same questions share
+        one object: full MMLU would need 700,000 otherwise."""
+        place = self.benchmark, self.number
+        shared = {
+            questions: Contribution(self._given_to(questions), self.key, place)
+            for questions in {row.questions for row in rows.values()}
+        }
+        return {name: shared[row.questions] for name, row in rows.items()}
 
-    def _given_to(self, row: DeclaredRow) -> Verdict | OrderAnswers | FillerAnswers:
-        """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
-        value from each."""
-        if row.questions == "orders":
+    def _given_to(self, questions: str) -> Verdict | OrderAnswers | FillerAnswers:
+        """Return what rows over these questions (`DeclaredRow.questions`) are computed from; ELSEWHERE if this
+        question is not one of them, since the harness needs a value from each."""
+        if questions == "orders":
             return self.orders or self.fillers or ELSEWHERE
-        is_of_others = row.questions == ("unguarded" if self.guards else "guarded")
+        is_of_others = questions == ("unguarded" if self.guards else "guarded")
         return ELSEWHERE if is_of_others else self.verdict
 
     def own_value(self, name: str) -> float | None:
         """In the row of this name; None if only all questions together have one."""
         row = row_named(name)
-        given = self._given_to(row)
+        given = self._given_to(row.questions)
         is_error = name != row.name
         return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)
 

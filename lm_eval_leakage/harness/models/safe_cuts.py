@@ -1,16 +1,17 @@
 """Cuts texts where the tokens of the parts, joined, are certainly those of the whole text.
 
-It is cut after a line break between two visible characters, if the tokenizer's pre-tokenizer splits there: no
-alternative of its regular expression matches a line break followed by something visible (PATTERNS lists those for
-which that was checked), and every other step works on both sides independently. This is so for most tokenizers over
-bytes, but not for those that merge characters of the whole text (Llama 2, Mistral 7B, Gemma).
+It is cut after a line break, and before a space, between two visible characters, if the tokenizer's pre-tokenizer
+splits there: no alternative of its regular expression matches a line break followed by something visible, or a space
+between two visible characters (PATTERNS lists those for which that was checked), and every other step works on both
+sides independently. This is so for most tokenizers over bytes, but not for those that merge characters of the whole
+text (Llama 2, Mistral 7B, Gemma).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -49,8 +50,19 @@ NOT_AFTER_LINE_BREAK = "/"
 ALL_SPACES = r"\s+"  # must be among the alternatives, or white space may not be matched
 
 
-def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
-    """Matches the line breaks after which a text for this tokenizer may be cut; None if not known to be safe."""
+class SafeCuts(NamedTuple):
+    """The places at which texts for a tokenizer may be cut.
+
+    line_end: matches a line break after which a text may be cut
+    space: matches before a space at which a text may be cut
+    """
+
+    line_end: re.Pattern[str]
+    space: re.Pattern[str]
+
+
+def safe_cut(tokenizer: Any) -> SafeCuts | None:
+    """Return where a text for this tokenizer may be cut; None if no cut is known to be safe."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer) or not type(tokenizer).__module__.startswith("transformers."):
         return None
@@ -63,10 +75,15 @@ def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
     return _away_from_added_tokens(backend)
 
 
-def cut_into_parts(text: str, cut: re.Pattern[str]) -> list[str]:
+def cut_into_lines(text: str, cuts: SafeCuts) -> list[str]:
     """Return the lines, with their line breaks; those between which a cut is not safe stay together."""
-    *ended, last = cut.split(text)
-    return [*(f"{part}\n" for part in ended), last]
+    *ended, last = cuts.line_end.split(text)
+    return [*(f"{line}\n" for line in ended), last]
+
+
+def cut_at_space(line: str, cuts: SafeCuts) -> list[str]:
+    """Return a line cut before its first space that allows it: an option's text, without its letter, is one part."""
+    return cuts.space.split(line, maxsplit=1)
 
 
 # ---------------------------------------------------------------------- steps of a tokenizer
@@ -120,15 +137,23 @@ def _alternatives(pattern: str) -> list[str]:
 # ---------------------------------------------------------------------- added tokens
 
 
-def _away_from_added_tokens(backend: Tokenizer) -> re.Pattern[str] | None:
+def _away_from_added_tokens(backend: Tokenizer) -> SafeCuts | None:
     """Return the cuts beside which no added token is; those are found before everything else, and some take the white
     space beside them."""
     not_before: set[str] = set()
+    not_before_space: set[str] = set()
     not_after = {NOT_AFTER_LINE_BREAK}
     for token in backend.get_added_tokens_decoder().values():
         if token.single_word or re.search(r"\n[^\n]|[^\n]\n$", token.content):
             return None
         not_before |= {*token.content[-1:]}
+        not_before_space |= {*re.findall(r"(\S) ", token.content)}
         not_after |= {*token.content[:1]} if token.lstrip else set()
-    before, after = (re.escape("".join(sorted(some))) for some in (not_before, not_after))
-    return re.compile(rf"\n(?<=[^\s{before}]\n)(?=[^\s{after}])")
+    not_before_space |= not_before
+    before, before_space, after = (
+        re.escape("".join(sorted(some))) for some in (not_before, not_before_space, not_after)
+    )
+    return SafeCuts(
+        re.compile(rf"\n(?<=[^\s{before}]\n)(?=[^\s{after}])"),
+        re.compile(rf"(?<=[^\s{before_space}])(?= [^\s{after}])"),
+    )

@@ -1,4 +1,4 @@
-"""Tokenises requests by the harness's own rules, but in batches, and each distinct line once: the harness
+"""Tokenises requests by the harness's own rules, but in batches, and what lines have in common once: the harness
 encodes each context and each whole text separately, which takes longer than scoring them on a GPU.
 
 Requests are prepared in portions: while the model scores one, the next is tokenised in a thread. Only two portions are
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.safe_cuts import cut_into_parts, safe_cut
+from lm_eval_leakage.harness.models.safe_cuts import SafeCuts, cut_at_space, cut_into_lines, safe_cut
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Texts
 
 logger = logging.getLogger(__name__)
@@ -50,20 +49,21 @@ def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) 
     return {string: token_bytes(row) for string, row in zip(strings, rows, strict=True)}
 
 
-def encoded_by_lines(
-    tokenizer: Any, cut: re.Pattern[str], strings: Sequence[str], special: bool | None
-) -> dict[str, bytes]:
-    """Return the same as `encoded_whole`, but encode lines that may be cut off only once."""
+def encoded_by_lines(tokenizer: Any, cuts: SafeCuts, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
+    """Return the same as `encoded_whole`, but encode what lines have in common only once: each option of a question,
+    for example, and not each option with each letter."""
     bare, framed = (encoded_whole(tokenizer, ["a"], added)["a"] for added in (False, special))
     if not framed.endswith(bare):  # special tokens at the end of a text
         return encoded_whole(tokenizer, strings, special)
-    frame, rows = framed.removesuffix(bare), [cut_into_parts(string, cut) for string in strings]
-    parts = [*{part for row in rows for part in row}]
+    frame, rows = framed.removesuffix(bare), [cut_into_lines(string, cuts) for string in strings]
+    lines = {line: cut_at_space(line, cuts) for line in {line for row in rows for line in row}}
+    parts = [*{part for parts_of_line in lines.values() for part in parts_of_line}]
     # the tokenizer itself was just called, which turned off padding and truncation; its own work on each string would
     # take twice as long again
     encoded = tokenizer.backend_tokenizer.encode_batch_fast(parts, add_special_tokens=False)
-    tokens = {part: token_bytes(encoding.ids) for part, encoding in zip(parts, encoded, strict=True)}
-    joined = (b"".join([frame, *map(tokens.__getitem__, row)]) for row in rows)
+    of_parts = {part: token_bytes(encoding.ids) for part, encoding in zip(parts, encoded, strict=True)}
+    of_lines = {line: b"".join(map(of_parts.__getitem__, parts_of_line)) for line, parts_of_line in lines.items()}
+    joined = (b"".join([frame, *map(of_lines.__getitem__, row)]) for row in rows)
     return dict(zip(strings, joined, strict=True))
 
 
@@ -96,10 +96,10 @@ class PairEncoder:
         self.lm = lm
         self._prefix = lm.tokenizer.decode(lm.prefix_token_id)
         self._prefix_token = token_bytes([lm.prefix_token_id])
-        self._cut = safe_cut(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
+        self._cuts = safe_cut(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
 
     def batch(self, pairs: Sequence[Pair]) -> Texts:
-        """Return the tokens as `encoded_pairs` does, of which the continuations are scored; equal lines are encoded
+        """Return the tokens as `encoded_pairs` does, of which the continuations are scored; equal parts are encoded
         once per batch."""
         some = [(_without_spaces(*pair), "".join(pair)) for pair in pairs]
         ids = self._encoded([text for pair in some if pair[0] for text in pair])
@@ -124,9 +124,9 @@ class PairEncoder:
         return ids | self._of_each([string for string in distinct if string not in ids], usual)
 
     def _of_each(self, strings: list[str], special: bool | None) -> dict[str, bytes]:
-        if self._cut is None:
+        if self._cuts is None:
             return encoded_whole(self.lm.tokenizer, strings, special)
-        joined = encoded_by_lines(self.lm.tokenizer, self._cut, strings, special)
+        joined = encoded_by_lines(self.lm.tokenizer, self._cuts, strings, special)
         checked = random.Random(len(strings)).sample(strings, min(N_CHECKED, len(strings)))
         for string, tokens in encoded_whole(self.lm.tokenizer, checked, special).items():
             if joined[string] != tokens:
@@ -136,7 +136,7 @@ class PairEncoder:
                     string[:200],
                     type(self.lm.tokenizer).__name__,
                 )
-                self._cut = None
+                self._cuts = None
                 return encoded_whole(self.lm.tokenizer, strings, special)
         return joined
 
