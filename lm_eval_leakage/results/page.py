@@ -11,7 +11,7 @@ from typing import Any
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.charts import DotChart, Dots, margin_histogram, rank, rank_histograms, round_ticks
 from lm_eval_leakage.results.comparison import comparison
-from lm_eval_leakage.results.flagged_questions import Listed, listed, n_bytes
+from lm_eval_leakage.results.flagged_questions import FlaggedList, list_flagged, n_bytes
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.html import render_template
@@ -78,14 +78,14 @@ def _suspicion(annotation: Annotation) -> Suspicion:
     return min((suspicion(row.verdict) for row in benchmarks(annotation.rows)), default=LEAST)
 
 
-def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
+def _lists(annotations: Sequence[Annotation], budget: int) -> list[FlaggedList]:
     """Return an equal share of the budget per model; what one does not need goes to those that need more."""
     n_flagged = [
         sum(bool(question.flagged) for question in annotation.audited_questions) for annotation in annotations
     ]
-    lists: dict[int, Listed] = {}
+    lists: dict[int, FlaggedList] = {}
     for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
-        lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
+        lists[place] = list_flagged(annotations[place], budget // (len(annotations) - len(lists)))
         budget -= n_bytes(lists[place].data)
     return [lists[place] for place in range(len(annotations))]
 
