@@ -12,13 +12,14 @@ from dataclasses import replace
 
 from lm_eval_leakage.logs.audit_line import Scalar, window_needed
 from lm_eval_leakage.logs.run import Problem, Run, leaves, n_reported, outer_first, outermost
-from lm_eval_leakage.results import columns, question_columns
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.answered import TaskRun, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.detector_values import detector_values
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.measured import Entry, Measured
+from lm_eval_leakage.results.question_columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS
 from lm_eval_leakage.results.reported_metrics import group_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
@@ -278,16 +279,13 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """Return a question's answer and verdicts as scalars; None for what is unknown."""
-    of_run = {column.key: column.of(question) for column in question_columns.RUN_COLUMNS}
-    flat: dict[str, Scalar] = {
-        **of_run,
-        **question.scores,
-        question_columns.IS_AUDITED.key: question.audited is not None,
-    }
+    flat: dict[str, Scalar] = {column.key: column.value(question) for column in RUN_COLUMNS}
+    flat |= question.scores
+    flat[IS_AUDITED.key] = IS_AUDITED.value(question)
     audited = question.audited
     if audited is None:
         return flat
-    flat |= {column.key: column.of(audited) for column in question_columns.AUDIT_COLUMNS}
+    flat |= {column.key: column.value(audited) for column in AUDIT_COLUMNS}
     return flat | {
         f"{detector}.{name}": value for detector, values in audited.others.items() for name, value in values.items()
     }
