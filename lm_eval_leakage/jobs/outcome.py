@@ -56,7 +56,7 @@ from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
-from lm_eval_leakage.results.verdict_texts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
+from lm_eval_leakage.results.verdict_texts import REFERENCE_OPTION, REFERENCE_REMEDY, changing_options, remedy_by
 from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, numbered_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
@@ -610,8 +610,8 @@ def _remedy(row: Row, plan: Plan, findings: TaskFindings) -> str:
     options = changing_options(row, not findings.whole, findings.n_available)
     if options is None:
         return remedy_by(None)
-    if options == OTHER_REFERENCE:
-        return ANOTHER_REFERENCE
+    if options == REFERENCE_OPTION:
+        return REFERENCE_REMEDY
     if not plan.has_command:  # the folder of an engine keeps its questions
         changes = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
         return f"A plan with {changes} and another output_path may change that."

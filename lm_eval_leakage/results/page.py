@@ -19,7 +19,7 @@ from lm_eval_leakage.results.page_tables import CHECKED, FIRST, benchmark_table,
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
 from lm_eval_leakage.results.tabulating import TEXT, Cell, Column, tabulate
-from lm_eval_leakage.results.verdict_texts import FEWEST_FLAGGED, verdict_text
+from lm_eval_leakage.results.verdict_texts import FEWEST_FLAGGED, summarise_verdict
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
@@ -50,7 +50,7 @@ def render_page(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) 
     annotations = [*map(merged, models)]
     rows = [row for annotation in annotations for row in annotation.rows]
     first = benchmarks(rows)
-    verdicts = [*map(verdict_text, first)]
+    verdicts = [*map(summarise_verdict, first)]
     sections = [_section(whole, parts) for whole, parts in zip(annotations, models, strict=True)]
     further = Counter(verdict.word or "without a verdict" for verdict in verdicts[N_TOLD:])
 

@@ -12,7 +12,7 @@ from lm_eval_leakage.results.flagged_questions import LONGEST_ENTRY, list_flagge
 from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdict import VerdictWord
-from lm_eval_leakage.results.verdict_texts import verdict_text
+from lm_eval_leakage.results.verdict_texts import summarise_verdict
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
@@ -130,7 +130,7 @@ def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> Non
     page = render_page([annotation(rows=(row(verdict=OF_WORD[word]),))])
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
     assert page.count(badge) == 3
-    sentence = " ".join(verdict_text(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
+    sentence = " ".join(summarise_verdict(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
     assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
     assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
     assert f'<td class="text" data-order="{word.place}">' in page
