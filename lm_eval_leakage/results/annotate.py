@@ -19,13 +19,13 @@ from lm_eval_leakage.logs.model_settings import named_by_content, separated_by_s
 from lm_eval_leakage.logs.run import Problem, Run, digest_of, groups_above, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.questions.families import QuestionsInPrompts
-from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.provenance import NOT_RECORDED, provenances
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, audit_rows, task_of
+from lm_eval_leakage.results.task_runs import TaskRun, accuracy_metric, choose_runs
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_record import as_checked, verdicts_in
 from lm_eval_leakage.results.verdicts import audited_questions
@@ -159,7 +159,7 @@ def annotation_of(
     )
     joining = Joining(with_references)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
-    parts = [_part(part, joining, problems) for part in chosen_runs(runs, problems)]
+    parts = [_part(part, joining, problems) for part in choose_runs(runs, problems)]
     problems += joining.problems(audit_command)
     paired = [part for part in parts if not joining.has_other_questions(part)]
     rows = audit_rows(model, paired, joining.unanswered(), groups, unseen, _ease(references), problems)
@@ -227,7 +227,7 @@ def _part(part: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
     the problems."""
     if part.log is None:
         return with_checked_metrics(part, problems)
-    answers = part.answers(problems)
+    answers = part.read_answers(problems)
     held = Counter(name for answer in answers for name in answer.filters) or {"none": 0}
     for name, n in held.items():
         by = f" by filter {name}" if len(held) > 1 else ""
@@ -273,8 +273,8 @@ def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Referenc
     for run in runs:
         reference = references.setdefault((run.key, digest_of(run.identity)), Reference([]))
         reference.runs.append(run)
-        for answer in (answer for part in chosen_runs([run], problems) for answer in part.answers(problems)):
-            if metric := accuracy_of(answer.scores):
+        for answer in (answer for part in choose_runs([run], problems) for answer in part.read_answers(problems)):
+            if metric := accuracy_metric(answer.scores):
                 for name in filter(None, (answer.doc_hash, answer.content)):
                     reference.right[name].append(answer.scores[metric])
         for _, line in lines_of_audits([run], []):  # what is missing there was reported with its runs

@@ -13,7 +13,6 @@ from dataclasses import replace
 from lm_eval_leakage.logs.audit_line import Scalar, window_needed
 from lm_eval_leakage.logs.run import Problem, Run, leaves, n_reported, outer_first, outermost
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.answered import TaskRun, shown_metrics
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.detector_values import detector_values
 from lm_eval_leakage.results.formatting import defined
@@ -22,6 +21,7 @@ from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.question_columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS
 from lm_eval_leakage.results.reported_metrics import group_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
+from lm_eval_leakage.results.task_runs import TaskRun, shown_metrics
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
