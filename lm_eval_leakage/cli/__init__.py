@@ -14,8 +14,8 @@ from lm_eval_leakage.cli.check import add_check_arguments, run_check
 from lm_eval_leakage.cli.command_checks import LISTINGS, NAMING_TASKS, check_command_early
 from lm_eval_leakage.cli.completion import add_completion
 from lm_eval_leakage.cli.ending import CONDITION_MET, run_or_exit
-from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
 from lm_eval_leakage.cli.output import be_quiet
+from lm_eval_leakage.cli.result_commands import COMMANDS_ON_RESULTS
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import ls_arguments, run_describe
 from lm_eval_leakage.harness.seams import pth_hook as hook
