@@ -40,7 +40,6 @@ from lm_eval_leakage.jobs.units import Room, Unit
 from lm_eval_leakage.logs.audit_line import window_needed
 from lm_eval_leakage.logs.run import Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
@@ -50,6 +49,7 @@ from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_page, leaderboard, leaderboard_as_markdown, records
 from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.provenance import provenance_of_model
+from lm_eval_leakage.results.references import Reference, references_of
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks

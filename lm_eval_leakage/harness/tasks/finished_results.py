@@ -20,8 +20,8 @@ from lm_eval_leakage.logs.audit_line import (
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import SECTIONS_KEPT
 from lm_eval_leakage.questions.families import left_out_in_words
-from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.data_verdict import verdict_on
+from lm_eval_leakage.results.joining import Joining
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, audit_rows
 from lm_eval_leakage.results.tables import keys_of
