@@ -41,7 +41,7 @@ from typing import Any
 from lm_eval.api.instance import Instance
 
 from benchmarks.exchanged_names import answers_of, as_shown, beyond_control, probe_of
-from lm_eval_leakage.detectors.generated import rouge_l
+from lm_eval_leakage.detectors.completions import rouge_l
 from lm_eval_leakage.detectors.membership import TokenEvidence, TokenMeasurement
 from lm_eval_leakage.detectors.shared_likelihood import ExampleOrder, SharedLikelihood, ttest_pvalue
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM

@@ -13,9 +13,9 @@ from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli.check import add_check_arguments, run_check
 from lm_eval_leakage.cli.command_checks import LISTINGS, NAMING_TASKS, check_command_early
 from lm_eval_leakage.cli.completion import add_completion
-from lm_eval_leakage.cli.ending import CONDITION_MET, end_in_words
-from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
+from lm_eval_leakage.cli.ending import CONDITION_MET, run_or_exit
 from lm_eval_leakage.cli.output import be_quiet
+from lm_eval_leakage.cli.result_commands import COMMANDS_ON_RESULTS
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.cli.tasks import ls_arguments, run_describe
 from lm_eval_leakage.harness.seams import pth_hook as hook
@@ -104,7 +104,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    end_in_words(_main)
+    run_or_exit(_main)
 
 
 def commands() -> CommandLine:
@@ -120,13 +120,13 @@ def _main() -> None:
     cli = commands()
     args = cli.parse_args()
     be_quiet(getattr(args, "quiet", False))
-    end_in_words(partial(check_command_early, args), refusals=OF_OURS)
+    run_or_exit(partial(check_command_early, args), user_errors=OF_OURS)
     if args.command in NAMING_TASKS:
         _extend_harness(args)
     if args.command in map(command_name, COMMANDS) or (args.command == "ls" and args.what not in LISTINGS):
-        end_in_words(partial(cli.execute, args), refusals=OF_OURS)
+        run_or_exit(partial(cli.execute, args), user_errors=OF_OURS)
     else:
-        end_in_words(partial(_execute_of_lm_eval, cli, args))
+        run_or_exit(partial(_execute_of_lm_eval, cli, args))
 
 
 def _execute_of_lm_eval(cli: CommandLine, args: argparse.Namespace) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lm_eval_leakage.cli.arguments import FIELDS, add_options
 from lm_eval_leakage.cli.command_checks import fields_of_files
 from lm_eval_leakage.cli.ending import CONDITION_MET
-from lm_eval_leakage.cli.of_results import tell_problems
 from lm_eval_leakage.cli.output import note, say, warn
+from lm_eval_leakage.cli.result_commands import print_problems
 from lm_eval_leakage.files import QUESTION_FILES, atomic_write, check_writable
 from lm_eval_leakage.questions.fields import ROWS_NAMED
 from lm_eval_leakage.seal.author_rows import ORDER_RULES, Notes, OrderRule
@@ -184,8 +184,8 @@ def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
         for remark in remarks(verdict):
             note(f"note: {verdict.model}: {remark}")
     note(ledger_report(audit.ledger))
-    tell_problems([("", problem) for problem in audit.problems])
-    tell_problems([(verdict.model, problem) for verdict in audit.verdicts for problem in verdict.problems])
+    print_problems([("", problem) for problem in audit.problems])
+    print_problems([(verdict.model, problem) for verdict in audit.verdicts for problem in verdict.problems])
 
 
 def _without_bars() -> None:

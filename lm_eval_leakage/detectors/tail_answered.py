@@ -1,4 +1,6 @@
-"""Is the question answered correctly when only its end is shown ("semi-half")? It is shown whole, too.
+"""Is the question answered correctly when only its last words are shown ("semi-half")?
+
+The whole question is asked, too, for comparison.
 
 Null hypothesis: without the beginning of the question, every letter is equally likely to be the model's choice, so
 that the right one is chosen with probability 1 / n. Limits: many questions can be answered from their last words or
@@ -23,7 +25,7 @@ MOST_WORDS = 7  # Hidayat et al. (2025)
 @probes.register("question_tail")
 @dataclass(frozen=True)
 class QuestionTail(Probe):
-    """Sends one request per letter after the whole question, then one per letter after its end.
+    """Sends one request per letter after the whole question, then one per letter after its last words.
 
     words: maximum number of words that are kept; never more than half of the question
     """
@@ -37,24 +39,25 @@ class QuestionTail(Probe):
         if question.answer is None:
             raise UntestableQuestion("its right answer is not known, or it has several")
         refuse_few_options(question)
-        whole = letter_requests(question, question.options)
-        return whole + letter_requests(question, question.options, stem=self.tail(question))
+        after_whole = letter_requests(question, question.options)
+        return after_whole + letter_requests(question, question.options, stem=self.tail(question))
 
     def tail(self, question: Question) -> str:
         """Return the question's last words; a question of one word is kept whole."""
         words = question.stem.split()
-        kept = min(self.words, len(words) // 2) or 1
-        return " ".join(words[-kept:])
+        n_kept = min(self.words, len(words) // 2) or 1
+        return " ".join(words[-n_kept:])
 
 
 @dataclass(frozen=True)
 class TailEvidence(Evidence):
-    """Records whether the right letter is chosen after the question's end.
+    """Records whether the right letter is chosen when only the question's last words are shown.
 
-    flagged: the right letter is likelier than every other after the question's end
-    pvalue: rank of the right letter there, over the number of options; ties rank it lower
-    margin: nats by which it beats the best other letter; negative where it does not
-    whole: whether the right letter is chosen after the whole question
+    flagged: whether the right letter is likelier than every other
+    pvalue: rank of the right letter over the number of options, 1 being the most likely; in a tie, the worst rank
+    null_rate: 1 over the number of options
+    margin: nats by which the right letter beats the best other one; negative if it does not
+    whole: whether the right letter is chosen when the whole question is shown
     """
 
     ranked_by: ClassVar[str] = "margin"
@@ -74,7 +77,7 @@ ACCURACY_WHOLE = declare_row(
 @statistics.register("tail_answered")
 @dataclass(frozen=True)
 class TailAnswered(Statistic):
-    """Flags a question if the right letter is the most likely one after its end."""
+    """Flags a question if the right letter is the most likely one after its last words."""
 
     probe: ClassVar[str] = "question_tail"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
@@ -83,13 +86,23 @@ class TailAnswered(Statistic):
         gold = question.question.answer
         assert gold is not None, "the probe tests only questions with one right answer"
         n_options = len(question.question.options)
-        whole, tail = question.answers[:n_options], question.answers[n_options:]
-        margin, rank = margin_and_rank(tail, gold)
-        return TailEvidence(margin > 0, rank / n_options, 1 / n_options, margin, margin_and_rank(whole, gold)[0] > 0)
+        after_whole, after_tail = question.answers[:n_options], question.answers[n_options:]
+        margin, rank = margin_and_rank(after_tail, gold)
+        margin_whole, _ = margin_and_rank(after_whole, gold)
+        return TailEvidence(
+            flagged=margin > 0,
+            pvalue=rank / n_options,
+            null_rate=1 / n_options,
+            margin=margin,
+            whole=margin_whole > 0,
+        )
 
 
 def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:
-    """Return the nats by which choice `gold` beats the best other, and its rank (1 is best; ties rank it lower)."""
-    others = [score for place, score in enumerate(loglikelihoods) if place != gold]
+    """Return the nats by which choice `gold` beats the best other one, and its rank, 1 being the most likely.
+
+    In a tie, the rank is the worst one.
+    """
+    others = [loglikelihood for place, loglikelihood in enumerate(loglikelihoods) if place != gold]
     right = loglikelihoods[gold]
-    return right - max(others), 1 + sum(score >= right for score in others)
+    return right - max(others), 1 + sum(loglikelihood >= right for loglikelihood in others)

@@ -40,7 +40,6 @@ from lm_eval_leakage.jobs.units import Room, Unit
 from lm_eval_leakage.logs.audit_line import window_needed
 from lm_eval_leakage.logs.run import Problem, digest_of, same_model
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.results.annotate import Reference, references_of
 from lm_eval_leakage.results.annotate_task import annotate_others, annotate_task
 from lm_eval_leakage.results.comparison import Plot, comparison_plot
 from lm_eval_leakage.results.conditions import Condition
@@ -50,13 +49,14 @@ from lm_eval_leakage.results.formatting import count, counted
 from lm_eval_leakage.results.leaderboard import as_csv, as_page, leaderboard, leaderboard_as_markdown, records
 from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.provenance import provenance_of_model
+from lm_eval_leakage.results.references import Reference, references_of
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, TASK_LEVEL, adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions, unseen_questions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, DataVerdict, VerdictWord, not_judged
 from lm_eval_leakage.results.verdict_record import PARTS, VERDICTS, CheckedTask, checked_task, verdicts_in
-from lm_eval_leakage.results.verdict_texts import ANOTHER_REFERENCE, OTHER_REFERENCE, changing_options, remedy_by
+from lm_eval_leakage.results.verdict_texts import REFERENCE_OPTION, REFERENCE_REMEDY, changing_options, remedy_by
 from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.looks import FIRST_STAGE, Look, look_of, look_record, number_alone
 from lm_eval_leakage.stats.pooling import UNKNOWN
@@ -610,8 +610,8 @@ def _remedy(row: Row, plan: Plan, findings: TaskFindings) -> str:
     options = changing_options(row, not findings.whole, findings.n_available)
     if options is None:
         return remedy_by(None)
-    if options == OTHER_REFERENCE:
-        return ANOTHER_REFERENCE
+    if options == REFERENCE_OPTION:
+        return REFERENCE_REMEDY
     if not plan.has_command:  # the folder of an engine keeps its questions
         changes = ", ".join(f"`{name}: {value}`" for name, value in options.items()) or "the control forms"
         return f"A plan with {changes} and another output_path may change that."

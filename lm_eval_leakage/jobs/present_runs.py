@@ -36,9 +36,9 @@ from lm_eval_leakage.questions.families import QuestionsInPrompts
 from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.registry import without_reference
-from lm_eval_leakage.results.answered import TaskRun, chosen_runs
 from lm_eval_leakage.results.published_orders import is_exact
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.task_runs import TaskRun, choose_runs
 
 Identity = Mapping[str, str]
 Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
@@ -226,8 +226,8 @@ def _detectors(loaded: LoadedTask) -> frozenset[str]:
 
 def _answered(run: Run, problems: list[Problem]) -> list[tuple[TaskRun, AnnotatedQuestion]]:
     answered: list[tuple[TaskRun, AnnotatedQuestion]] = []
-    for task_run in chosen_runs([run], problems):
-        answers = task_run.answers(problems)
+    for task_run in choose_runs([run], problems):
+        answers = task_run.read_answers(problems)
         if len({answer.doc_id for answer in answers}) >= task_run.n_questions:
             answered += [(task_run, answer) for answer in answers]
     return answered

@@ -27,7 +27,10 @@ Places = Path | Sequence[Path]  # a folder, or files of runs
 
 
 def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, AuditLine]]:
-    """Yield task and line of every audit in one model's runs, oldest first. Missing lines become problems."""
+    """Yield the task and each line of every audit in one model's runs, oldest first.
+
+    After the last line, what the logs lack is added to the problems.
+    """
     audits = [_Audit(run, task, file) for run in runs for task, file in audit_logs_of(run).items()]
     for audit in audits:
         for line in with_repeated_rows(audit.lines(problems)):
@@ -35,7 +38,7 @@ def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tu
             yield audit.task, line
     for audit in audits:
         problems += audit.unanswered()
-        if lacking := audit.lacking():
+        if lacking := audit.lacking_in_words():
             is_replaced = any(other.holds_all_of(audit) for other in audits)
             what = f"{lacking}; {'a complete log of the same audit is used' if is_replaced else REMEDY}"
             problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not is_replaced))
@@ -46,7 +49,6 @@ def audits_of_one_model(
 ) -> tuple[str, Iterator[tuple[str, AuditLine]]]:
     """Return the name, without a revision, of the only model whose audits a folder holds, and the lines of its audits.
 
-    folder: a folder, or files of runs
     model: the model whose audits to read; None for the only one
 
     Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
@@ -72,7 +74,10 @@ def audits_of_one_model(
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:
-    """Return whether a run may be of this model, whatever its revision. A run without a results file may be."""
+    """Return whether the runs may be of this model, whatever its revision.
+
+    They may if one of them has no results file, since it does not record its model.
+    """
     return any(
         run.results_file is None or sanitized(run.model.partition(" revision=")[0]) == sanitized(model) for run in runs
     )
@@ -82,8 +87,8 @@ def _is_of(model: str, runs: Collection[Run]) -> bool:
 class _Audit:
     """An audit of a run, with the questions that its log holds.
 
-    questions: by statistic and detector, a digest of the verdict on each question, by id and hash of its row
-    without_answer: by hash of a question's row, the reason why the model did not answer it
+    questions: for each filter and detector, a digest of the verdict on each question, by the row's id and hash
+    without_answer: the reasons why the model did not answer questions, by the hashes of their rows
     n_disputed: number of lines that contradict an earlier line about the same question
     """
 
@@ -103,7 +108,7 @@ class _Audit:
         return audit_lines(self.run.read_log(self.file, problems), self.task, problems, self.file)
 
     def add(self, line: AuditLine) -> None:
-        """Count a line of the log."""
+        """Take a line into the fields of the audit."""
         digest = hash((repr((line.flagged, line.pvalue, line.reason, line.values)), line.loglikelihoods.tobytes()))
         earlier = self.questions[line.filter, line.detector].setdefault((line.doc_id, line.question), digest)
         self.n_disputed += earlier != digest
@@ -117,7 +122,7 @@ class _Audit:
             what = f"{n} questions of {self.task} were skipped, since they have no answer: {reason}"
             yield Problem(what, self.file or self.run.results_file)
 
-    def lacking(self) -> str:
+    def lacking_in_words(self) -> str:
         """Return in words what is, or may be, missing from the log; empty if it is complete."""
         n = n_reported(self.run, self.task)
         if self.file is None:
@@ -136,9 +141,11 @@ class _Audit:
         return f"lacks questions of {self.task}: it holds {', '.join(short) or f'0 of {n}'}"
 
     def holds_all_of(self, other: _Audit) -> bool:
-        """Return whether this audit is complete and covers another one, as far as the logs show: it has all questions
-        of the other audit, or the whole benchmark."""
-        if other is self or other.task != self.task or self.lacking():
+        """Return whether this audit is complete and covers another one.
+
+        It covers it if it has all questions in the other one's log or, if that has no lines, all of the benchmark.
+        """
+        if other is self or other.task != self.task or self.lacking_in_words():
             return False
         n = n_reported(self.run, self.task) or 0
         n_other = n_reported(other.run, other.task) or 0
@@ -168,17 +175,20 @@ def statistics_of(run: Run, task: str) -> set[str]:
     """Return the names of an audit's filters, one per statistic, from its configuration and the rows of its results;
     empty for any other task."""
     keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
-    return {statistic for row, _, statistic in keys if row == SKIPPED.name} | set(_pipelines(_config(run, task)))
+    return {statistic for row, _, statistic in keys if row == SKIPPED.name} | set(_filter_names(_config(run, task)))
 
 
 def _config(run: Run, task: str) -> Mapping[str, Any]:
+    """Return the configuration of a task in the results file; empty if it has none."""
     config: Mapping[str, Any] = (run.results.get("configs") or {}).get(task) or {}
     return config
 
 
-def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of our filters in a task's configuration. `metadata` does not show an audit, since --metadata is
-    copied into every task of a run."""
+def _filter_names(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of our filters in a task's configuration.
+
+    Its `metadata` would not show an audit, since --metadata is copied into every task of a run.
+    """
     for entry in _list(config.get("filter_list")):
         filters = _list(entry.get("filter")) if isinstance(entry, Mapping) else ()
         functions = [step.get("function") for step in filters if isinstance(step, Mapping)]
@@ -187,6 +197,7 @@ def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list(value: object) -> Sequence[Any]:
+    """Return a value of a configuration if it is a list, else an empty one."""
     return value if isinstance(value, list) else ()
 
 
@@ -208,10 +219,10 @@ def audited_task(run: Run, audit: str) -> str:
 
 
 def is_audit_log(task: str, file: Path) -> bool:
-    """Return whether a log is that of an audit, by its first lines, which may be truncated; by its name if it is
-    empty.
+    """Return whether a log is that of an audit: one of its first lines has our key, or it is empty and its name is
+    that of an audit.
 
-    The key cannot occur within a text of a line, where quotation marks are escaped.
+    The lines may be truncated. The key cannot occur within a text of a line, where quotation marks are escaped.
     """
     try:
         with file.open("rb") as lines:
@@ -223,6 +234,10 @@ def is_audit_log(task: str, file: Path) -> bool:
 
 
 def with_audits(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that have audits, with only the logs of these."""
-    kept = [replace(run, logs={task: file for task, file in audit_logs_of(run).items() if file}) for run in runs]
-    return [run for run in kept if run.logs]
+    """Return the runs that have logs of audits, without their other logs."""
+    with_audit_logs = []
+    for run in runs:
+        logs = {task: file for task, file in audit_logs_of(run).items() if file}
+        if logs:
+            with_audit_logs.append(replace(run, logs=logs))
+    return with_audit_logs

@@ -15,25 +15,29 @@ from typing import Any
 
 from lm_eval_leakage.texts import visible
 
-# Raised by reading a line that is valid JSON but not what its writer would have written.
+# What reading a line raises that is valid JSON but not what its writer would have written.
 NOT_AS_WRITTEN = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"  # in the names of files
+MOST_QUESTIONS = 10**9  # of a task; a larger number in a results file is an error
+
+# names of files and folders
+TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
-MOST_QUESTIONS = 10**9  # of a task; a larger number in a results file is an error
-OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
-LOCAL = re.compile(r"files \([0-9a-f]{16}\)")  # in an identity, instead of the path of a file or folder
-# sections of a results file
-IDENTITY = "leakage_identity"  # what the model's answers depend on
-DATA = "leakage_data"  # a digest of all rows of each task
-DRAW = "leakage_draw"  # the seed with which its questions were drawn
+MANIFEST = "manifest.json"
 # Folders beside the manifest of a check, with audits of unseen questions and of rows that the model may have learned.
 # They have the name of the benchmark and say nothing of it.
 UNSEEN, POSITIVE = "unseen", "positive"
-MANIFEST = "manifest.json"
-LEFT_OUT = "leakage_left_out"  # key of a line of a samples log: the reason why it has no metrics
+
+# sections of a results file, and a key of a line of a samples log
+IDENTITY = "leakage_identity"  # what the model's answers depend on
+DATA = "leakage_data"  # a digest of all rows of each task
+DRAW = "leakage_draw"  # the seed with which its questions were drawn
+LEFT_OUT = "leakage_left_out"  # of a line: the reason why it has no metrics
+
+# model arguments, and keys and values of an identity
+OF_IDENTITY = ("revision", "subfolder")  # arguments that distinguish models of one name
 CHAT_TEMPLATE, SYSTEM_INSTRUCTION = "chat_template", "system_instruction"  # with `_sha` at the end: a digest
-OF_COMPUTATION = frozenset(  # keys of an identity that describe how a model is prompted or computed, not its weights
+OF_COMPUTATION = frozenset(  # keys that describe how a model is prompted or computed, not its weights
     (
         *("backend", "dtype", "softmax_dtype", "mixed_precision_dtype", "attn_implementation"),
         *("load_in_8bit", "load_in_4bit", "quantization", "kv_cache_dtype"),
@@ -42,8 +46,9 @@ OF_COMPUTATION = frozenset(  # keys of an identity that describe how a model is 
         *("tokenizer_backend", "tokenized_requests", "logits_cache", "low_cpu_mem_usage", "max_gen_toks", "seed"),
     )
 )
-WEIGHTS = "weights"  # key of an identity: a digest of the weights of a model in memory
-# in an identity: the name of a folder, file or repository with the digest of its content
+WEIGHTS = "weights"  # key: a digest of the weights of a model in memory
+LOCAL = re.compile(r"files \([0-9a-f]{16}\)")  # value: stands for the path of a file or folder
+# value: the name of a folder, file or repository with the digest of its content
 CONTENT = re.compile(r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)
 Line = tuple[int, dict[str, Any]]  # of a samples log, with its number
 
@@ -134,9 +139,10 @@ class Run:
         return self.results.get(DATA) or {}
 
     @property
-    def draw(self) -> Mapping[str, int]:
-        """Return the seed with which its questions were drawn; empty if they were not drawn, or it is not recorded."""
-        return self.results.get(DRAW) or {}
+    def seed(self) -> int | None:
+        """Return the seed with which its questions were drawn; None if all were asked, or if it is not recorded."""
+        seed: int | None = (self.results.get(DRAW) or {}).get("seed")
+        return seed
 
 
 def n_reported(run: Run, task: str, which: str = "effective") -> int | None:
@@ -180,7 +186,7 @@ def digest_of(identity: Mapping[str, str]) -> str:
 
 
 def in_brackets(identity: Mapping[str, str]) -> str:
-    """Return the suffix that separates a model from others of the same name."""
+    """Return the suffix of a model's name that separates it from others of the name: ` [DIGEST]`."""
     return f" [{digest_of(identity)}]"
 
 
@@ -191,7 +197,7 @@ def identity_differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> 
 
 
 def same_weights(identity: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether two identities are of the same weights, whatever their folder and the settings of a run."""
+    """Return whether two identities are of the same weights; their folder and the settings of a run do not count."""
     first, second = _of_weights(identity), _of_weights(other)
     if WEIGHTS not in first or WEIGHTS not in second:
         first.pop(WEIGHTS, None)

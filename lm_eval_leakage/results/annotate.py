@@ -1,38 +1,32 @@
-"""Joins a model's runs with its audits, question by question."""
+"""Annotates the runs of models: joins them with their audits, and computes the rows and verdicts of the results."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from lm_eval_leakage.logs.audit_line import benchmark_of, window_needed
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.contents import RunPart, name_apart, separated_by_rows
 from lm_eval_leakage.logs.model_settings import named_by_content, separated_by_settings
-from lm_eval_leakage.logs.run import Problem, Run, digest_of, groups_above, same_model, sanitized
+from lm_eval_leakage.logs.run import Problem, Run, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.questions.families import QuestionsInPrompts
-from lm_eval_leakage.results.answered import TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.grouping import grouped
+from lm_eval_leakage.results.joining import NO_AUDIT, AuditCommand, Joining
 from lm_eval_leakage.results.provenance import NOT_RECORDED, provenances
+from lm_eval_leakage.results.references import Reference, ease_of_questions, references_of, with_references
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, audit_rows, task_of
+from lm_eval_leakage.results.task_runs import TaskRun, choose_runs
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_record import as_checked, verdicts_in
 from lm_eval_leakage.results.verdicts import audited_questions
-
-AuditCommand = Callable[[Path, str, str], str]
-NAMES_SHOWN = 10  # ids of questions in a message
-NO_AUDIT = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
 
 
 def annotate(
@@ -62,12 +56,13 @@ def annotate(
     problems: list[Problem] = []
     names = {sanitized(name): model for name, model in (aliases or {}).items()}
 
-    def named(unnamed: Iterable[Run]) -> list[Run]:
+    def with_aliases(unnamed: Iterable[Run]) -> list[Run]:
         return [replace(run, model=names.get(run.key, run.model)) for run in unnamed]
 
-    own_runs = named(separated_by_settings(named_by_content(named(find_runs([*runs, *audits], problems))), problems))
-    by_model = grouped(separated_by_rows(own_runs, problems), lambda part: part.run.key)
-    all_references = references_of(named(find_runs(references, problems)), problems) if references else []
+    by_content = named_by_content(with_aliases(find_runs([*runs, *audits], problems)))
+    runs_and_audits = with_aliases(separated_by_settings(by_content, problems))
+    by_model = grouped(separated_by_rows(runs_and_audits, problems), lambda part: part.run.key)
+    all_references = references_of(with_aliases(find_runs(references, problems)), problems) if references else []
     annotations = []
     for model_parts in by_model.values():
         others = [
@@ -92,7 +87,8 @@ def annotation_of_model(
     detector: str | None = None,
     audit_command: AuditCommand | None = None,
 ) -> Annotation:
-    """Join one model's runs and audits; benchmarks of one name with other rows with their own audits alone."""
+    """Return the annotation of one model. Benchmarks that have the same name but other rows are joined apart, each
+    with its own audits."""
     model = next((part.run.model for part in reversed(parts) if part.run.results_file), parts[-1].run.model)
     by_label = grouped(parts, lambda part: part.label)
     annotations = []
@@ -103,8 +99,11 @@ def annotation_of_model(
 
 
 def _named_apart(annotation: Annotation, label: str) -> Annotation:
-    """Return the annotation with the label in the names of its benchmarks. Without an audit of these very rows nothing
-    of it is judged."""
+    """Return the annotation with the label in the names of its benchmarks, which separates them from others of their
+    names.
+
+    If the model has no audit of these rows, the missing audit becomes a problem that makes the results incomplete.
+    """
     if not label:
         return annotation
 
@@ -150,31 +149,32 @@ def annotation_of(
     unseen: UnseenQuestions | None = None,
     audit_command: AuditCommand | None = None,
 ) -> Annotation:
-    """Join runs and audits of one model, in which a name stands for one benchmark."""
+    """Return the annotation of one model, in whose runs and audits a name stands for one benchmark."""
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
-    with_references = tuple(
-        _with_fillers(_with_orders(question, references), references) for question in audited.found
-    )
-    joining = Joining(with_references)
+    audited_and_referenced = tuple(with_references(question, references) for question in audited.found)
+    joining = Joining(audited_and_referenced)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
-    parts = [_part(part, joining, problems) for part in chosen_runs(runs, problems)]
+    task_runs = [_with_answers(task_run, joining, problems) for task_run in choose_runs(runs, problems)]
     problems += joining.problems(audit_command)
-    paired = [part for part in parts if not joining.has_other_questions(part)]
-    rows = audit_rows(model, paired, joining.unanswered(), groups, unseen, _ease(references), problems)
-    made, questions = provenances(runs), tuple(question for part in parts for question in part.questions)
-    names = _benchmarks_by_task(questions)
-    own_groups = [part.run.results.get("group_subtasks") or {} for part in parts]
+    comparable = [task_run for task_run in task_runs if not joining.has_other_questions(task_run)]
+    ease = ease_of_questions(references)
+    rows = audit_rows(model, comparable, joining.unanswered(), groups, unseen, ease, problems)
+    questions = tuple(question for task_run in task_runs for question in task_run.questions)
+    by_benchmark, benchmarks = provenances(runs), _benchmarks_by_task(questions)
+    groups_of_runs = [task_run.run.results.get("group_subtasks") or {} for task_run in task_runs]
     return Annotation(
         model,
         audited.detector,
-        tuple(replace(row, provenance=made.get(names.get(row.task, row.task), NOT_RECORDED)) for row in rows),
+        tuple(
+            replace(row, provenance=by_benchmark.get(benchmarks.get(row.task, row.task), NOT_RECORDED)) for row in rows
+        ),
         questions,
-        with_references,
-        {name: members for subtasks in own_groups for name, members in subtasks.items() if members},
+        audited_and_referenced,
+        {name: members for subtasks in groups_of_runs for name, members in subtasks.items() if members},
         tuple(sorted(problems, key=lambda problem: not problem.incomplete)),
-        _origins(runs, parts),
+        _origins(runs, task_runs),
     )
 
 
@@ -213,8 +213,9 @@ def named_as_benchmarks(annotation: Annotation) -> Annotation:
     return replace(annotation, rows=rows, questions=questions) if names else annotation
 
 
-def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
-    files = [part.run.results_file or part.log for part in parts]
+def _origins(runs: Sequence[Run], task_runs: Sequence[TaskRun]) -> dict[str, Any]:
+    """Return the files that an annotation is made from, and the versions of lm_eval that wrote them."""
+    files = [task_run.run.results_file or task_run.log for task_run in task_runs]
     return {
         "runs": list(dict.fromkeys(map(str, files))),
         "audits": [str(file) for run in with_audits(runs) for file in run.logs.values()],
@@ -222,213 +223,29 @@ def _origins(runs: Sequence[Run], parts: Sequence[TaskRun]) -> dict[str, Any]:
     }
 
 
-def _part(part: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
-    """Return the task's run with its questions and metrics. What its log lacks, and what cannot be right, is added to
-    the problems."""
-    if part.log is None:
-        return with_checked_metrics(part, problems)
-    answers = part.answers(problems)
-    held = Counter(name for answer in answers for name in answer.filters) or {"none": 0}
-    for name, n in held.items():
-        by = f" by filter {name}" if len(held) > 1 else ""
-        if n < part.n_questions:
-            what = f"holds {n} of the {part.n_questions} questions of {part.task}{by}; the accuracy is of all of them"
-            problems.append(Problem(what, part.log, incomplete=True))
-    problems += _left_out(part, answers)
-    return with_checked_metrics(replace(part, questions=joining.join(part, answers)), problems)
+def _with_answers(task_run: TaskRun, joining: Joining, problems: list[Problem]) -> TaskRun:
+    """Return the task with its answers, joined with the audits, and with its checked metrics.
+
+    What its log lacks, and metrics that cannot be right, are added to the problems.
+    """
+    if task_run.log is None:
+        return with_checked_metrics(task_run, problems)
+    answers = task_run.read_answers(problems)
+    n_by_filter = Counter(name for answer in answers for name in answer.filters) or {"none": 0}
+    for name, n in n_by_filter.items():
+        by = f" by filter {name}" if len(n_by_filter) > 1 else ""
+        if n < task_run.n_questions:
+            what = f"holds {n} of the {task_run.n_questions} questions of {task_run.task}{by}"
+            problems.append(Problem(f"{what}; the accuracy is of all of them", task_run.log, incomplete=True))
+    problems += _left_out(task_run, answers)
+    return with_checked_metrics(replace(task_run, questions=joining.join(task_run, answers)), problems)
 
 
-def _left_out(part: TaskRun, questions: Sequence[AnnotatedQuestion]) -> Iterator[Problem]:
-    """Report what a run says about questions that it left out of the accuracy."""
-    reasons = [question.left_out for question in questions if question.left_out]
+def _left_out(task_run: TaskRun, answers: Sequence[AnnotatedQuestion]) -> Iterator[Problem]:
+    """Yield a problem if the run says that it left questions out of the accuracy."""
+    reasons = [answer.left_out for answer in answers if answer.left_out]
     if reasons:
         longest = max(reasons, key=window_needed)
         why = f"of the longest, {longest}" if window_needed(longest) else Counter(reasons).most_common(1)[0][0]
-        what = f"the accuracy of {part.task} leaves out {len(reasons)} of {len(questions)} questions: {why}"
-        yield Problem(what, part.log)
-
-
-# ---------------------------------------------------------------------- references
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The answers of another model's runs.
-
-    runs: those runs
-    right: scores of its answers to a question, by the hash of the row and of its text
-    orders: log-likelihoods of the orders of each question, by the hash of the row and the layouts asked
-    fillers: of each row with the fillers of its block, by the hash of the row, the block and the layouts asked
-    """
-
-    runs: list[Run]
-    right: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    orders: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = field(default_factory=dict)
-    fillers: dict[tuple[str, str, tuple[str, ...]], tuple[tuple[float, ...], ...]] = field(default_factory=dict)
-
-
-def references_of(runs: Iterable[Run], problems: list[Problem]) -> list[Reference]:
-    """Return what each model among these runs says."""
-    references: dict[tuple[str, str], Reference] = {}
-    for run in runs:
-        reference = references.setdefault((run.key, digest_of(run.identity)), Reference([]))
-        reference.runs.append(run)
-        for answer in (answer for part in chosen_runs([run], problems) for answer in part.answers(problems)):
-            if metric := accuracy_of(answer.scores):
-                for name in filter(None, (answer.doc_hash, answer.content)):
-                    reference.right[name].append(answer.scores[metric])
-        for _, line in lines_of_audits([run], []):  # what is missing there was reported with its runs
-            if line.orders is not None:
-                reference.orders[line.question, line.orders.layouts] = line.orders.loglikelihoods
-            if line.fillers is not None:
-                key = line.question, line.fillers.block, line.fillers.layouts
-                reference.fillers[key] = line.fillers.loglikelihoods
-    return [*references.values()]
-
-
-def _ease(references: Sequence[Reference]) -> dict[str, float]:
-    """Return the share of the reference models' answers to a question that are correct."""
-    by_name: dict[str, list[float]] = defaultdict(list)
-    for reference in references:
-        for name, scores in reference.right.items():
-            by_name[name] += scores
-    return {name: sum(scores) / len(scores) for name, scores in by_name.items()}
-
-
-def _with_orders(question: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
-    """Return the question with the mean log-likelihoods of the references that were asked the same orders."""
-    if question.orders is None or question.orders.reference:
-        return question
-    n_orders = len(question.orders.loglikelihoods)
-    key = question.doc_hash, question.orders.layouts
-    of_references = [values for reference in references if len(values := reference.orders.get(key, ())) == n_orders]
-    if not of_references:
-        return question
-    return replace(question, orders=replace(question.orders, reference=tuple(np.mean(of_references, axis=0).tolist())))
-
-
-def _with_fillers(question: AuditedQuestion, references: Sequence[Reference]) -> AuditedQuestion:
-    """Return the question with the mean log-likelihoods of the references whose rows exchanged the same fillers."""
-    if question.fillers is None or question.fillers.reference:
-        return question
-    key = question.doc_hash, question.fillers.block, question.fillers.layouts
-    of_references = [reference.fillers[key] for reference in references if key in reference.fillers]
-    if not of_references:
-        return question
-    means = tuple(map(tuple, np.mean(of_references, axis=0).tolist()))
-    return replace(question, fillers=replace(question.fillers, reference=means))
-
-
-# ---------------------------------------------------------------------- joining
-
-
-class Joining:
-    """Joins one model's audited questions with the answers of its runs, task by task."""
-
-    def __init__(self, audited_questions: Iterable[AuditedQuestion]) -> None:
-        self._by_hash = {question.doc_hash: question for question in audited_questions}
-        self._by_content = {question.content: question for question in self._by_hash.values() if question.content}
-        self._by_key = {
-            (question.benchmark, question.key): question for question in self._by_hash.values() if question.key
-        }
-        self._used: set[str] = set()
-        self._touched: set[str] = set()
-        self._asked: list[TaskRun] = []
-
-    @cached_property
-    def _by_prompt(self) -> QuestionsInPrompts[AuditedQuestion]:
-        return QuestionsInPrompts(
-            (question.question, question.options, question) for question in self._by_hash.values()
-        )
-
-    def join(self, part: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
-        """Return the answers with the audited question of each.
-
-        It is found by the hash of the data row, else by the hash of its text, since data sets of one benchmark on the
-        hub differ in other fields, else as a copy of a question of the same task. Where the run does not record the
-        row, it is searched in the prompt, too.
-        """
-        questions = [
-            replace(
-                answer,
-                task=part.task,
-                audited=self._by_hash.get(answer.doc_hash)
-                or self._by_content.get(answer.content)
-                or self._by_key.get((part.task, answer.key))
-                or (self._by_prompt.find(answer.question.stem, answer.question.options) if answer.question else None),
-                log="" if part.log is None else str(part.log),
-                n_shot=part.n_shot,
-            )
-            for answer in answers
-        ]
-        joined = [question.audited for question in questions if question.audited is not None]
-        self._used |= {audited.doc_hash for audited in joined}
-        self._touched |= {audited.benchmark for audited in joined}
-        self._asked.append(replace(part, questions=questions))
-        return questions
-
-    def unanswered(self) -> dict[str, list[AuditedQuestion]]:
-        """Return the audited questions of the benchmarks that no run answered at all, by benchmark."""
-        untouched = (question for question in self._by_hash.values() if question.benchmark not in self._touched)
-        return grouped(untouched, lambda question: question.benchmark)
-
-    def has_other_questions(self, part: TaskRun) -> bool:
-        """Return whether a task has no question in common with the audit of its name, or of that of a group that it is
-        in.
-
-        part: with its joined questions
-        """
-        names = [part.task, *groups_above(part.task, part.run.results.get("group_subtasks") or {})]
-        if any(question.audited is not None for question in part.questions):
-            return False
-        is_readable = all(question.doc_hash or question.question for question in part.questions)
-        return bool(part.questions) and is_readable and not self.unanswered().keys().isdisjoint(names)
-
-    def problems(self, audit_command: AuditCommand | None = None) -> list[Problem]:
-        """Return what could not be joined, with the command that audits exactly the questions of a run."""
-        if not self._by_hash:
-            return [Problem(NO_AUDIT)]
-        left = defaultdict(list)
-        for question in self._by_hash.values():
-            if question.benchmark in self._touched and question.doc_hash not in self._used and not question.is_shard:
-                left[question.benchmark].append(question.doc_hash[:8])
-        return [
-            *(problem for part in self._asked for problem in self._unaudited(part, audit_command)),
-            *(
-                Problem(
-                    f"{name}: {len(hashes)} audited question(s) were answered in no run (doc_hash {_first(hashes)})"
-                )
-                for name, hashes in left.items()
-            ),
-        ]
-
-    def _unaudited(self, part: TaskRun, audit_command: AuditCommand | None) -> Iterator[Problem]:
-        missed = [question.doc_id for question in part.questions if question.audited is None]
-        n, n_missed = len(part.questions), len(missed)
-        if not missed:
-            return
-        remedy = _remedy(part, audit_command)
-        if self.has_other_questions(part):
-            what = f"{part.task}: the audit covers other questions than the run (0 of {n} in common)"
-            yield Problem(f"{what}; its row is of the audit alone; {remedy}", incomplete=True)
-        elif n_missed == n:
-            yield Problem(
-                f"{part.task}: no audit has any of its {n} questions, which are only counted in `n`; {remedy}"
-            )
-        else:
-            what = f"{n_missed} question(s) are in no audit (doc_id {_first(missed)}) and only counted in `n`"
-            yield Problem(f"{part.task}: its columns rest on {n - n_missed} of {n} questions; {what}; {remedy}")
-
-
-def _remedy(part: TaskRun, audit_command: AuditCommand | None) -> str:
-    file = part.run.results_file
-    command = audit_command(file, part.task, part.n_shot) if audit_command and file else ""
-    if command:
-        return f"this audits exactly those of the run: {command}"
-    place, task = file or part.log, part.task
-    return f"`lm-eval-leakage check --runs {place} --tasks {task}`, with the model's options, audits those of the run"
-
-
-def _first(names: Sequence[object]) -> str:
-    rest = len(names) - NAMES_SHOWN
-    return ", ".join(map(str, names[:NAMES_SHOWN])) + (f" and {rest} more" if rest > 0 else "")
+        what = f"the accuracy of {task_run.task} leaves out {len(reasons)} of {len(answers)} questions: {why}"
+        yield Problem(what, task_run.log)

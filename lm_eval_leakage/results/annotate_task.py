@@ -10,7 +10,8 @@ from lm_eval_leakage.logs.audits import audit_logs_of, audited_task
 from lm_eval_leakage.logs.contents import separated_by_rows
 from lm_eval_leakage.logs.run import Problem, Run, leaves
 from lm_eval_leakage.logs.runs import find_runs, without_tasks
-from lm_eval_leakage.results.annotate import Reference, annotation_of, annotation_of_model, named_as_benchmarks
+from lm_eval_leakage.results.annotate import annotation_of, annotation_of_model, named_as_benchmarks
+from lm_eval_leakage.results.references import Reference
 from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.results.rows import task_of
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions

@@ -1,11 +1,11 @@
 """Computes the geometry of the charts; the templates draw them, the style sheet colours them.
 
-Histograms of one benchmark's questions by the rank of their published order and by their margin, and dot plots with
-intervals.
+There are histograms of one benchmark's questions, by the rank of their published order and by their margin, and dot
+plots with intervals.
 
-Null hypothesis of the ranks: without leakage and without natural orders, all ranks are equally likely. Where people
-wrote the orders, that does not hold: there the ranks of the same questions in a control form, or by the reference
-model, are what to compare with, among the orders that the verdict compares.
+Null hypothesis of the ranks: without leakage and without natural orders, all ranks are equally likely. It does not
+hold for orders that people wrote. Their ranks are compared with those of the same questions in a control form, or by
+the reference model, among the orders that the verdict compares.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,10 +38,9 @@ NOTE_GAP = 3  # letters between a label and its note
 N_BINS = 24  # a bar for each order of four options
 FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
 CONTROL, REFERENCE = "without the question, in words", "by the reference model"  # what ranks are compared with
-NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
+RANK_TOLERANCE = 0.01  # a p-value is a rank if it times the number of orders is this close to a whole number
 TAIL = 0.005  # share of the margins on either side that the outermost bars collect
 SMALLEST_BAR = 0.1  # nats
-_Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in what it is compared with if there is one
 
 
 def _round_step(smallest: float, fits: Callable[[float], bool]) -> float:
@@ -70,6 +70,7 @@ def ticks_of(estimates: Iterable[Estimate]) -> list[float]:
 
 
 def tick_text(value: float) -> str:
+    """Return the label of a tick, with a minus sign instead of a hyphen."""
     return f"{value:g}".replace("-", "−")
 
 
@@ -78,9 +79,11 @@ def tick_text(value: float) -> str:
 
 @dataclass(frozen=True)
 class Dots:
-    """A row of the plot: its label, its estimates by series, the value expected by chance.
+    """One row of a dot plot.
 
-    ending: of the label; shown whole where the label is shortened
+    points: its estimates, by the name of the series
+    chance: the value expected by chance; NaN if there is none
+    ending: end of the label, which stays whole if the label is shortened
     note: a word at the other end of the label's line
     """
 
@@ -92,12 +95,15 @@ class Dots:
 
     @property
     def title(self) -> str:
+        """Return the whole label with its note."""
         return f"{self.label}{self.ending}{f' ({self.note})' if self.note else ''}"
 
     @property
     def shortened(self) -> str:
-        """Return the title with both ends of a long name, of which the later part distinguishes it best; the table has
-        the whole."""
+        """Return the label, from the middle of which letters are left out if it is too long; the table has all of it.
+
+        More is kept of its end, which distinguishes names best.
+        """
         n_letters = int(WIDTH / LETTER) - len(self.ending) - (len(self.note) + NOTE_GAP if self.note else 0)
         if len(self.label) <= n_letters:
             return f"{self.label}{self.ending}"
@@ -107,7 +113,11 @@ class Dots:
 
 @dataclass(frozen=True)
 class Mark:
-    """One estimate: its interval from x1 to x2, its marker at x."""
+    """The drawing of one estimate: its interval goes from x1 to x2, and its marker is at x.
+
+    series: number of its series, which decides the colour
+    title: the estimate in words
+    """
 
     x1: float
     x: float
@@ -119,7 +129,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class DotChart:
-    """Each row under its label, with 95 % intervals and a dashed line at the value expected by chance.
+    """A plot of estimates with their 95 % intervals: a row of them below each label.
+
+    A dashed line in a row is at the value expected by chance.
 
     ticks: at least two; the axis goes from the first to the last
     caption: what is drawn, and how to read it
@@ -133,6 +145,7 @@ class DotChart:
 
     @property
     def series(self) -> list[str]:
+        """Return the names of the series that any row has."""
         return list(dict.fromkeys(name for row in self.rows for name in row.points))
 
     @property
@@ -141,20 +154,23 @@ class DotChart:
         return POINT_HEIGHT * max(1, len(self.series))
 
     def top(self, place: int) -> int:
+        """Return y of the upper end of a row's marks, below its label."""
         return place * (LABEL_HEIGHT + self.depth + DOT_GAP) + LABEL_HEIGHT
 
     @property
     def height(self) -> int:
+        """Return the height of all rows, without the axis."""
         return self.top(len(self.rows)) - LABEL_HEIGHT
 
     def x(self, value: float) -> float:
+        """Return x of a value; one beyond the axis is at its end."""
         low, high = self.ticks[0], self.ticks[-1]
         place = min(1.0, max(0.0, (value - low) / (high - low)))
         return round(SIDE + place * (WIDTH - 2 * SIDE), 2)
 
     @property
     def chances(self) -> list[tuple[float, int]]:
-        """Return x and top of each dashed line."""
+        """Return x and the upper end of each dashed line."""
         rows = enumerate(self.rows)
         return [(self.x(row.chance), self.top(place)) for place, row in rows if not math.isnan(row.chance)]
 
@@ -168,6 +184,7 @@ class DotChart:
         ]
 
     def _mark(self, y: float, series: int, name: str, estimate: Estimate) -> Mark:
+        """Return the mark of an estimate; an unknown end of its interval is at the value."""
         value = estimate.value
         low, high = (value if math.isnan(end) else end for end in (estimate.low, estimate.high))
         title = f"{name}: {number(value)} [{number(low)}, {number(high)}]"
@@ -190,10 +207,12 @@ class DotChart:
 
 @dataclass(frozen=True)
 class Bin:
-    """A bar from low to high on the x-axis; counts: of the two series
+    """A bar of a histogram, from low to high on the x-axis.
 
+    counts: number of questions of each of the two series
     expected: mean and central 95 % of its count under the null hypothesis; None without one
-    compared: count of the questions without a guard in a control form or by the reference; None without either
+    compared: number of questions without a guard whose rank in a control form, or by the reference, is in the bar;
+        None without either
     """
 
     label: str
@@ -210,7 +229,8 @@ class Histogram:
     a band around its mean.
 
     series: the names of the two kinds of questions, the lower part of the bars first
-    summary: what it shows, in a sentence; compared_with: what the bars' `compared` are of, empty without it
+    summary: what it shows, in a sentence
+    compared_with: what the bars' `compared` are counts of; empty without it
     """
 
     title: str
@@ -222,6 +242,7 @@ class Histogram:
 
     @property
     def n(self) -> int:
+        """Return the number of questions."""
         return sum(sum(bin_.counts) for bin_ in self.bins)
 
     @cached_property
@@ -233,22 +254,36 @@ class Histogram:
         return round_ticks(0.0, max(1.0, *tallest), smallest=1.0)
 
     def x(self, value: float) -> float:
+        """Return x of a rank or margin."""
         low, high = self.bins[0].low, self.bins[-1].high
         return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 2)
 
     def y(self, value: float) -> float:
+        """Return y of a count."""
         return round(HEIGHT - BOTTOM - value / self.steps[-1] * (HEIGHT - TOP - BOTTOM), 2)
 
     @property
     def x_ticks(self) -> list[tuple[float, str]]:
-        """Return the labels: ranks are labelled under their bars, margins under the edges of the bars, zero always
-        included."""
-        every = math.ceil(len(self.bins) / N_X_TICKS)
+        """Return x and text of each label: under bars of ranks, or under edges of bars of margins, among them zero."""
+        stride = math.ceil(len(self.bins) / N_X_TICKS)
         if self.bins[0].expected:
-            every = every if len(self.bins) > N_BINS_NAMED else 1
-            return [(self.x((bar.low + bar.high) / 2), bar.label) for bar in self.bins[::every]]
+            stride = stride if len(self.bins) > N_BINS_NAMED else 1
+            return [(self.x((bar.low + bar.high) / 2), bar.label) for bar in self.bins[::stride]]
         zero = next((place for place, bar in enumerate(self.bins) if bar.low == 0), 0)
-        return [(self.x(bar.low), tick_text(bar.low)) for bar in self.bins[zero % every :: every]]
+        return [(self.x(bar.low), tick_text(bar.low)) for bar in self.bins[zero % stride :: stride]]
+
+
+class _Ranked(NamedTuple):
+    """The ranks of one question's published order.
+
+    rank: among the orders that the verdict compares
+    is_guarded: whether the question has a guard
+    compared: its rank in a control form or by the reference; None without either, and for a guarded question
+    """
+
+    rank: int
+    is_guarded: bool
+    compared: int | None
 
 
 def rank(audited: AuditedQuestion) -> int | None:
@@ -256,42 +291,48 @@ def rank(audited: AuditedQuestion) -> int | None:
     rank."""
     if audited.pvalue is None or not audited.n_orders:
         return None
-    place = audited.pvalue * audited.n_orders
-    if not 1 - NO_RANK <= place <= audited.n_orders + NO_RANK or abs(place - round(place)) > NO_RANK:
-        return None
-    return round(place)
+    scaled = audited.pvalue * audited.n_orders
+    is_in_range = 1 - RANK_TOLERANCE <= scaled <= audited.n_orders + RANK_TOLERANCE
+    return round(scaled) if is_in_range and abs(scaled - round(scaled)) <= RANK_TOLERANCE else None
 
 
 def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> tuple[list[Histogram], list[tuple[int, int]]]:
-    """Return one benchmark's histograms: one per number of orders, the most common first; and (number of orders,
-    questions) where there are too few for a chart."""
+    """Return one benchmark's histograms of ranks, one per number of orders, the most common number first.
+
+    The second list has the numbers of orders with too few questions for a chart, each with that of its questions.
+    """
     answers = [audited.orders for audited in audited_questions if audited.orders]
-    is_compared = CONTROL if any(answer.control for answer in answers) else ""
-    # as the verdict compares
-    compared_with = REFERENCE if any(answer.reference for answer in answers) else is_compared
+    compared_with = ""  # as the verdict compares
+    if any(answer.reference for answer in answers):
+        compared_with = REFERENCE
+    elif any(answer.control for answer in answers):
+        compared_with = CONTROL
     ranks: dict[int, list[_Ranked]] = defaultdict(list)
     for audited in audited_questions:
-        place = rank(audited)
-        if place is not None:
-            n_orders, among, other = _among_compared(audited, place, compared_with)
+        rank_of_all = rank(audited)
+        if rank_of_all is not None:
+            n_orders, rank_among, compared = _among_compared(audited, rank_of_all, compared_with)
             is_guarded = bool(audited.guards)
-            ranks[n_orders].append((among, is_guarded, None if is_guarded else other))
+            ranks[n_orders].append(_Ranked(rank_among, is_guarded, None if is_guarded else compared))
     drawn: list[Histogram] = []
     undrawn: list[tuple[int, int]] = []
     for n_orders, ranked in sorted(ranks.items(), key=lambda item: (-len(item[1]), item[0])):
         if not drawn or len(ranked) >= FEWEST_OF_CHART:
-            drawn.append(_of_ranks(n_orders, ranked, compared_with))
+            drawn.append(_rank_histogram(n_orders, ranked, compared_with))
         else:
             undrawn.append((n_orders, len(ranked)))
     return drawn, undrawn
 
 
-def _among_compared(audited: AuditedQuestion, place: int, compared_with: str) -> tuple[int, int, int | None]:
-    """Return the number of orders that the verdict compares, the published order's rank among them, and its rank there
-    in what it is compared with, where that was asked; all orders if the verdict does not compare this question's."""
+def _among_compared(audited: AuditedQuestion, rank_of_all: int, compared_with: str) -> tuple[int, int, int | None]:
+    """Return how many orders the verdict compares, and two ranks of the published one among them.
+
+    The first rank is by the audit; the second one is in the control form or by the reference, and None if that was not
+    asked. If the verdict does not compare orders of this question, the first rank is among all of them.
+    """
     orders, n_orders = audited.orders, audited.n_orders or 0
     if orders is None or not compared_with or len(orders.loglikelihoods) != n_orders:
-        return n_orders, place, None
+        return n_orders, rank_of_all, None
     places = orders.compared or range(n_orders)
     published = _rank_of_first([orders.loglikelihoods[place] for place in places])
     if compared_with == REFERENCE:
@@ -302,17 +343,18 @@ def _among_compared(audited: AuditedQuestion, place: int, compared_with: str) ->
 
 
 def _rank_of_first(values: Sequence[float]) -> int:
-    """Return the rank of the first value; a tie ranks it lower, as the audits' own ranks."""
+    """Return the rank of the first value, 1 being the highest; in a tie the worst one, as in the audits."""
     first, *others = values
     return 1 + sum(other >= first for other in others)
 
 
-def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Histogram:
+def _rank_histogram(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Histogram:
+    """Return the histogram of the questions with one number of orders."""
     from scipy.stats import binom  # takes half a second
 
     width = math.ceil(n_orders / N_BINS)
-    counts = Counter(((place - 1) // width, is_guarded) for place, is_guarded, _ in ranks)
-    compared = Counter((other - 1) // width for _, _, other in ranks if other is not None)
+    counts = Counter(((ranked.rank - 1) // width, ranked.is_guarded) for ranked in ranks)
+    compared = Counter((ranked.compared - 1) // width for ranked in ranks if ranked.compared is not None)
     if not compared:
         compared_with = ""
     bins = []
@@ -330,12 +372,14 @@ def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Hi
 
 
 def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str:
-    """Return how many questions have rank 1; where there is something to compare with, of those that have both
-    ranks."""
-    both = [entry for entry in ranks if entry[2] is not None] or ranks
-    first = sum(place == 1 for place, _, _ in both)
+    """Return a sentence on how many questions have rank 1, and how many would by chance.
+
+    If ranks are compared, it counts only the questions that have both, and says how many are 1 in either.
+    """
+    both = [ranked for ranked in ranks if ranked.compared is not None] or ranks
+    first = sum(ranked.rank == 1 for ranked in both)
     which = counted(len(both)) + (" without a guard" if compared_with else "")
-    there = f", {sum(other == 1 for _, _, other in both)} {compared_with}" if compared_with else ""
+    there = f", {sum(ranked.compared == 1 for ranked in both)} {compared_with}" if compared_with else ""
     return f"Rank 1: {first} of {which}{there}; {number(len(both) / n_orders, 1)} by chance."
 
 
@@ -363,6 +407,7 @@ def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram 
 
 
 def _labels(first: int, last: int, step: float) -> list[str]:
+    """Return the labels of bars of margins; the outermost bars are open."""
     edges = [tick_text(step * i) for i in range(first, last + 2)]
     inner = [f"{low} to {high}" for low, high in pairwise(edges[1:-1])]
     return [f"below {edges[1]}", *inner, f"{edges[-2]} or more"] if first < last else ["all"]

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from lm_eval_leakage.results.answered import accuracy_of
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
+from lm_eval_leakage.results.task_runs import accuracy_metric
 from lm_eval_leakage.texts import as_json, as_yaml
 
 NO_GUARANTEE = "nothing is guaranteed for the kept questions: how many seen questions are not flagged is unknown"
@@ -140,7 +140,7 @@ def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule:
         return UNTESTED
     if rule == "weak" or not audited.flagged:
         return WHY_FLAGGED if audited.flagged else None
-    metric = accuracy_of(scores)
+    metric = accuracy_metric(scores)
     return UNSCORED if metric is None else WHY_FLAGGED if scores[metric] == 1 else None
 
 

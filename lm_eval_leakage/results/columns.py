@@ -2,8 +2,8 @@
 
 Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results, `verdicts.json` and `--fail-on` read this
 module. Columns of a verdict are the numbers of `results.verdict_numbers`. Columns that are computed from the questions
-of a row are properties of `results.measured.Measured`. Tables in the docs are made from all of them:
-`python -m tests.column_tables`.
+of a row are properties of `results.measured.Measured`. A name that is assigned within a tuple (`MODEL := ...`) is for
+other modules. Tables in the docs are made from all columns: `python -m tests.column_tables`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from lm_eval_leakage.stats.inflation import without
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 
 METRIC = Kind("", lambda key: Cell(key.removesuffix(",none")))
+# ends of meanings
 UNCOUNTED = "too long, or without a valid answer; left out if there are none"
 TOO_LONG = "they are longer than the model's window; left out if there are none"
 ARMS_IN_WORDS = {
@@ -139,6 +140,7 @@ def _of_verdict(number: VerdictNumber) -> Column[Row]:
 
 
 def _pvalue_cell(row: Row, value: float) -> Cell:
+    """Return the cell of a p-value, with "<" if the verdict has only a bound of it."""
     return (BOUND_OF_PVALUE if row.verdict.is_bound else PVALUE).cell(value)
 
 
@@ -148,6 +150,7 @@ VERDICT = OF_VERDICT[0]
 
 
 def _without_leakage(row: Row) -> Estimate:
+    """Return the accuracy minus the inflation; unknown for metrics that are no accuracy."""
     return without(row.accuracy, INFLATION.of(row)) if row.metric.startswith("acc") else UNKNOWN
 
 
@@ -162,45 +165,53 @@ ACCURACY_CLEAN: Column[Row] = Column(
 
 
 def _arm(name: str) -> Column[Row]:
-    key, meaning = f"accuracy_{name}", f"The accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}"
-    of, compute = value_by(key, INTERVAL), lambda measured: share(measured.arm(name))
-    meaning += "; left out without that audit"
-    return Column("", INTERVAL, of, meaning, key, compute=compute, is_optional=True)
+    """Return the column of the accuracy in an arm of choice confusion."""
+    key = f"accuracy_{name}"
+    meaning = f"The accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}; left out without that audit"
+    return Column(
+        "",
+        INTERVAL,
+        value_by(key, INTERVAL),
+        meaning,
+        key,
+        compute=lambda measured: share(measured.arm(name)),
+        is_optional=True,
+    )
 
 
 ARM_COLUMNS = {name: _arm(name) for name in ARMS}
 
 
 def displayed() -> list[Column[Row]]:
-    """Return columns with a heading, in the order of tables and pages: accuracies come together."""
+    """Return the columns that have a heading, in the order of tables and pages: accuracies come together."""
     by_flag = (ACCURACY_UNFLAGGED, ACCURACY_FLAGGED)
     distinct = dict.fromkeys((*OF_RUN, ACCURACY_CLEAN, INFLATION, *OF_VERDICT, *by_flag, *OF_AUDITS, *COMPUTED))
-    return [column for column in distinct if column.heading]  # a column may be on no page, and a number in no column
+    return [column for column in distinct if column.heading]
 
 
 def recorded() -> list[Column[Row]]:
-    """Return all columns in the order of JSON and CSV: texts, counts, estimates, other numbers, each in the order of
-    the sections."""
-    sorts = (str, int, Estimate, float)
-    return sorted(
-        (column for column in _every() if column.key), key=lambda column: sorts.index(type(column.kind.undefined))
-    )
+    """Return the columns that have a key, in the order of JSON and CSV: texts, counts, estimates, then other numbers;
+    those of one type keep their order."""
+    types = (str, int, Estimate, float)
+    columns = [column for column in _every() if column.key]
+    return sorted(columns, key=lambda column: types.index(type(column.kind.undefined)))
 
 
 def in_harness() -> list[Column[Row]]:
-    """Return columns that the harness's results have, in that order."""
+    """Return the columns that the harness's results have, in their order there."""
     return [column for column in _every() if column.harness]
 
 
 def _every() -> list[Column[Row]]:
+    """Return all columns, section by section."""
     return [*OF_RUN, *OF_VERDICT, *OF_AUDITS, *COMPUTED, ACCURACY_CLEAN, *ARM_COLUMNS.values()]
 
 
 def in_records() -> list[Column[Row]]:
-    """Return the columns that `verdicts.json` has, in that order."""
+    """Return the columns that `verdicts.json` has, in its order."""
     return [column for column in _every() if column.record]
 
 
 def values_of(measured: Measured) -> dict[str, Any]:
-    """Values, by key, of the columns that are computed from a row's questions."""
+    """Return the values, by key, of the columns that are computed from a row's questions."""
     return {column.key: column.compute(measured) for column in recorded() if column.compute is not None}

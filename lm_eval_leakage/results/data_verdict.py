@@ -69,8 +69,9 @@ from lm_eval_leakage.stats.pooling import Floats, Verdicts
 from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, best_bound, hits_of
 
 VERDICT_SEED = 0
-STAGES = 2  # in which a check may ask a benchmark's questions; what they say has one error
+STAGES = 2  # a check may ask a benchmark's questions in two stages, which share one error
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
+# The comparisons of each basis; every one of them must find the published orders preferred.
 RANKED_BY = {Basis.ORDERS: (Basis.ORDERS,), Basis.REFERENCE: (Basis.REFERENCE,), Basis.CONTROL: CONTROL_FORMS}
 TOLERANCES: Mapping[str, float] = {
     Basis.ORDERS: 0.0,
@@ -89,7 +90,7 @@ PATTERN_ALONE = (
 USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
 USUAL_QUESTIONS = 200
 MARGIN = 1.2  # a model's scores differ from the usual ones
-_of_fillers = lru_cache(maxsize=64)(filler_verdict)
+_verdict_by_fillers = lru_cache(maxsize=64)(filler_verdict)
 
 
 def data_verdict(
@@ -100,15 +101,15 @@ def data_verdict(
 ) -> DataVerdict:
     """Return the verdict on the questions together; NOT_AUDITED if neither orders nor fillers were asked.
 
-    natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
+    natural: the preference for published orders that the model cannot have seen, see `natural_part`
     fillers: the answers to rows with the fillers of other rows; where orders were asked, too, both are one verdict, by
         Bonferroni's rule
-    unseen_fillers: likewise, to rows of the same kind that the model cannot have seen
+    unseen_fillers: such answers to rows of the same kind that the model cannot have seen
     """
-    by_orders, answers = _cached(tuple(questions), natural), tuple(fillers)
+    by_orders, answers = _verdict_by_orders(tuple(questions), natural), tuple(fillers)
     if not answers:
         return by_orders
-    by_names = _of_fillers(answers, tuple(unseen_fillers))
+    by_names = _verdict_by_fillers(answers, tuple(unseen_fillers))
     return joint_verdict(by_orders, by_names) if by_orders.basis else by_names
 
 
@@ -121,7 +122,7 @@ def joint_verdict(by_orders: DataVerdict, by_names: DataVerdict) -> DataVerdict:
 
 
 def _seen_at_most(verdict: DataVerdict, error: float) -> Shares:
-    """Return how many of the questions may have been seen, by both tests where there are two."""
+    """Return how many of the questions may have been seen, by the tests of the verdict and of the one beside it."""
     other = () if verdict.beside is None else verdict.beside.power
     return seen_at_most((*verdict.power, *other), error)
 
@@ -142,11 +143,11 @@ def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
 
 
 @lru_cache(maxsize=64)
-def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
-    """Return the verdict by orders; cached, since several rows and columns need the same one."""
+def _verdict_by_orders(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
+    """Return the verdict by option orders. It is cached, since several rows and columns need the same one."""
     if not questions:
         return NOT_AUDITED
-    orders = _weakest(questions)
+    orders = _weakest_status(questions)
     basis, compared = _compared_by(questions, natural)
     verdict = _not_comparable(basis, questions, natural)
     if verdict is None:
@@ -157,19 +158,19 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
 
 
 def untestable(questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict | None:
-    """Return the verdict of questions that have no test, whatever the model answers, if its answers differ between
-    orders; None if they have one."""
+    """Return the verdict of questions that cannot be tested; None if they can, provided that a model's answers differ
+    between orders."""
     if not questions:
         return NOT_AUDITED
     basis, compared = _compared_by(questions, natural)
     verdict = _not_comparable(basis, questions, natural)
-    return verdict or _units(basis, compared, equally=is_exact(_weakest(questions))).refusal
+    return verdict or _units(basis, compared, equally=is_exact(_weakest_status(questions))).refusal
 
 
 def _not_comparable(
     basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None
 ) -> DataVerdict | None:
-    """Return the verdict where there is nothing that the published orders may be compared with."""
+    """Return the verdict of questions whose published orders may be compared with nothing; None if they may be."""
     if not _counted(questions, natural) and any(not question.guarded for question in questions):
         return DataVerdict(Basis.CONTROL, doubt=PATTERN_ALONE)
     return DataVerdict(basis) if basis == Basis.RATIO else None
@@ -187,8 +188,8 @@ def _counted(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> 
 def _compared_by(
     questions: Sequence[OrderAnswers], natural: NaturalPart | None
 ) -> tuple[Basis, Sequence[OrderAnswers]]:
-    """Return what the published orders are compared with, and the questions of which that may be done."""
-    orders, unguarded = _weakest(questions), _counted(questions, natural)
+    """Return what the published orders are compared with, and the questions that allow it."""
+    orders, unguarded = _weakest_status(questions), _counted(questions, natural)
     referred = [question for question in (questions if is_exact(orders) else unguarded) if question.reference]
     if is_exact(orders):
         return (Basis.REFERENCE, referred) if orders == OrderStatus.DRAWN and referred else (Basis.ORDERS, questions)
@@ -200,6 +201,7 @@ def _compared_by(
 
 
 def _by_draws(basis: Basis, questions: Sequence[OrderAnswers]) -> DataVerdict:
+    """Return the verdict on orders that were drawn at random, with a lower bound of how many questions were seen."""
     compared = questions
     if basis == Basis.REFERENCE:
         scored = _scored(basis, questions, equally=True)
@@ -211,19 +213,22 @@ def _by_draws(basis: Basis, questions: Sequence[OrderAnswers]) -> DataVerdict:
 
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
-    """Return the families, as of `questions.families`; the key of a sealed benchmark draws for each question by
-    itself."""
+    """Return the number of each question's family (`questions.families`). Questions of a sealed benchmark are families
+    of one, since its key draws for each question by itself."""
     return families([() if question.orders == OrderStatus.SEALED else question.shared for question in questions])
 
 
-def _weakest(questions: Sequence[OrderAnswers]) -> OrderStatus:
-    """Return the status that holds for all of them: a group may have tasks with drawn orders and tasks with written
-    ones."""
+def _weakest_status(questions: Sequence[OrderAnswers]) -> OrderStatus:
+    """Return the status of published orders that can be assumed for all questions.
+
+    A group may have tasks with drawn orders and tasks with written ones.
+    """
     statuses = {_status_of(question) for question in questions}
     return min(statuses, key=[*OrderStatus].index)
 
 
 def _status_of(answers: OrderAnswers) -> OrderStatus:
+    """Return the status of a question's published order."""
     try:
         return OrderStatus(answers.orders)
     except ValueError:  # of a later version
@@ -237,6 +242,8 @@ def order_hits(questions: Sequence[OrderAnswers]) -> tuple[Hits, ...]:
 
 
 def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
+    """Return how much more often than by chance the published order is the most likely one; NaN for too few
+    questions."""
     if len(unguarded) < FEWEST_JUDGED:
         return OrderRatio(len(unguarded))
     n_first = sum(values[0] > max(values[1:]) for values in (question.loglikelihoods for question in unguarded))
@@ -257,9 +264,10 @@ class _Units:
 
 
 def _units(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool) -> _Units:
+    """Return the questions that have scores and more than one possible order, with their families."""
     usable = _scored(basis, questions, equally=equally)
     scored = [question for question in usable if question.prior[0] < 1]
-    # so that no draw depends on which log has a question first
+    # sorted, so that no random draw depends on which log has a question first
     scored.sort(key=lambda question: tuple(question.scores[0]))
     n = len(scored)
     if usable and not scored:
@@ -276,8 +284,9 @@ def _units(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool) ->
 def _tested(
     basis: Basis, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
 ) -> DataVerdict:
-    """Return the verdict of a test. Where the scores are compared with several others, each comparison must find the
-    published orders preferred.
+    """Return the verdict of the test of one basis, or the refusal of questions that are too few.
+
+    With several comparisons, each must find the published orders preferred, so the largest p-value counts.
 
     equally: whether all orders were as likely to be published and no preference for them is natural
     """
@@ -313,6 +322,7 @@ def _tested(
 
 
 def _weighed_by(basis: Basis) -> Weigh:
+    """Return the function that turns a standardised score into the weight that the test sums."""
     return np.positive if basis == Basis.CONTROL else np.exp
 
 
@@ -327,6 +337,7 @@ def _power(
     *,
     n_layouts: int = 1,
 ) -> OrderPower:
+    """Return what one comparison finds at other levels; arguments are as in `stats.order_sum`."""
     weigh, ranks = _weighed_by(basis), SEEN_IN_LAYOUTS[max(n for n in SEEN_IN_LAYOUTS if n <= n_layouts)][kind]
     bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
     found_with = 1 - (1 - FOUND_WITH) / len(RANKED_BY[basis])
@@ -334,19 +345,24 @@ def _power(
 
 
 def usually_needed(basis: Basis, n_orders: int, detect: float, level: float, *, n_layouts: int = 1) -> int | None:
-    """Return about how many questions of `n_orders` orders find `detect`, before a model's scores are known: as if
-    they were normal; None if no number does."""
+    """Return about how many questions of `n_orders` orders are needed to find the share `detect`; None if no number is
+    enough.
+
+    A model's scores are not known yet: they are taken to be normal, and the number has a margin.
+    """
     n = needed_by_all(_usual_powers(basis, n_orders, USUAL_QUESTIONS, n_layouts), detect, level)
     return None if n is None else math.ceil(MARGIN * n)
 
 
 def usually_found(basis: Basis, n_orders: int, n: int, level: float, *, n_layouts: int = 1) -> Shares:
-    """Return what `n` questions of `n_orders` orders find, likewise, but without a margin."""
+    """Return the shares that `n` questions of `n_orders` orders find, before a model's scores are known, without a
+    margin."""
     powers = _usual_powers(basis, n_orders, n, n_layouts)
     return found_by_all(power.detectable(level) for power in powers)
 
 
 def _usual_powers(basis: Basis, n_orders: int, n: int, n_layouts: int) -> list[OrderPower]:
+    """Return the power of each comparison for scores drawn from a normal distribution."""
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     drawn = rng.normal(size=(n, n_orders))
     size = 1.0 if basis == Basis.ORDERS else USUAL_DEVIATION
@@ -356,8 +372,10 @@ def _usual_powers(basis: Basis, n_orders: int, n: int, n_layouts: int) -> list[O
 
 
 def at_its_level(verdict: DataVerdict) -> DataVerdict:
-    """Return the verdict at the level that decides the word, and its share of all looks' error, with the threshold,
-    and with how many of the questions may have been seen."""
+    """Return the verdict with the numbers that depend on its level and on its share of all looks' error.
+
+    These are how many of the questions may have been seen, and the threshold from which it would be evidence.
+    """
     if verdict.at_most:
         verdict = replace(verdict, at_most=_seen_at_most(verdict, SEEN_ERROR / STAGES * verdict.spent))
     if not verdict.power or verdict.basis != Basis.CONTROL:
@@ -367,7 +385,8 @@ def at_its_level(verdict: DataVerdict) -> DataVerdict:
 
 
 def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: np.random.Generator) -> str:
-    """Return why this reference subtracts more than natural preferences; empty if it does not."""
+    """Return why this reference may hide leakage: it is too like the model, or has seen the benchmark; else an empty
+    text."""
     alike = np.mean([_correlation(question.answers.loglikelihoods, question.answers.reference) for question in scored])
     if alike > TOO_ALIKE:
         return (
@@ -390,15 +409,17 @@ def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: 
 
 
 def _correlation(loglikelihoods: Sequence[float], other: Sequence[float]) -> float:
-    ours, theirs = standard_scores(np.array(loglikelihoods)), standard_scores(np.array(other))
-    return 0.0 if ours is None or theirs is None else float(np.mean(ours * theirs))
+    """Return the correlation of two models' log-likelihoods of a question's orders; 0 if one's are all equal."""
+    scores, other_scores = standard_scores(np.array(loglikelihoods)), standard_scores(np.array(other))
+    return 0.0 if scores is None or other_scores is None else float(np.mean(scores * other_scores))
 
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """A question's standardised scores in each comparison, and how likely each order was to be published; the mean
-    score of a drawn order is 0.
+    """A question's standardised scores in each comparison.
 
+    scores: of each order, by comparison; the mean score of a drawn order is 0
+    prior: how likely each order was to be published
     published: the published order's score in the audited form and in each that it is compared with
     """
 
@@ -409,11 +430,13 @@ class _Scored:
 
 
 def _scored(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
-    """Return the questions for which each comparison can be made. A question with a single possible order shows
-    nothing.
+    """Return the questions for which each comparison can be made, with their scores.
 
-    Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
-    are as likely to be published as the right options of all these questions stand in that place.
+    Apart from the question, a model may prefer one place for the right option, and a stronger model prefers it more.
+    So the prior of an order is the share of these questions whose right option was published in the place where the
+    order has it. A question whose published order has a prior of 1 shows nothing.
+
+    equally: whether all orders were as likely to be published
     """
     counts = Counter((max(question.right), question.right[0]) for question in questions if question.right)
     scored = []
@@ -439,11 +462,14 @@ def _scored(basis: Basis, questions: Sequence[OrderAnswers], *, equally: bool = 
 
 
 def _compared(basis: Basis, answers: OrderAnswers) -> Sequence[int]:
-    """Return the places of the orders that are compared. Where it is not known how the right option stands in them,
-    only those that have it in its published place were marked."""
+    """Return the indices of the orders that are compared: those that the control forms repeat, or all.
+
+    A reference has all orders, but if the places of the right option are not known, only those that the control forms
+    would repeat keep it in its published place.
+    """
     every = range(len(answers.loglikelihoods))
-    is_marked = basis == Basis.CONTROL or (basis == Basis.REFERENCE and not answers.right)
-    return answers.compared or every if is_marked else every
+    is_limited = basis == Basis.CONTROL or (basis == Basis.REFERENCE and not answers.right)
+    return answers.compared or every if is_limited else every
 
 
 def verdict_on(verdicts: Verdicts) -> DataVerdict:

@@ -91,7 +91,7 @@ def _by_model(ending: str) -> Callable[[Row], str]:
 
 
 def _no_accuracy(row: Row) -> str:
-    from lm_eval_leakage.results.answered import ACCURACIES
+    from lm_eval_leakage.results.task_runs import ACCURACIES
 
     if not row.accuracy:
         return "it has no accuracy, and the format is one of scores"

@@ -1,14 +1,15 @@
 """The verdict on a data set from a model's answers to its rows with exchanged fillers (`stats.crossed_blocks`).
 
-Two tests of the same blocks must agree: of the rows as the benchmark shows them, and of these less the control form,
-in which the words of a row have no order, so that what fits a name stays and what could be remembered goes. The larger
-p-value counts; the preference that is reported is the one beyond the control form. With another model as reference,
-its preferences are subtracted instead.
+The preference of a block for its published fillers is measured in one or two forms: in the rows as the benchmark shows
+them (`names` or `numbers`), and in these minus the control form (`in words`). In the control form the words of a row
+have no order, so that what fits a name stays and what could be remembered goes. Both tests must agree: the larger
+p-value counts, and the preference that is reported is the one beyond the control form. With another model as
+reference, its preferences are subtracted instead, in one form.
 
-Where a secret key drew the fillers, no natural preference is allowed for, and no control form is needed. Where rows
-that the model cannot have seen were asked in the same way, the natural preference is what they show, with its error.
+If a secret key drew the fillers, no natural preference is allowed for, and no control form is needed. If rows that the
+model cannot have seen were asked in the same way, the natural preference is what they show, with its error.
 
-Numbers are natural where they stand: clean models prefer the published ones. They are only tested beside another model
+Numbers are natural where they stand: clean models prefer the published ones. They are tested only beside another model
 or beside unseen rows.
 
 A verdict is about the data set. It accuses no single row.
@@ -35,9 +36,9 @@ NUMBERS_ALONE = (
     "its rows have no names, and models prefer published numbers without having seen them, so that numbers are only "
     "tested beside another model (`--reference pretrained=OTHER`) or new rows of the same kind (`--unseen FILE`)"
 )
-USUAL_ROWS, USUAL_SIZE = 200, 6  # of which needed numbers are computed; rows of a block
-IN_WORDS = "in words"  # less the control form
-Score = Callable[[CrossedBlock], Floats | None]
+USUAL_ROWS, USUAL_SIZE = 200, 6  # rows, and rows of a block, for which the rows that are needed are computed
+IN_WORDS = "in words"  # name of the form that is the rows minus the control form
+BlockScore = Callable[[CrossedBlock], Floats | None]  # None for a block without the answers that it needs
 
 
 def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnswers] = ()) -> DataVerdict:
@@ -49,8 +50,8 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
     # a group may have tasks whose rows have names, and others whose rows have only numbers
     fillers = NAMES if not answers or any(answer.fillers == NAMES for answer in answers) else NUMBERS
     answers = [answer for answer in answers if answer.fillers == fillers]
-    blocks, scores = crossed_blocks(answers), _scores(answers)
-    compared = [block for block in blocks if all(score(block) is not None for score in scores.values())]
+    scores = _scores_by_form(answers)
+    compared = _scored_blocks(answers, scores)
     n = sum(block.size for block in compared)
     layouts = max((answer.layouts for answer in answers), default=())
     by_reference = any(answer.reference for answer in answers)
@@ -77,7 +78,8 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
     powers = tuple(
         _power(form, preferred, len(preferences), *naturals[form]) for form, preferred in preferences.items()
     )
-    *_, beyond = preferences.values()  # what the control form, or the reference, leaves
+    last_form = [*scores][-1]  # what the control form, or the reference, leaves
+    beyond = preferences[last_form]
     tested = replace(
         max((preferred.test for preferred in preferences.values()), key=lambda test: test.pvalue),
         n=n,
@@ -92,28 +94,34 @@ def filler_verdict(answers: Sequence[FillerAnswers], unseen: Sequence[FillerAnsw
         power=powers,
         at_most=seen_at_most(powers, SEEN_ERROR),
         scores=tuple(preferred.effect for preferred in preferences.values()),
-        natural=naturals[[*naturals][-1]],
+        natural=naturals[last_form],
         n_unseen=n_unseen,
     )
 
 
 def _naturals(
-    unseen: Sequence[FillerAnswers], scores: Mapping[str, Score], spread: float
+    unseen: Sequence[FillerAnswers], scores: Mapping[str, BlockScore], spread: float
 ) -> tuple[dict[str, tuple[float, float]], int]:
-    """Return by form how large a preference is without memory, and the standard deviation of that; and on how many
-    unseen rows it rests, 0 if these are too few. A preference below 0 counts as 0."""
-    blocks = [block for block in crossed_blocks(unseen) if all(score(block) is not None for score in scores.values())]
+    """Return the natural preference in each form, with its standard deviation, and the number of unseen rows on which
+    that rests.
+
+    For too few unseen rows, the preference is 0 with the usual deviation, and the number is 0. A preference below 0
+    counts as 0.
+    """
+    blocks = _scored_blocks(unseen, scores)
     n = sum(block.size for block in blocks)
     if n < FEWEST_JUDGED:
         return dict.fromkeys(scores, (0.0, spread)), 0
-    shown = {form: _preference(blocks, score) for form, score in scores.items()}
-    return {
-        form: (max(0.0, preferred.effect), math.hypot(spread, preferred.error)) for form, preferred in shown.items()
-    }, n
+    naturals = {}
+    for form, score in scores.items():
+        preferred = _preference(blocks, score)
+        naturals[form] = max(0.0, preferred.effect), math.hypot(spread, preferred.error)
+    return naturals, n
 
 
 def rows_usually_needed(detect: float, level: float, *, has_reference: bool, fillers: str = NAMES) -> int | None:
-    """Return about how many rows find `detect`, before a model's scores are known; None if no number does."""
+    """Return about how many rows are needed to find the share `detect`, before a model's scores are known; None if no
+    number is enough."""
     forms = [fillers] if has_reference or fillers == NUMBERS else [NAMES, IN_WORDS]
     powers = []
     for form in forms:
@@ -124,8 +132,9 @@ def rows_usually_needed(detect: float, level: float, *, has_reference: bool, fil
     return needed_by_all(powers, detect, level)
 
 
-def _scores(answers: Sequence[FillerAnswers]) -> dict[str, Score]:
-    """Return by form what is computed of each block; None where a block lacks what is needed."""
+def _scores_by_form(answers: Sequence[FillerAnswers]) -> dict[str, BlockScore]:
+    """Return the score of a block in each form that the answers allow; the last one is beyond the control form or the
+    reference, if there is either."""
     form = max((answer.fillers for answer in answers), default=NAMES)
     if any(answer.reference for answer in answers):
         return {form: _beyond_reference}
@@ -133,24 +142,36 @@ def _scores(answers: Sequence[FillerAnswers]) -> dict[str, Score]:
     return {form: _alone, IN_WORDS: _beyond_control} if has_control else {form: _alone}
 
 
+def _scored_blocks(answers: Sequence[FillerAnswers], scores: Mapping[str, BlockScore]) -> list[CrossedBlock]:
+    """Return the blocks that have a score in every form."""
+    return [block for block in crossed_blocks(answers) if all(score(block) is not None for score in scores.values())]
+
+
 def _alone(block: CrossedBlock) -> Floats | None:
+    """Return the scores of a block by the rows as the benchmark shows them."""
     return block_scores(block.layouts)
 
 
 def _beyond_control(block: CrossedBlock) -> Floats | None:
+    """Return the scores of a block minus those in the control form."""
     return None if block.control is None else block_scores(block.layouts, [block.control])
 
 
 def _beyond_reference(block: CrossedBlock) -> Floats | None:
+    """Return the scores of a block minus those by the reference model."""
     return block_scores(block.layouts, block.references) if block.references else None
 
 
-def _preference(blocks: Sequence[CrossedBlock], score: Score, natural: float = 0.0, spread: float = 0.0) -> Preference:
+def _preference(
+    blocks: Sequence[CrossedBlock], score: BlockScore, natural: float = 0.0, spread: float = 0.0
+) -> Preference:
+    """Return the preference of all blocks together, tested against a natural one with its standard deviation."""
     scores, sizes = [score(block) for block in blocks], [block.size for block in blocks]
     return preference(scores, sizes, natural=natural, spread=spread)
 
 
 def _power(form: str, preferred: Preference, n_tests: int, natural: float, spread: float) -> FillerPower:
+    """Return what a test in one form finds, if each of `n_tests` tests must find it."""
     return FillerPower(
         preferred.effect - natural,
         preferred.n_rows,

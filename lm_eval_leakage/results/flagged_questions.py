@@ -1,5 +1,7 @@
-"""The flagged questions of a page, as JSON that its script reads: as many as a budget of bytes allows, the highest
-scores first."""
+"""Lists a model's flagged questions for the HTML report, as JSON that the page's script reads.
+
+A list has a budget of bytes; the questions with the highest scores come first.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,17 @@ from lm_eval_leakage.results.formatting import number
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.rows import TASK_LEVEL
 
-MOST_OPTIONS = 5  # all orders of more options are too many to score
-LONGEST_QUESTION = 100_000  # bytes; one huge question must not crowd out all others
+MOST_OPTIONS = 5  # no audit scores all orders of more options
+LONGEST_ENTRY = 100_000  # bytes; one huge question must not crowd out all others
 
 
 @dataclass(frozen=True)
-class Listed:
-    """The flagged questions of one model that a page holds.
+class FlaggedList:
+    """The flagged questions of one model, as far as the page has room for them.
 
-    data: a JSON array that is safe within a script element
-    n_flagged: flagged questions of the model, listed or not
+    data: a JSON array of their entries, which is safe within a script element
+    n_listed: number of its entries
+    n_flagged: number of flagged questions of the model, listed or not
     """
 
     data: Markup
@@ -37,34 +40,64 @@ class Listed:
 
 
 def n_bytes(text: str) -> int:
+    """Return the length of a text in UTF-8; a character that UTF-8 lacks counts one byte."""
     return len(text.encode("utf-8", "replace"))
 
 
-def listed(annotation: Annotation, budget: int) -> Listed:
-    """Return the flagged questions that fit into `budget` bytes, the highest scores first."""
+def list_flagged(annotation: Annotation, budget: int) -> FlaggedList:
+    """Return the flagged questions of one model, by falling score, until their JSON has `budget` bytes.
+
+    A question whose entry is longer than LONGEST_ENTRY, or than what is left of the budget, is skipped; shorter ones
+    with lower scores may follow.
+    """
     flagged = sorted((question for question in annotation.audited_questions if question.flagged), key=_by_score)
-    answers = _answers(annotation)
-    lines: list[str] = []
-    used = 2
+    answers = _answers_in_words(annotation)
+    entries: list[str] = []
+    n_used = len("[]")
     for audited in flagged:
-        entry = _entry(audited, answers.get(audited.doc_hash, ()))
-        line = htmlsafe_json_dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        size = n_bytes(line) + 1
-        if size <= LONGEST_QUESTION and used + size <= budget:
-            lines.append(line)
-            used += size
-    return Listed(Markup(f"[{','.join(lines)}]"), len(lines), len(flagged))
+        fields = _entry(audited, answers.get(audited.doc_hash, ()))
+        entry = htmlsafe_json_dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        size = n_bytes(entry) + len(",")
+        if size <= LONGEST_ENTRY and n_used + size <= budget:
+            entries.append(entry)
+            n_used += size
+    return FlaggedList(Markup(f"[{','.join(entries)}]"), len(entries), len(flagged))
 
 
 def _by_score(audited: AuditedQuestion) -> tuple[float, str]:
-    is_known = audited.score is not None and math.isfinite(audited.score)
-    return -(audited.score or 0.0) if is_known else math.inf, audited.doc_hash
+    """Return a sort key: the highest score first, an undefined or infinite one last, equal ones by their hash."""
+    if audited.score is None or not math.isfinite(audited.score):
+        return math.inf, audited.doc_hash
+    return -audited.score, audited.doc_hash
+
+
+def _answers_in_words(annotation: Annotation) -> Mapping[str, Iterable[str]]:
+    """Return how the run's tasks answered each audited question, such as "answered correctly in mmlu (5-shot)", by the
+    question's `doc_hash`; equal answers once.
+
+    The answer is correct or not by the first metric that the task has a row for.
+    """
+    first_metrics: dict[str, str] = {}
+    for row in annotation.rows:
+        if row.level == TASK_LEVEL:
+            first_metrics.setdefault(row.task, row.metric)
+    by_hash: dict[str, dict[str, None]] = defaultdict(dict)  # the keys of the inner mapping are an ordered set
+    for question in annotation.questions:
+        if question.audited is not None:
+            score = question.scores.get(first_metrics.get(question.task, ""), math.nan)
+            scored = "not scored" if math.isnan(score) else f"scored {number(score)}"
+            answer = {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, scored)
+            shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
+            by_hash[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
+    return by_hash
 
 
 def _entry(audited: AuditedQuestion, answers: Iterable[str]) -> dict[str, Any]:
-    """Return a question's entry. Its keys are short because they are repeated for every question; `page.js` reads
-    them."""
-    subject = benchmark_of(audited.subject)  # the audit's name without subjects
+    """Return a question's entry, for `page.js`. Its keys are one letter each, since every question repeats them.
+
+    answers: how the run's tasks answered the question, in words
+    """
+    subject = benchmark_of(audited.subject)  # a benchmark without subjects has its audit's name here
     is_whole = subject in ("", audited.benchmark)
     return {
         "b": audited.benchmark if is_whole else f"{audited.benchmark}/{subject}",
@@ -75,42 +108,29 @@ def _entry(audited: AuditedQuestion, answers: Iterable[str]) -> dict[str, Any]:
         "a": audited.answer,
         "g": audited.guards,
         "m": _rounded(audited.margin),
-        "l": [_rounded(value) for value in audited.loglikelihoods],
+        "l": [_rounded(loglikelihood) for loglikelihood in audited.loglikelihoods],
         "p": order_names(audited),
     }
 
 
 def order_names(audited: AuditedQuestion) -> list[str]:
-    """Return the name of each order: the letters of the published options in the order in which they were shown.
+    """Return a name for each order in which the options were scored, such as "BAC": the letters of the published
+    options as they were shown.
 
-    Where only some of the orders were scored, the log does not say which; then each is named by the place of the right
-    option in it, or not at all.
+    The log of an audit of only some orders does not have them. Such an order is named by the place of the right option
+    in it; without known places, the result is empty.
     """
-    n_orders, letters = len(audited.loglikelihoods), ascii_uppercase[: len(audited.options)]
+    n_scored, letters = len(audited.loglikelihoods), ascii_uppercase[: len(audited.options)]
     if len(audited.options) <= MOST_OPTIONS:
-        places = list(distinct_orders([option.strip() for option in audited.options]))
-        if len(places) == n_orders:
-            return ["".join(letters[place] for place in order) for order in places]
-    right = audited.orders.right if audited.orders is not None else ()
-    if len(right) == n_orders and max(right, default=0) < len(letters):
-        return [f"right option at {letters[place]}" for place in right]
+        orders = list(distinct_orders([option.strip() for option in audited.options]))
+        if len(orders) == n_scored:
+            return ["".join(letters[place] for place in order) for order in orders]
+    right_places = audited.orders.right if audited.orders is not None else ()
+    if len(right_places) == n_scored and max(right_places, default=0) < len(letters):
+        return [f"right option at {letters[place]}" for place in right_places]
     return []
 
 
 def _rounded(value: float | None, decimals: int = 2) -> float | None:
+    """Return the rounded value; None, which JSON can hold, for a value that is undefined or infinite."""
     return None if value is None or not math.isfinite(value) else round(value, decimals)
-
-
-def _answers(annotation: Annotation) -> Mapping[str, Iterable[str]]:
-    """Return how each question was answered in the tasks of the run, each answer once, by the hash of its audited
-    row."""
-    first_metrics = {row.task: row.metric for row in reversed(annotation.rows) if row.level == TASK_LEVEL}
-    by_hash: dict[str, dict[str, None]] = defaultdict(dict)
-    for question in annotation.questions:
-        if question.audited is not None:
-            score = question.scores.get(first_metrics.get(question.task, ""), math.nan)
-            scored = "not scored" if math.isnan(score) else f"scored {number(score)}"
-            answer = {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, scored)
-            shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
-            by_hash[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
-    return by_hash

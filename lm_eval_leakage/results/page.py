@@ -11,7 +11,7 @@ from typing import Any
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.charts import DotChart, Dots, margin_histogram, rank, rank_histograms, round_ticks
 from lm_eval_leakage.results.comparison import comparison
-from lm_eval_leakage.results.flagged_questions import Listed, listed, n_bytes
+from lm_eval_leakage.results.flagged_questions import FlaggedList, list_flagged, n_bytes
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.html import render_template
@@ -19,14 +19,13 @@ from lm_eval_leakage.results.page_tables import CHECKED, FIRST, benchmark_table,
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
 from lm_eval_leakage.results.tabulating import TEXT, Cell, Column, tabulate
-from lm_eval_leakage.results.verdict_texts import FEWEST_FLAGGED, verdict_text
+from lm_eval_leakage.results.verdict_texts import FEWEST_FLAGGED, summarise_verdict
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
 N_DRAWN = 8  # benchmarks of a model whose ranks and margins are drawn
-N_TOLD = 8  # verdicts that are shown at once; the others are folded
-
-
+N_UNFOLDED = 8  # verdicts that are shown at once; the others are folded
+# Columns of verdicts of earlier checks (`jobs`), which the page shows apart
 EARLIER: Sequence[Column[Any]] = (
     Column("told at", TEXT, attrgetter("time")),
     Column("model", TEXT, attrgetter("model")),
@@ -37,11 +36,12 @@ EARLIER: Sequence[Column[Any]] = (
 
 
 def render_page(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> str:
-    """Return one page for all models, the most suspicious verdicts first; flagged questions are left out as needed to
-    keep it below 5 MB.
+    """Return one page for all models, the most suspicious verdicts first.
+
+    As many flagged questions are left out as needed to keep it below 5 MB.
 
     annotations: one per model, or one for each of its benchmarks
-    earlier: verdicts of earlier checks, with the attributes of EARLIER, which are shown apart
+    earlier: verdicts of earlier checks; they have the attributes that EARLIER reads
     """
     models = sorted(
         grouped(annotations, lambda annotation: annotation.model).values(),
@@ -49,28 +49,28 @@ def render_page(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) 
     )
     annotations = [*map(merged, models)]
     rows = [row for annotation in annotations for row in annotation.rows]
-    first = benchmarks(rows)
-    verdicts = [*map(verdict_text, first)]
+    benchmark_rows = benchmarks(rows)
+    verdicts = [*map(summarise_verdict, benchmark_rows)]
     sections = [_section(whole, parts) for whole, parts in zip(annotations, models, strict=True)]
-    further = Counter(verdict.word or "without a verdict" for verdict in verdicts[N_TOLD:])
+    further = Counter(verdict.word or "without a verdict" for verdict in verdicts[N_UNFOLDED:])
 
-    def page(budget: int) -> str:
+    def page_with(budget: int) -> str:  # bytes for flagged questions
         return render_template(
             "page.html.j2",
             models=list(zip(sections, _lists(annotations, budget), strict=True)),
-            verdicts=verdicts[:N_TOLD],
-            further=verdicts[N_TOLD:],
+            verdicts=verdicts[:N_UNFOLDED],
+            further=verdicts[N_UNFOLDED:],
             further_words=", ".join(f"{count(n)} {word}" for word, n in further.items()),
-            comparison=comparison(first) if len(first) > 1 else None,
-            table=benchmark_table(first, FIRST),
-            checked=benchmark_table(first, CHECKED),
+            comparison=comparison(benchmark_rows) if len(benchmark_rows) > 1 else None,
+            table=benchmark_table(benchmark_rows, FIRST),
+            checked=benchmark_table(benchmark_rows, CHECKED),
             all_rows=rows_table(by_suspicion(rows)),
             has_verdicts=any(verdict.word for verdict in verdicts),
             has_flags=any(section["n_tested"] for section in sections),
             earlier=tabulate(earlier, EARLIER),
         )
 
-    return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
+    return page_with(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page_with(0))))
 
 
 def _suspicion(annotation: Annotation) -> Suspicion:
@@ -78,23 +78,27 @@ def _suspicion(annotation: Annotation) -> Suspicion:
     return min((suspicion(row.verdict) for row in benchmarks(annotation.rows)), default=LEAST)
 
 
-def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
-    """Return an equal share of the budget per model; what one does not need goes to those that need more."""
+def _lists(annotations: Sequence[Annotation], budget: int) -> list[FlaggedList]:
+    """Return each model's flagged questions. Each model gets an equal share of the budget; what one does not need goes
+    to those that need more.
+    """
     n_flagged = [
         sum(bool(question.flagged) for question in annotation.audited_questions) for annotation in annotations
     ]
-    lists: dict[int, Listed] = {}
+    lists: dict[int, FlaggedList] = {}
     for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
-        lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
+        lists[place] = list_flagged(annotations[place], budget // (len(annotations) - len(lists)))
         budget -= n_bytes(lists[place].data)
     return [lists[place] for place in range(len(annotations))]
 
 
 def _section(annotation: Annotation, parts: Sequence[Annotation]) -> dict[str, Any]:
-    """Return what the page shows about the audits of one model, except its flagged questions: the charts of each
-    benchmark, since questions of several are never counted together, the most suspicious first.
+    """Return what the page's template needs to show the audits of one model, except its flagged questions.
 
-    parts: that the annotation is merged from; a question may be in several
+    Each benchmark has its own charts, since questions of several are never counted together. The most suspicious
+    benchmark comes first.
+
+    parts: the annotations that `annotation` is merged from; each has its own verdicts, and may share questions
     """
     audited = annotation.audited_questions
     by_benchmark = [
@@ -132,6 +136,7 @@ def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
 
 
 def _charts(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str, Any]:
+    """Return the charts of one benchmark: of ranks, and of margins if enough questions are flagged."""
     has_enough = sum(bool(question.flagged) for question in audited_questions) >= FEWEST_FLAGGED
     ranks, undrawn = rank_histograms(audited_questions)
     margins = margin_histogram(audited_questions) if has_enough else None
@@ -139,7 +144,7 @@ def _charts(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str
 
 
 def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """Return a chart of the benchmarks and a table of all rows with choice confusion."""
+    """Return a chart of the benchmarks and a table of all rows with choice confusion; None if no row has it."""
     compared = [row for row in rows if any(arm.of(row) for arm in columns.ARM_COLUMNS.values())]
     if not compared:
         return None

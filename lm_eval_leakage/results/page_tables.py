@@ -24,7 +24,7 @@ from lm_eval_leakage.results.tabulating import (
     Table,
     tabulate,
 )
-from lm_eval_leakage.results.verdict_texts import NOT_WRITTEN_DOWN, has_enough_flagged, n_flagged
+from lm_eval_leakage.results.verdict_texts import NO_REVISION, has_enough_flagged, n_flagged
 from lm_eval_leakage.results.verdict_words import pvalue_parts, ratio_parts
 from lm_eval_leakage.stats.pooling import Estimate
 
@@ -87,7 +87,7 @@ FIRST: Sequence[Column[Row]] = (  # what a reader needs first
     ),
 )
 CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
-    Column("which model", TEXT, lambda row: row.provenance.revision or NOT_WRITTEN_DOWN),
+    Column("which model", TEXT, lambda row: row.provenance.revision or NO_REVISION),
     Column("asked as", TEXT, lambda row: row.provenance.asked_as),
     Column("questions", NUMBER, _questions),
     Column("date", TEXT, lambda row: row.provenance.date),

@@ -90,7 +90,7 @@ def provenance_of(run: Run) -> Provenance:
     return replace(
         provenance,
         revision=provenance.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
-        seed=run.draw.get("seed"),
+        seed=run.seed,
         lm_eval=str(run.results.get("lm_eval_version") or ""),
         date=run.time[: len("2026-01-31")],
     )

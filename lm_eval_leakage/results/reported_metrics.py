@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from lm_eval_leakage.logs.run import Problem, Run, leaves, n_reported
-from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, is_accuracy, reported, reported_stderr, told_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.task_runs import (
+    ACCURACIES,
+    TaskRun,
+    is_accuracy,
+    reported_estimates,
+    reported_stderr,
+    reported_values,
+)
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 
 ROUNDED = 1e-4  # tools round accuracies; OpenCompass to two decimals of a percentage
@@ -23,7 +30,7 @@ LARGEST_STDERR = 0.5  # of a mean of two or more values from 0 to 1
 
 def with_checked_metrics(part: TaskRun, problems: list[Problem]) -> TaskRun:
     """Return the task with its metrics, and without the scores of a metric that contradicts its samples."""
-    metrics = dict(told_metrics(part.run, part.task))
+    metrics = dict(reported_estimates(part.run, part.task))
     contradicted = []
     for key, value in _accuracies(part.run, part.task):
         mean = _mean_of_samples(part, key)
@@ -47,7 +54,7 @@ def group_metrics(
     """
     subtasks = run.results.get("group_subtasks") or {}
     tasks = leaves(group, subtasks)
-    metrics = dict(told_metrics(run, group))
+    metrics = dict(reported_estimates(run, group))
     for key, value in _accuracies(run, group):
         reason = _no_accuracy(key, value)
         withheld = [
@@ -65,7 +72,7 @@ def group_metrics(
 
 
 def _accuracies(run: Run, name: str) -> list[tuple[str, Any]]:
-    return [(key, value) for key, value in reported(run, name).items() if key.split(",")[0] in ACCURACIES]
+    return [(key, value) for key, value in reported_values(run, name).items() if key.split(",")[0] in ACCURACIES]
 
 
 def _no_accuracy(key: str, value: object) -> str:
@@ -85,7 +92,7 @@ def _estimate(run: Run, name: str, key: str, value: float, reason: str, problems
             Problem(f"{what}, which is not between 0 and {LARGEST_STDERR}; it is left out", run.results_file)
         )
         return Estimate(float(value))
-    return told_metrics(run, name)[key]
+    return reported_estimates(run, name)[key]
 
 
 def _mean_of_samples(part: TaskRun, key: str) -> float | None:
@@ -121,7 +128,7 @@ def _follows(key: str, value: float, run: Run, tasks: Sequence[str], members: Se
     """Return whether a group's value is a mean over its tasks or its members, each counted once or by its questions.
     It may be any other number if these have no such metric."""
     for names in (tasks, members):
-        estimates = [(told_metrics(run, name).get(key), _size(run, name)) for name in names]
+        estimates = [(reported_estimates(run, name).get(key), _size(run, name)) for name in names]
         defined = [(estimate.value, size) for estimate, size in estimates if estimate is not None]
         if len(defined) < len(names):
             return True

@@ -1,6 +1,6 @@
-"""Builds the rows of tasks, groups and subjects: the harness's values and our columns.
+"""Builds the rows of tasks, groups and subjects, with the harness's metrics and our columns.
 
-Rows and questions as flat mappings, for tables, JSON, data frames and conditions.
+It also returns rows and questions as flat mappings, for tables, JSON, data frames and conditions.
 """
 
 from __future__ import annotations
@@ -8,19 +8,20 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lm_eval_leakage.logs.audit_line import Scalar, window_needed
 from lm_eval_leakage.logs.run import Problem, Run, leaves, n_reported, outer_first, outermost
-from lm_eval_leakage.results import columns, question_columns
-from lm_eval_leakage.results.answered import TaskRun, shown_metrics
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.detector_values import detector_values
 from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.measured import Entry, Measured
+from lm_eval_leakage.results.question_columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS
 from lm_eval_leakage.results.reported_metrics import group_metrics
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
+from lm_eval_leakage.results.task_runs import TaskRun, shown_metrics
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
@@ -29,102 +30,146 @@ from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 
-# A row without values, its metrics as the harness reported them, and its questions.
-Begun = tuple[Row, Mapping[str, Estimate], Sequence[AnnotatedQuestion]]
+@dataclass(frozen=True)
+class Unmeasured:
+    """A row before its columns are computed.
+
+    row: names and numbers of questions only
+    metrics: what the harness reports of it, by "metric,filter"
+    questions: those that its columns are computed from
+    """
+
+    row: Row
+    metrics: Mapping[str, Estimate]
+    questions: Sequence[AnnotatedQuestion]
 
 
 def audit_rows(
     model: str,
-    parts: Sequence[TaskRun],
+    task_runs: Sequence[TaskRun],
     unanswered: Mapping[str, Sequence[AuditedQuestion]],
     groups_of_audits: Mapping[str, Sequence[str]],
     unseen: UnseenQuestions | None,
     ease: Mapping[str, float],
     problems: list[Problem],
 ) -> list[Row]:
-    """Return the rows: groups first, then each task with its subjects; then the same for benchmarks that were audited
-    but answered in no run.
+    """Return the rows of one model: groups first, then each task with its subjects. The same follows for benchmarks
+    that were audited but answered in no run.
 
+    unanswered: the questions of these benchmarks
     groups_of_audits: groups of the audited benchmarks, with their members
-    unseen: what the model's audits of unseen questions say; None if it was not asked any
+    unseen: what the model's audits of unseen questions show; None if it was not asked any
     ease: share of reference models that answer a question correctly, by its hash or content
-    problems: gets what cannot be right in the numbers of groups
+    problems: metrics of groups that cannot be right are added to it
     """
     unmeasured = [
-        *_groups(model, parts, problems),
-        *_tasks(model, parts),
-        *_of_audits(model, unanswered, groups_of_audits),
+        *_groups(model, task_runs, problems),
+        *_tasks(model, task_runs),
+        *_unanswered(model, unanswered, groups_of_audits),
     ]
-    return [row for part in unmeasured for row in _of_metrics(part, unseen, ease)]
+    return [row for part in unmeasured for row in _measured_rows(part, unseen, ease)]
 
 
-def _groups(model: str, parts: Sequence[TaskRun], problems: list[Problem]) -> Iterator[Begun]:
+def _groups(model: str, task_runs: Sequence[TaskRun], problems: list[Problem]) -> Iterator[Unmeasured]:
+    """Yield the groups of the runs, an outer one before those within it; each once per number of examples."""
     shown: set[tuple[str, str]] = set()
-    for part in parts:
-        run, n_shot = part.run, part.n_shot
+    for task_run in task_runs:
+        run, n_shot = task_run.run, task_run.n_shot
         members = run.results.get("group_subtasks") or {}
-        same = {other.task: other for other in parts if other.n_shot == n_shot}
+        by_task = {other.task: other for other in task_runs if other.n_shot == n_shot}
         for group in outer_first(members):
             tasks = leaves(group, members)
-            if tasks == [group] or part.task not in tasks or (group, n_shot) in shown:
+            if tasks == [group] or task_run.task not in tasks or (group, n_shot) in shown:
                 continue
             shown.add((group, n_shot))
-            pooled = [question for task in tasks if task in same for question in same[task].questions]
-            metrics = group_metrics(run, group, same, problems)
+            pooled = [question for task in tasks if task in by_task for question in by_task[task].questions]
+            metrics = group_metrics(run, group, by_task, problems)
             n = sum(n_reported(run, task) or 0 for task in tasks)
             if not metrics:  # its members were run one by one
-                n = sum(same[task].n_questions for task in tasks if task in same)
-            above = outermost(group, members)
-            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), metrics, pooled
+                n = sum(by_task[task].n_questions for task in tasks if task in by_task)
+            outer = outermost(group, members)
+            yield Unmeasured(_empty_row(model, group, GROUP_LEVEL, n_shot, n, outer, run), metrics, pooled)
 
 
-def _tasks(model: str, parts: Sequence[TaskRun]) -> Iterator[Begun]:
-    for part in parts:
-        task, run, n_shot = part.task, part.run, part.n_shot
+def _tasks(model: str, task_runs: Sequence[TaskRun]) -> Iterator[Unmeasured]:
+    """Yield each task, followed by its subjects."""
+    for task_run in task_runs:
+        task, run, n_shot = task_run.task, task_run.run, task_run.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        yield (
-            _begun(model, task, TASK_LEVEL, n_shot, n_reported(run, task) or 0, group, run),
-            part.metrics,
-            part.questions,
+        row = _empty_row(model, task, TASK_LEVEL, n_shot, n_reported(run, task) or 0, group, run)
+        yield Unmeasured(row, task_run.metrics, task_run.questions)
+        for subject, questions in _by_subject(task, task_run.questions):
+            yield Unmeasured(_empty_row(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, questions)
+
+
+def _unanswered(
+    model: str, unanswered: Mapping[str, Sequence[AuditedQuestion]], members: Mapping[str, Sequence[str]]
+) -> Iterator[Unmeasured]:
+    """Yield the groups, and the tasks with their subjects, that were audited but answered in no run."""
+
+    def without_run(name: str, level: str, questions: Sequence[AnnotatedQuestion], group: str) -> Unmeasured:
+        return Unmeasured(_empty_row(model, name, level, "", 0, group, None), {"": UNKNOWN}, questions)
+
+    by_benchmark = {
+        name: [row for question in questions for row in _without_answers(question)]
+        for name, questions in unanswered.items()
+    }
+    for group in outer_first(members):
+        tasks = [task for task in leaves(group, members) if task != group]
+        pooled = [question for task in tasks for question in by_benchmark.get(task, ())]
+        if pooled:
+            yield without_run(group, GROUP_LEVEL, pooled, outermost(group, members))
+    for benchmark, questions in by_benchmark.items():
+        group = outermost(benchmark, members)
+        yield without_run(benchmark, TASK_LEVEL, questions, group)
+        for subject, of_subject in _by_subject(benchmark, questions):
+            yield without_run(subject, SUBJECT_LEVEL, of_subject, group)
+
+
+def _without_answers(question: AuditedQuestion) -> list[AnnotatedQuestion]:
+    """Return the question, once for each of its rows in the audit, as one that no run answered."""
+    return question.n_rows * [
+        AnnotatedQuestion(
+            question.benchmark, 0, question.doc_hash, question.content, question.subject, 0, {}, question
         )
-        for subject, questions in _by_subject(task, part.questions):
-            yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, questions
+    ]
 
 
-def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:
+def _empty_row(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:
+    """Return a row without a metric, an accuracy and values."""
     origin = "" if run is None or run.results_file is None else str(run.results_file)
     return Row(model, task, level, "", n_shot, n, UNKNOWN, 0, 0, group=group, origin=origin)
 
 
 def _by_subject(task: str, questions: Sequence[AnnotatedQuestion]) -> Iterator[tuple[str, list[AnnotatedQuestion]]]:
-    """Return the questions of each subject of a task, if it has several."""
+    """Yield the name and the questions of each subject of a task; nothing if it has only one."""
     subjects = grouped(questions, lambda question: question.subject)
     for subject, of_subject in sorted(subjects.items()) if len(subjects) > 1 else ():
         yield f"{task}/{subject}", of_subject
 
 
-def _of_metrics(unmeasured: Begun, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
-    """Return a row per accuracy; for the first metric if there is no accuracy, and without a metric if nothing was
-    scored."""
-    begun_row, reported, questions = unmeasured
-    row = _with_left_out(begun_row, questions)
-    metrics = shown_metrics(reported or dict.fromkeys(key for question in questions for key in question.scores))
+def _measured_rows(part: Unmeasured, unseen: UnseenQuestions | None, ease: Mapping[str, float]) -> Iterator[Row]:
+    """Yield a row for each accuracy, or for the first metric if there is no accuracy.
+
+    If no question has a score, a row without a metric counts the questions that were left out, if there are any.
+    """
+    row, questions = _with_left_out(part.row, part.questions), part.questions
+    metrics = shown_metrics(part.metrics or dict.fromkeys(key for question in questions for key in question.scores))
     for metric in metrics or ([""] if row.n_left_out else []):
         entries = _entries(questions, metric, ease)
         pooled = share([entry.score for entry in entries if entry.score is not None])
-        accuracy = reported.get(metric, pooled)
+        accuracy = part.metrics.get(metric, pooled)
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         n = row.n + row.n_left_out if row.n else len(questions)  # the harness counts those with a score
-        named = replace(row, metric=metric, n=n, accuracy=accuracy)
-        yield _measured(named, Measured(entries, unseen))
+        yield _measured(replace(row, metric=metric, n=n, accuracy=accuracy), Measured(entries, unseen))
 
 
 def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:
-    """Count the questions that have no accuracy, those that are longer than the model's window, and those that no
-    audit could test for another reason."""
+    """Return the row with the numbers of questions that the accuracy leaves out, that are longer than the model's
+    window, and that no audit could test for another reason."""
     audited = [question.audited for question in questions if question.audited is not None]
-    # two options have no p-value, and are tested
+    # a question with orders is tested: with two options it has a reason why it cannot be flagged, too
     reasons = (question.reason for question in audited if question.orders is None)
     needed = [_window_needed(question) for question in questions]
     return replace(
@@ -137,11 +182,13 @@ def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:
 
 
 def _window_needed(question: AnnotatedQuestion) -> int:
+    """Return how many tokens a window must hold for the run and the audit to ask the question; 0 if both did."""
     of_audit = None if question.audited is None else question.audited.reason
     return max(window_needed(question.left_out), window_needed(of_audit))
 
 
 def _measured(row: Row, measured: Measured) -> Row:
+    """Return the row with its columns and its verdict."""
     others = [question.others for question in measured.joined if question.others]
     orders = (question.orders for question in measured.joined if question.orders is not None)
     fillers = (question.fillers for question in measured.joined if question.fillers is not None)
@@ -163,6 +210,7 @@ def _measured(row: Row, measured: Measured) -> Row:
 
 
 def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:
+    """Return each question's audit, score by a metric, and stratum."""
     strata = strata_of(
         [f"{question.task}/{question.subject}" for question in questions],
         [question.length for question in questions],
@@ -174,41 +222,12 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
     ]
 
 
-def _of_audits(
-    model: str, unanswered: Mapping[str, Sequence[AuditedQuestion]], members: Mapping[str, Sequence[str]]
-) -> Iterator[Begun]:
-    def begun(name: str, level: str, questions: Sequence[AnnotatedQuestion], group: str) -> Begun:
-        return _begun(model, name, level, "", 0, group, None), {"": UNKNOWN}, questions
-
-    by_benchmark = {
-        name: [row for question in questions for row in _rows_asked(question)]
-        for name, questions in unanswered.items()
-    }
-    for group in outer_first(members):
-        if pooled := [
-            question for name in leaves(group, members) if name != group for question in by_benchmark.get(name, ())
-        ]:
-            yield begun(group, GROUP_LEVEL, pooled, outermost(group, members))
-    for benchmark, questions in by_benchmark.items():
-        group = outermost(benchmark, members)
-        yield begun(benchmark, TASK_LEVEL, questions, group)
-        for subject, part in _by_subject(benchmark, questions):
-            yield begun(subject, SUBJECT_LEVEL, part, group)
-
-
-def _rows_asked(question: AuditedQuestion) -> list[AnnotatedQuestion]:
-    """Return the rows of a question that no run answered."""
-    return question.n_rows * [
-        AnnotatedQuestion(
-            question.benchmark, 0, question.doc_hash, question.content, question.subject, 0, {}, question
-        )
-    ]
-
-
 def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of all models that are shown together, with the p-values of their verdicts, adjusted for their
-    looks, adjusted by Holm: over all models' benchmarks (tasks and groups in no group), over the members of each
-    model's group, over the subjects of each of its tasks."""
+    """Return the rows of all models that are shown together, with the p-values of their verdicts adjusted by Holm.
+
+    The p-values were adjusted for looks before. They are adjusted within a family: the benchmarks of all models (tasks
+    and groups that are in no group), the members of a model's group, or the subjects of a model's task.
+    """
     families: dict[tuple[str, ...], dict[tuple[str, str], float]] = defaultdict(dict)
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
@@ -231,15 +250,17 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _family(row: Row) -> tuple[str, ...]:
-    """Return the rows that are read side by side. A task that was asked for and is in a group that was asked for, too,
-    is in two families, and its subjects are so."""
+    """Return a key that is equal for rows that are read side by side.
+
+    A task that was run alone and in a group has two rows, in two families, and so has each of its subjects.
+    """
     if row.level == SUBJECT_LEVEL:
         return row.model, row.group, task_of(row)
     return (row.model, row.group) if row.group else ()
 
 
 def task_of(row: Row) -> str:
-    """Return the task that a row is of: its own, or that of its subject."""
+    """Return the task or group of a row; for a subject, the task that it is of."""
     return row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
 
 
@@ -278,16 +299,13 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """Return a question's answer and verdicts as scalars; None for what is unknown."""
-    of_run = {column.key: column.of(question) for column in question_columns.RUN_COLUMNS}
-    flat: dict[str, Scalar] = {
-        **of_run,
-        **question.scores,
-        question_columns.IS_AUDITED.key: question.audited is not None,
-    }
+    flat: dict[str, Scalar] = {column.key: column.value(question) for column in RUN_COLUMNS}
+    flat |= question.scores
+    flat[IS_AUDITED.key] = IS_AUDITED.value(question)
     audited = question.audited
     if audited is None:
         return flat
-    flat |= {column.key: column.of(audited) for column in question_columns.AUDIT_COLUMNS}
+    flat |= {column.key: column.value(audited) for column in AUDIT_COLUMNS}
     return flat | {
         f"{detector}.{name}": value for detector, values in audited.others.items() for name, value in values.items()
     }

@@ -21,12 +21,12 @@ from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.questions.statements import texts_by_path
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.registry import without_reference
-from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.result_types import AnnotatedQuestion
+from lm_eval_leakage.results.task_runs import accuracy_metric, choose_runs
 from lm_eval_leakage.results.verdict import FEWEST_JUDGED
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal, SealedQuestion
@@ -366,8 +366,8 @@ def ceiling_tests(logs: SealedLogs) -> list[SealedTest]:
     if not several:
         return []
     tests = {}
-    for run in chosen_runs(logs.runs, []):
-        answered = run.answers([]) if run.log is not None else ()
+    for run in choose_runs(logs.runs, []):
+        answered = run.read_answers([]) if run.log is not None else ()
         hits = [
             (is_right, several[answer.content])
             for answer in answered
@@ -385,5 +385,5 @@ def ceiling_tests(logs: SealedLogs) -> list[SealedTest]:
 
 def _is_correct(answer: AnnotatedQuestion) -> list[bool]:
     """Return whether the answer is correct; empty without a metric that says so."""
-    key = accuracy_of(answer.scores)
+    key = accuracy_metric(answer.scores)
     return [] if key is None or answer.scores[key] not in (0, 1) else [bool(answer.scores[key])]

@@ -16,7 +16,7 @@ from lm_eval_leakage.results.provenance import OF_FILES
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import task_of
 from lm_eval_leakage.results.tabulating import COUNT, NUMBER, TEXT, Column, flat_value
-from lm_eval_leakage.results.verdict_texts import sentence_to_copy, verdict_text
+from lm_eval_leakage.results.verdict_texts import sentence_to_copy, summarise_verdict
 
 VERDICTS = "verdicts.json"  # in the folder of a check
 PARTS = ("verdicts", "earlier")  # of that file
@@ -37,8 +37,12 @@ def _of_record(name: str, kind: Any, of: Any, meaning: str) -> Column[Row]:
 
 # What only a record has, after the columns of the registry.
 OF_RECORD: Sequence[Column[Row]] = (
-    _of_record("summary", TEXT, lambda row: verdict_text(row).sentence, "Why, in short, as screen and page show it"),
-    _of_record("figures", TEXT, lambda row: verdict_text(row).figures, "What was counted, and accuracies, likewise"),
+    _of_record(
+        "summary", TEXT, lambda row: summarise_verdict(row).sentence, "Why, in short, as screen and page show it"
+    ),
+    _of_record(
+        "figures", TEXT, lambda row: summarise_verdict(row).figures, "What was counted, and accuracies, likewise"
+    ),
     _of_record("flagged", COUNT, _n_flagged, "How many of the tested questions are flagged"),
     _of_record("expected", NUMBER, _n_expected, "How many of them would be by chance"),
     _of_record("citation", TEXT, sentence_to_copy, "A sentence to copy"),

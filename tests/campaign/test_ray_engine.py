@@ -166,14 +166,14 @@ def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missi
 
 LOSING_ITS_HEAD = """
 import sys
-from lm_eval_leakage.cli.ending import end_in_words
+from lm_eval_leakage.cli.ending import run_or_exit
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.supervision import carry_out
 from tests.campaign.unloaded_runner import UnloadedRunner, a_plan, made_ready
 plan, folder = a_plan(1, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
 made_ready(plan, folder)
-end_in_words(lambda: carry_out(RayEngine(plan, folder, sys.argv[2], UnloadedRunner)))
+run_or_exit(lambda: carry_out(RayEngine(plan, folder, sys.argv[2], UnloadedRunner)))
 """
 
 

@@ -18,7 +18,7 @@ import requests
 from tqdm import tqdm
 
 from lm_eval_leakage import cli
-from lm_eval_leakage.cli.ending import end_in_words, os_error_in_words
+from lm_eval_leakage.cli.ending import os_error_in_words, run_or_exit
 from lm_eval_leakage.cli.output import note, say, warn
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from tests.checking.conftest import GivenTasksOnly
@@ -48,7 +48,7 @@ def child(
             shell.stdin.close()
             sys.stdout = open(1, "w", 1 if together else -1, encoding=encoding, closefd=False)  # noqa: SIM115
             sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
-            end_in_words(run)
+            run_or_exit(run)
 
         process = get_context("fork").Process(target=work)
         process.start()
@@ -174,7 +174,7 @@ def test_an_error_that_nobody_foresaw_is_exit_2_and_a_sentence_with_the_file_of_
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(SystemExit) as end:
-        end_in_words(raising(error))
+        run_or_exit(raising(error))
     (file,) = tmp_path.iterdir()
     said = capsys.readouterr().err
     assert (end.value.code, said.count("\n")) == (2, 1)
@@ -186,7 +186,7 @@ def test_an_error_that_nobody_foresaw_is_exit_2_and_a_sentence_with_the_file_of_
 def test_a_traceback_that_cannot_be_written_is_printed(monkeypatch, capsys) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/dev/null/none")
     with pytest.raises(SystemExit) as end:
-        end_in_words(raising(KeyError("x")))
+        run_or_exit(raising(KeyError("x")))
     assert end.value.code == 2
     assert "Traceback" in capsys.readouterr().err
 
@@ -194,13 +194,13 @@ def test_a_traceback_that_cannot_be_written_is_printed(monkeypatch, capsys) -> N
 @pytest.mark.parametrize("error", [Refusal("a sentence"), SystemExit("a sentence")], ids=repr)
 def test_what_is_meant_for_users_is_exit_2_and_nothing_else(error, capsys) -> None:
     with pytest.raises(SystemExit) as end:
-        end_in_words(raising(error))
+        run_or_exit(raising(error))
     assert (end.value.code, capsys.readouterr().err) == (2, "a sentence\n")
 
 
 def test_a_file_error_names_the_file_and_the_reason(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit):
-        end_in_words(lambda: (tmp_path / "gone").read_text())
+        run_or_exit(lambda: (tmp_path / "gone").read_text())
     assert capsys.readouterr().err.startswith(f"cannot use {tmp_path / 'gone'} (No such file or directory)")
 
 

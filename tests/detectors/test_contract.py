@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.detectors import Probe, probes, statistics
 from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion, PairedAccuracy
-from lm_eval_leakage.detectors.generated import MaskedOption, MaskedOptionWritten, Reproduction
+from lm_eval_leakage.detectors.completions import Reproduction
 from lm_eval_leakage.detectors.guesses import PublishedGuess
+from lm_eval_leakage.detectors.masked_option import MaskedOption, MaskedOptionWritten
 from lm_eval_leakage.detectors.membership import TokenEvidence
 from lm_eval_leakage.detectors.option_orders import OptionOrders, OrderStatistic
 from lm_eval_leakage.detectors.outlier import Outlier

@@ -9,9 +9,10 @@ from typing import Any
 
 from lm_eval_leakage.detectors import statistics
 from lm_eval_leakage.detectors.choice_confusion import ArmsMeasurement
+from lm_eval_leakage.detectors.completions import NgramMeasurement, ReproductionMeasurement
 from lm_eval_leakage.detectors.crossed_fillers import FillerMeasurement
-from lm_eval_leakage.detectors.generated import MaskedMeasurement, NgramMeasurement, ReproductionMeasurement
 from lm_eval_leakage.detectors.guesses import GuessEvidence
+from lm_eval_leakage.detectors.masked_option import MaskedMeasurement
 from lm_eval_leakage.detectors.membership import ReferencedMeasurement, RelativeMeasurement, TokenMeasurement
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.detectors.outlier import OutlierEvidence

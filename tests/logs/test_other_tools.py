@@ -21,11 +21,11 @@ import pytest
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.answered import TaskRun, chosen_runs
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation
 from lm_eval_leakage.results.rows import flat_question, flat_row
 from lm_eval_leakage.results.tables import write
+from lm_eval_leakage.results.task_runs import TaskRun, choose_runs
 from tests.logs.inspect_stand_in import install, log_of, sample, scored
 from tests.results.harness_files import answered, audited, write_run
 
@@ -42,8 +42,8 @@ def read(*places: Path) -> tuple[dict[str, list[AnnotatedQuestion]], list[Proble
     problems: list[Problem] = []
     tasks: list[TaskRun] = []
     for run in find_runs(places, problems):
-        tasks += chosen_runs([run], problems)
-    return {task.task: task.answers(problems) for task in tasks if task.log}, problems
+        tasks += choose_runs([run], problems)
+    return {task.task: task.read_answers(problems) for task in tasks if task.log}, problems
 
 
 def of_lighteval(folder: Path) -> Path:
@@ -195,7 +195,7 @@ def test_a_log_that_ended_before_its_first_sample_counts_no_question(inspected) 
     place = inspected()
     (place / "x.eval").write_text("a\nzip\nfile\n")
     (run,) = find_runs([place], [])
-    assert [(task.task, task.n_questions) for task in chosen_runs([run], [])] == [("pupils", 0)]
+    assert [(task.task, task.n_questions) for task in choose_runs([run], [])] == [("pupils", 0)]
 
 
 def test_a_log_that_is_named_is_read_without_those_of_the_same_second(inspected) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.flagged_questions import LONGEST_QUESTION, listed, n_bytes
+from lm_eval_leakage.results.flagged_questions import LONGEST_ENTRY, list_flagged, n_bytes
 from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdict import VerdictWord
-from lm_eval_leakage.results.verdict_texts import verdict_text
+from lm_eval_leakage.results.verdict_texts import summarise_verdict
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
@@ -130,7 +130,7 @@ def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> Non
     page = render_page([annotation(rows=(row(verdict=OF_WORD[word]),))])
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
     assert page.count(badge) == 3
-    sentence = " ".join(verdict_text(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
+    sentence = " ".join(summarise_verdict(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
     assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
     assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
     assert f'<td class="text" data-order="{word.place}">' in page
@@ -190,7 +190,7 @@ PLENTY = 10**6
 
 
 def entries(*audited_questions, budget=PLENTY, **changes):
-    return json.loads(listed(annotation(*audited_questions, **changes), budget).data)
+    return json.loads(list_flagged(annotation(*audited_questions, **changes), budget).data)
 
 
 def test_of_the_flagged_questions_the_highest_score_is_first_and_an_undefined_one_last() -> None:
@@ -216,7 +216,7 @@ def test_the_answers_of_all_runs_are_listed_once_each() -> None:
 
 def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
     many = [audited(i, margin=float(100 - i), question="水" * 100) for i in range(100)]
-    found = listed(annotation(*many), 10_000)
+    found = list_flagged(annotation(*many), 10_000)
     assert n_bytes(found.data) <= 10_000
     assert 0 < found.n_listed < 100
     assert found.n_flagged == 100
@@ -226,6 +226,6 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
 
 
 def test_one_huge_question_does_not_keep_out_the_others() -> None:
-    huge = audited(0, margin=9.0, question="x" * LONGEST_QUESTION)
-    found = listed(annotation(huge, audited(1)), PLENTY)
+    huge = audited(0, margin=9.0, question="x" * LONGEST_ENTRY)
+    found = list_flagged(annotation(huge, audited(1)), PLENTY)
     assert (found.n_listed, found.n_flagged) == (1, 2)

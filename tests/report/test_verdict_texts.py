@@ -12,12 +12,12 @@ from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.verdict import NOT_AUDITED, Basis, DataVerdict, not_judged
 from lm_eval_leakage.results.verdict_texts import (
-    OTHER_REFERENCE,
+    REFERENCE_OPTION,
     UNSEEN_WOULD_FIND,
-    ToldVerdict,
+    VerdictSummary,
     changing_options,
     sentence_to_copy,
-    verdict_text,
+    summarise_verdict,
 )
 from lm_eval_leakage.results.verdict_words import reason_of, scores_in_words, verdict_in_words
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
@@ -32,16 +32,16 @@ def short_sentence(found: DataVerdict) -> str:
     return verdict_in_words(found, short=True)
 
 
-def text(told: ToldVerdict) -> str:
-    """With plain spaces instead of those that keep a number and its unit together."""
-    return " ".join([told.sentence, told.figures, *told.reasons]).replace("\u00a0", " ")
+def text(summary: VerdictSummary) -> str:
+    """Return its sentences with plain spaces instead of those that keep a number and its unit together."""
+    return " ".join([summary.sentence, summary.figures, *summary.reasons]).replace("\u00a0", " ")
 
 
 NOT_ESTIMATED = {"inflation": UNKNOWN}
 
 
-def figures(told: ToldVerdict) -> str:
-    return told.figures.replace("\u00a0", " ")
+def figures(summary: VerdictSummary) -> str:
+    return summary.figures.replace("\u00a0", " ")
 
 
 def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
@@ -104,7 +104,7 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
     ids=["written", "undecided", "doubt", "reference", "no audit"],
 )
 def test_no_verdict_says_why_once_and_what_may_change_that(found, told, option) -> None:
-    shown = verdict_text(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
+    shown = summarise_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
     assert shown.word == "no verdict"
     remedy = "No command would change that for this model and task." if option is None else option
     assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
@@ -120,7 +120,7 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
     assert options(few, has_more=False) is None
     guarded = DataVerdict(Basis.CONTROL, n_asked=40, ratio=OrderRatio(0))
     assert options(guarded) is options(replace(few, doubt=PATTERN_ALONE)) is None
-    assert options(weak, has_more=False) == OTHER_REFERENCE
+    assert options(weak, has_more=False) == REFERENCE_OPTION
     assert options(replace(weak, basis=Basis.ORDERS), has_more=False) is None
 
 
@@ -128,7 +128,7 @@ def test_more_questions_than_a_benchmark_has_are_no_remedy() -> None:
     power = SimpleNamespace(needed=lambda detect, level: 300)
     missed = verdict(0.2, at_most=LITTLE, power=(power,))
     assert options(missed) == options(missed, n_available=300) == {"questions": "300"}
-    assert options(missed, n_available=299) == OTHER_REFERENCE
+    assert options(missed, n_available=299) == REFERENCE_OPTION
 
 
 def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() -> None:
@@ -136,25 +136,27 @@ def test_a_larger_window_is_the_remedy_where_enough_questions_were_too_long() ->
     larger = {"model_args": "max_length=300"}
     assert options(few, n_too_long=8, window_needed=300) == options(none, n_too_long=20, window_needed=300) == larger
     assert options(few, has_more=False, n_too_long=7, window_needed=300) is None
-    shown = verdict_text(replace(row(verdict=none, accuracy=UNKNOWN), n_too_long=20, window_needed=300))
+    shown = summarise_verdict(replace(row(verdict=none, accuracy=UNKNOWN), n_too_long=20, window_needed=300))
     assert "`check` with `--model_args max_length=300` may" in shown.sentence
 
 
 def test_the_accuracy_says_how_many_questions_it_counts() -> None:
-    shown = verdict_text(replace(row(verdict=verdict(0.2)), n=100, n_left_out=30, n_too_long=20, window_needed=300))
+    shown = summarise_verdict(
+        replace(row(verdict=verdict(0.2)), n=100, n_left_out=30, n_too_long=20, window_needed=300)
+    )
     assert " on 70 of 100 questions" in shown.figures
     assert " on 70 of 100 questions" in shown.citation
     texts = "Texts of 20 questions are longer than the model's window and were not asked"
     assert f"{texts}; all would need max_length=300." in shown.figures
-    assert "Accuracy 0.50 (95 % interval 0.40 to 0.60);" in figures(verdict_text(row()))
+    assert "Accuracy 0.50 (95 % interval 0.40 to 0.60);" in figures(summarise_verdict(row()))
 
 
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
-    few = verdict_text(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, at_most=()), **about))
+    few = summarise_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, at_most=()), **about))
     assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
     assert len(few.reasons) == 2
-    enough = verdict_text(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, at_most=()), **about))
+    enough = summarise_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, at_most=()), **about))
     assert len(enough.reasons) == 4
 
 
@@ -162,9 +164,9 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
     withheld = verdict(0.2, texts=TextTest(100, 60, withheld="they are others"))
     assert (
         "Its texts are not compared with those of the unseen questions: they are others."
-        in verdict_text(row(verdict=withheld)).reasons
+        in summarise_verdict(row(verdict=withheld)).reasons
     )
-    tested = verdict_text(row(verdict=verdict(0.2, texts=TextTest(100, 60, 0.3, 0.1, 0.2)))).reasons
+    tested = summarise_verdict(row(verdict=verdict(0.2, texts=TextTest(100, 60, 0.3, 0.1, 0.2)))).reasons
     assert not any("are not compared" in one or one == UNSEEN_WOULD_FIND for one in tested)
 
 
@@ -199,20 +201,20 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
     ids=["small", "without a run", "without a null rate", "one question", "another metric", "two options"],
 )
 def test_figures_say_what_was_counted_and_nothing_else(about, told) -> None:
-    assert figures(verdict_text(row(**about))).startswith(told)
+    assert figures(summarise_verdict(row(**about))).startswith(told)
 
 
 def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> None:
     nothing = row(n_joined=0, n_tested=0, flagged_rate=UNKNOWN, inflation=UNKNOWN)
-    told = verdict_text(nothing)
+    told = summarise_verdict(nothing)
     assert (told.word, told.badge, figures(told)) == ("", "", "Accuracy 0.50 (95 % interval 0.40 to 0.60).")
     assert told.sentence == "No audit of this model covers it, so there is no verdict."
-    assert verdict_text(row()).sentence == "Audited without option orders, so there is no verdict."
+    assert summarise_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
     assert short_sentence(NOT_AUDITED) == told.citation == ""
 
 
 def test_the_gap_among_similar_questions_has_its_direction() -> None:
-    lower = verdict_text(row(gap_adjusted=Estimate(-0.1, 0.03))).reasons[-1]
+    lower = summarise_verdict(row(gap_adjusted=Estimate(-0.1, 0.03))).reasons[-1]
     assert lower == "Among questions of similar difficulty, the accuracy on flagged ones is lower by 0.10 ± 0.03."
 
 
@@ -246,21 +248,21 @@ def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and
 
 def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
     found = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
-    estimated = verdict_text(row(verdict=found, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
+    estimated = summarise_verdict(row(verdict=found, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
     assert (
         "Accuracy 0.50 (95 % interval 0.40 to 0.60); about 0.40 (0.32 to 0.48) without leakage, which adds 0.10."
         in figures(estimated)
     )
     for value, low in ((0.004, 0.002), (-0.2, -0.3), (0.11, -0.02), (0.11, 0.0)):
-        estimated = verdict_text(row(verdict=found, inflation=Estimate(value, 0.05, low, value + 0.1)))
+        estimated = summarise_verdict(row(verdict=found, inflation=Estimate(value, 0.05, low, value + 0.1)))
         assert "without leakage, no measurable inflation." in figures(estimated)
         assert "which adds" not in estimated.citation
-    bounded = verdict_text(row(verdict=found, **NOT_ESTIMATED))
+    bounded = summarise_verdict(row(verdict=found, **NOT_ESTIMATED))
     least = "at least 0.24 without leakage if no more than 25 % of the questions were seen"
     assert figures(bounded).endswith(f"Accuracy 0.50 (95 % interval 0.40 to 0.60); {least}.")
     assert f"Its accuracy is 0.50 (95 % interval 0.40 to 0.60); {least}." in bounded.citation.replace("\u00a0", " ")
     for other in (verdict(0.003, at_most=found.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
-        assert figures(verdict_text(row(verdict=other, **NOT_ESTIMATED))).endswith(
+        assert figures(summarise_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith(
             "Accuracy 0.50 (95 % interval 0.40 to 0.60)."
         )
 

@@ -10,11 +10,12 @@ from scipy.stats import binom, binomtest
 
 from lm_eval_leakage.logs.run import Run
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.annotate import Joining, annotate
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.annotate_task import annotate_task
-from lm_eval_leakage.results.answered import TaskRun
+from lm_eval_leakage.results.joining import Joining
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
 from lm_eval_leakage.results.tables import as_text, verdicts_in_words
+from lm_eval_leakage.results.task_runs import TaskRun
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.stats.pooling import share

@@ -10,7 +10,7 @@ from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.columns import ACCURACY_UNFLAGGED, FLAGGED, FLAGGED_UNGUARDED
 from lm_eval_leakage.results.published_orders import OrderStatus
-from lm_eval_leakage.results.verdict_texts import verdict_text
+from lm_eval_leakage.results.verdict_texts import summarise_verdict
 from lm_eval_leakage.results.verdicts import PATTERN
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -28,7 +28,7 @@ def test_flags_of_patterned_orders_are_withheld_with_all_that_rests_on_them(tmp_
     is_patterned = status == OrderStatus.PATTERNED
     for column in (FLAGGED, FLAGGED_UNGUARDED, ACCURACY_UNFLAGGED):
         assert bool(column.of(found)) != is_patterned
-    assert ("flagged" in verdict_text(found).figures) != is_patterned
+    assert ("flagged" in summarise_verdict(found).figures) != is_patterned
     assert {one.reason for one in annotation.audited_questions} == {PATTERN if is_patterned else None}
     assert found.accuracy.value == 0.5
     (clean,) = clean_sets([annotation])

@@ -20,12 +20,12 @@ from lm_eval_leakage.logs.audit_line import (
 from lm_eval_leakage.logs.run import Problem, Run
 from lm_eval_leakage.logs.runs import SECTIONS_KEPT
 from lm_eval_leakage.questions.families import left_out_in_words
-from lm_eval_leakage.results.annotate import Joining
-from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.data_verdict import verdict_on
+from lm_eval_leakage.results.joining import Joining
 from lm_eval_leakage.results.reported_metrics import with_checked_metrics
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, audit_rows
 from lm_eval_leakage.results.tables import keys_of
+from lm_eval_leakage.results.task_runs import TaskRun, answers_from_lines
 from lm_eval_leakage.results.verdict_numbers import VERDICT_ROWS, details
 from lm_eval_leakage.results.verdicts import audited_questions
 
@@ -155,7 +155,7 @@ def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
     for task, lines in samples.items():
         if task not in audits:
             of_task = TaskRun(task, "", run, None, len(lines))
-            of_task = replace(of_task, questions=joining.join(of_task, answers(enumerate(lines), problems)))
+            of_task = replace(of_task, questions=joining.join(of_task, answers_from_lines(enumerate(lines), problems)))
             parts.append(with_checked_metrics(of_task, problems))
     for row in audit_rows("", parts, {}, {}, None, {}, problems):
         for section in ("results", "groups"):

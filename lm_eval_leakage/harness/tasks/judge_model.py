@@ -10,7 +10,7 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from lm_eval_leakage.detectors.generated import JudgeModel
+from lm_eval_leakage.detectors.masked_option import JudgeModel
 
 logger = logging.getLogger(__name__)
 GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature": 0.0}

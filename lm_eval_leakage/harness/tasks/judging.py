@@ -232,8 +232,8 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         except TypeError as error:
             raise ValueError(f"parameters {parameters!r} do not fit the statistic {statistic!r}: {error}") from error
         if getattr(self.statistic, "judge_model", None) is not None:
-            ask = load_judge(self.statistic.judge_model, self.statistic.judge_args)
-            self.statistic = replace(self.statistic, ask=ask)
+            judge = load_judge(self.statistic.judge_model, self.statistic.judge_args)
+            self.statistic = replace(self.statistic, loaded_judge=judge)
         self.device = device
         if device != "auto":
             from lm_eval_leakage.stats.order_scores import find_device  # needs torch, which takes a second

@@ -1,4 +1,7 @@
-"""Commands that read runs and audits, without running a model."""
+"""Commands that read runs and audits, without running a model: `annotate`, `clean`, `report` and `leaderboard`.
+
+A command's name is that of its function without `run_`, and its help is the function's docstring.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +45,20 @@ def run_annotate(args: argparse.Namespace) -> None:
     say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
     if in_words := verdicts_in_words(rows, args.format):
         say(f"\n{in_words}")
-    _tell_all(annotations)
+    _print_all_problems(annotations)
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
-        _judge(conditions, rows, args.allow_no_verdict)
+        _exit_by_conditions(conditions, rows, args.allow_no_verdict)
 
 
-def _judge(conditions: Sequence[Condition], rows: Sequence[Row], allow_no_verdict: bool) -> None:
-    """Exit with 1 if a condition is met, else with 2 if one cannot be judged, unless that is allowed."""
-    for condition in filter(lambda condition: condition.reservation, conditions):
-        note(f"note: {condition.reservation}")
+def _exit_by_conditions(conditions: Sequence[Condition], rows: Sequence[Row], allow_no_verdict: bool) -> None:
+    """Exit with code 1 if a condition is met, else with code 2 if one cannot be judged; else return.
+
+    allow_no_verdict: whether a condition that cannot be judged is only reported
+    """
+    for condition in conditions:
+        if condition.reservation:
+            note(f"note: {condition.reservation}")
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
     unjudged = dict.fromkeys(sentence for condition in conditions for sentence in condition.unjudged_of(rows))
     for sentence in met:
@@ -80,14 +87,14 @@ def clean(args: argparse.Namespace) -> None:
     groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
     origins = {row.origin for annotation in annotations for row in annotation.rows if row.origin}
     manager = TaskManager(
-        include_path=args.include_path or own_folders(results_of(Path(clean_set)) for clean_set in origins)
+        include_path=args.include_path or own_folders(results_of(Path(results_file)) for results_file in origins)
     )
     problems = write_clean(sets, groups, args.output_path, manager, overwrite=args.overwrite)
     for clean_set in sets:
         counts = f"{len(clean_set.kept)} of {clean_set.n_questions} questions kept, {clean_set.n_untested} untested"
         say(visible(f"{clean_set.name}: {counts}"))
     say(f"{NO_GUARANTEE[0].upper()}{NO_GUARANTEE[1:]}.")
-    _tell_all(annotations)
+    _print_all_problems(annotations)
     for problem in problems:
         note(f"note: {problem}")
     names = dict.fromkeys(clean_name(outermost(clean_set.task, groups) or clean_set.task) for clean_set in sets)
@@ -95,7 +102,8 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequence[str]) -> None:
-    """Print for each model the command that runs the clean tasks as its run was."""
+    """Print the command that runs the clean tasks with the options of a run, for each model whose results record
+    them."""
     from lm_eval_leakage.harness.run_commands import run_command
 
     commands = []
@@ -115,7 +123,7 @@ def report(args: argparse.Namespace) -> None:
 
     annotations = _annotations(args)
     _write_page(render_page(annotations), args.output_path)
-    _tell_all(annotations)
+    _print_all_problems(annotations)
 
 
 def run_leaderboard(args: argparse.Namespace) -> None:
@@ -123,25 +131,30 @@ def run_leaderboard(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results import leaderboard as standings
 
     chosen = [name.strip() for name in (args.columns or "").split(",") if name.strip()]
-    standings.chosen_columns(chosen)  # before anything is read
+    standings.chosen_columns(chosen)  # raises for an unknown column, before anything is read
     annotations = _annotations(args)
-    board = standings.leaderboard(annotations)
-    if not (board.boards or board.confused):
-        _tell_all(annotations)
+    leaderboard = standings.leaderboard(annotations)
+    if not (leaderboard.boards or leaderboard.confused):
+        _print_all_problems(annotations)
         command = f"lm-eval-leakage check --runs {args.runs[0]}"
         refuse(visible(f"nothing is written, since these runs have no audit to compare; `{command}` makes it"))
     if args.format == "html":
-        _write_page(standings.as_page(board, chosen), args.output_path or Path("leaderboard.html"))
+        _write_page(standings.as_page(leaderboard, chosen), args.output_path or Path("leaderboard.html"))
     else:
-        text = (standings.as_csv if args.format == "csv" else standings.leaderboard_as_markdown)(board, chosen)
+        as_text = standings.as_csv if args.format == "csv" else standings.leaderboard_as_markdown
+        text = as_text(leaderboard, chosen)
         if args.output_path is None:
             say(text)
         else:
             atomic_write(args.output_path, text + "\n")
-    _tell_all(annotations)
+    _print_all_problems(annotations)
 
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
+    """Return the runs of the command's folders joined with their audits, one annotation per model.
+
+    Raises ValueError if there is no audit.
+    """
     from lm_eval_leakage.results.annotate import annotate
 
     aliases = dict(_alias(text) for text in args.alias or ())
@@ -154,12 +167,12 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
         audit_command=_audit_command,
     )
     if not any(annotation.audited_questions for annotation in annotations):
-        _refuse_without_audit(annotations, args.runs)
+        _raise_no_audit(annotations, args.runs)
     return annotations
 
 
-def _refuse_without_audit(annotations: Sequence[Annotation], folders: Sequence[Path]) -> NoReturn:
-    """Raise ValueError with the command that audits the questions of the runs."""
+def _raise_no_audit(annotations: Sequence[Annotation], folders: Sequence[Path]) -> NoReturn:
+    """Raise ValueError, whose text names a command that audits the questions of the runs."""
     from lm_eval_leakage.results.rows import task_of
 
     places = " ".join(map(str, folders))
@@ -174,38 +187,47 @@ def _refuse_without_audit(annotations: Sequence[Annotation], folders: Sequence[P
 
 
 def _audit_command(results_file: Path, task: str, n_shot: str) -> str:
-    from lm_eval_leakage.harness.run_commands import audit_command  # seconds
+    """Return the command that audits exactly the questions of a run's task; empty if its options are unknown."""
+    from lm_eval_leakage.harness.run_commands import audit_command  # takes seconds, and few commands need it
 
     return audit_command(results_file, task, n_shot)
 
 
 def _alias(text: str) -> tuple[str, str]:
+    """Return the two names of a model in an argument OTHER=MODEL of `--alias`."""
     other, is_given, model = text.partition("=")
     if not (other and is_given and model):
         raise ValueError(f"--alias is {text!r}; write it as OTHER=MODEL, two names of the same model")
     return other, model
 
 
-def _tell_all(annotations: Sequence[Annotation]) -> None:
-    many = len(annotations) > 1
+def _print_all_problems(annotations: Sequence[Annotation]) -> None:
+    """Print the problems of all annotations; their models are named if there are several."""
+    has_several = len(annotations) > 1
     problems = [
-        (annotation.model if many else "", problem) for annotation in annotations for problem in annotation.problems
+        (annotation.model if has_several else "", problem)
+        for annotation in annotations
+        for problem in annotation.problems
     ]
-    tell_problems(problems)
+    print_problems(problems)
 
 
-def tell_problems(problems: Iterable[tuple[str, Problem]]) -> None:
-    """Print problems as notes, each with its model if it has one; those that cost questions come first."""
-    first = sorted(problems, key=lambda pair: not pair[1].incomplete)
-    for model, problem in first[:PROBLEMS_SHOWN]:
+def print_problems(problems: Iterable[tuple[str, Problem]]) -> None:
+    """Print problems as notes, those that cost questions first; of many, only the first PROBLEMS_SHOWN.
+
+    problems: each with the name of its model, which is empty if it needs no mention
+    """
+    ordered = sorted(problems, key=lambda pair: not pair[1].incomplete)
+    for model, problem in ordered[:PROBLEMS_SHOWN]:
         print_line = warn if problem.incomplete else note  # what costs questions is printed with --quiet, too
         print_line(f"note: {model}: {problem}" if model else f"note: {problem}")
-    if len(first) > PROBLEMS_SHOWN:
-        more = len(first) - PROBLEMS_SHOWN
+    if len(ordered) > PROBLEMS_SHOWN:
+        more = len(ordered) - PROBLEMS_SHOWN
         note(f"note: and {more} more (`annotate` without --dry_run writes all of them into results_*_leakage.json)")
 
 
 def _write_page(page: str, file: Path) -> None:
+    """Write an HTML page, and print its file and size."""
     atomic_write(file, page)
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
