@@ -155,7 +155,7 @@ def annotation_of(
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
     with_references = tuple(
-        _with_fillers(_with_orders(question, references), references) for question in audited.found
+        _with_fillers(_with_orders(question, references), references) for question in audited.questions
     )
     joining = Joining(with_references)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
@@ -301,7 +301,8 @@ def _with_orders(question: AuditedQuestion, references: Sequence[Reference]) -> 
         return question
     n_orders = len(question.orders.loglikelihoods)
     key = question.doc_hash, question.orders.layouts
-    of_references = [values for reference in references if len(values := reference.orders.get(key, ())) == n_orders]
+    loglikelihoods = [reference.orders.get(key, ()) for reference in references]
+    of_references = [values for values in loglikelihoods if len(values) == n_orders]
     if not of_references:
         return question
     return replace(question, orders=replace(question.orders, reference=tuple(np.mean(of_references, axis=0).tolist())))

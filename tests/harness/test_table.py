@@ -17,7 +17,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.harness import table as rows_of_harness
-from lm_eval_leakage.harness.table import Contribution, known_rows, pooled
+from lm_eval_leakage.harness.table import Contribution, pooled, registered_rows
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
 from lm_eval_leakage.harness.tasks.finished_results import add_columns
 from lm_eval_leakage.harness.tasks.task import LeakageTask
@@ -33,7 +33,7 @@ GIVEN = [Contribution(one) for one in (FLAGGED, Skipped("why"), NOT_FLAGGED, FLA
 
 
 def test_rows_of_a_small_data_set() -> None:
-    rows = known_rows()
+    rows = registered_rows()
     assert rows["flagged_rate"](GIVEN) == 2 / 3
     assert math.isclose(rows["flagged_rate_stderr"](GIVEN), math.sqrt(2 / 3 * 1 / 3 / 2))
     assert math.isclose(rows["null_rate"](GIVEN), (2 / 6 + 1 / 24) / 3)
@@ -69,9 +69,9 @@ class Silent(Lengths):
 @pytest.fixture
 def registered(monkeypatch):
     """Registers a statistic as its own module would, and removes it and its rows after the test."""
-    known_rows()  # imports all of them first: what is registered during the test is forgotten after it
+    registered_rows()  # imports all of them first: what is registered during the test is forgotten after it
     for known in (statistics, rows_of_harness):
-        name = "_objects" if known is statistics else "_known"
+        name = "_objects" if known is statistics else "_registered"
         monkeypatch.setattr(known, name, dict(getattr(known, name)))
     for name in ("metric", "aggregation", "metric_agg", "higher_is_better"):
         of_harness = getattr(registry, f"{name}_registry")
@@ -140,8 +140,8 @@ def test_a_users_yaml_with_statistics_of_its_own_prints_their_rows(questions_fil
     assert {"flagged_rate,tail", "accuracy_whole,tail", "skipped,tail"} <= results["results"]["own"].keys()
 
 
-RATE = known_rows()["flagged_rate"]
-PVALUE = known_rows()["dataset_pvalue"]
+RATE = registered_rows()["flagged_rate"]
+PVALUE = registered_rows()["dataset_pvalue"]
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,8 @@ def _difference_of(there: Any, seam: Seam) -> str:
         return f"{seam.target} does not exist"
     parameters = inspect.signature(there).parameters if seam.parameters else {}
     takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    if missing := [name for name in seam.parameters if name not in parameters and not takes_anything]:
+    missing = [] if takes_anything else [name for name in seam.parameters if name not in parameters]
+    if missing:
         return f"{seam.target} has no parameter {', '.join(missing)}"
     code = getattr(there, "__code__", None)
     if code is not None and str(there.__module__).startswith("lm_eval."):

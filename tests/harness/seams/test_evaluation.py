@@ -14,7 +14,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval_leakage.harness.seams import run_files, run_results
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.harness.seams.run_files import NotSaved, remember_audits
-from lm_eval_leakage.harness.table import known_rows
+from lm_eval_leakage.harness.table import registered_rows
 from lm_eval_leakage.harness.tasks.finished_results import finish
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from tests.fakes import FakeLM, by_hash
@@ -95,7 +95,7 @@ def saved(questions_file, tmp_path):
 
 def test_rows_of_other_tasks_keep_what_the_harness_wrote() -> None:
     other = {"acc,none": 0.5, "acc_stderr,none": "N/A"}
-    ours = known_rows()["skipped"]([])
+    ours = registered_rows()["skipped"]([])
     results = {"results": {"other": {**other}, "mixed": {**other, "skipped,f": ours, "skipped_stderr,f": "N/A"}}}
     finish(results)
     assert results["results"] == {"other": other, "mixed": {**other, "skipped,f": 0}}
