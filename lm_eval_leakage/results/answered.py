@@ -170,12 +170,12 @@ def _texts(value: object) -> Iterator[str]:
 
 def reported(run: Run, name: str) -> Mapping[str, Any]:
     """Return the row of a task or group in the results file, by "metric,filter" without standard errors."""
-    row = _row(run, name)
-    return {
-        key: value
-        for key, value in row.items()
-        if key.partition(",")[1] and not key.partition(",")[0].endswith("_stderr")
-    }
+    metrics = {}
+    for key, value in _row(run, name).items():
+        metric, comma, _ = key.partition(",")
+        if comma and not metric.endswith("_stderr"):
+            metrics[key] = value
+    return metrics
 
 
 def reported_stderr(run: Run, name: str, key: str) -> object:
