@@ -36,11 +36,11 @@ def test_what_cannot_be_told_is_refused_in_one_sentence(typed, file_of, words, m
 def docs(n_questions: int) -> list[dict]:
     """Questions with four sorted numbers."""
     rng = random.Random(0)
-    found = []
+    docs = []
     for number in range(n_questions):
         options = [str(value) for value in sorted(int(10 ** rng.uniform(1, 8)) for _ in range(4))]
-        found.append({"question": f"How many are {number}?", "choices": options, "answer": rng.randrange(4)})
-    return found
+        docs.append({"question": f"How many are {number}?", "choices": options, "answer": rng.randrange(4)})
+    return docs
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from tests.results.harness_files import answered, row, write_run
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
-    found, _, err = typed("annotate", folder, "--fail-on", *condition.split())
-    assert found == code
+    exit_code, _, err = typed("annotate", folder, "--fail-on", *condition.split())
+    assert exit_code == code
     assert said in err
 
 

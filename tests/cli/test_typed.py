@@ -108,8 +108,8 @@ def test_bash_completes_commands_options_and_choices(typed, tmp_path: Path, word
     script = tmp_path / "script"
     script.write_text(typed("--print-completion", "bash")[1])
     command = ["bash", "-c", COMPLETE, "bash", script, *words.split()]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert set(found.stdout.split()) == expected, found.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(process.stdout.split()) == expected, process.stderr
 
 
 def test_folders_and_files_are_completed_as_such() -> None:

@@ -54,9 +54,9 @@ class Parsed(HTMLParser):
     def data(self) -> list[Any]:
         """Of the first model's flagged questions; the page's own script stands last."""
         scripts = [text for tag, text in self.texts if tag == "script"]
-        found = json.loads(scripts[0])
-        assert isinstance(found, list)
-        return found
+        data = json.loads(scripts[0])
+        assert isinstance(data, list)
+        return data
 
 
 UNREAD = {"script", "style", "noscript", "title"}

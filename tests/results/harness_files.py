@@ -116,12 +116,12 @@ def numbered(lines: Sequence[Mapping[str, Any]], task: str) -> list[Mapping[str,
     """Each line with its question's number, counted by filter, as the harness does; an audit's as that of the
     benchmark that the audit's name tells."""
     seen: Counter[str] = Counter()
-    found = []
+    with_numbers = []
     for line in lines:
-        own = {"benchmark": benchmark_of(task)} if VERSION_KEY in line else {}
-        found.append({"doc_id": seen[line["filter"]]} | line | own)
+        versions = {"benchmark": benchmark_of(task)} if VERSION_KEY in line else {}
+        with_numbers.append({"doc_id": seen[line["filter"]]} | line | versions)
         seen[line["filter"]] += 1
-    return found
+    return with_numbers
 
 
 def results_of(

@@ -190,7 +190,7 @@ def test_a_large_model_reads_fewer_tokens_at_once_on_a_cpu_so_that_progress_is_s
 ) -> None:
     large = model(hidden_size=1, intermediate_size=1)
     large.num_parameters = lambda: n_parameters
-    monkeypatch.setattr(budget, "free_memory", lambda asked: 10**12)
+    monkeypatch.setattr(budget, "free_memory", lambda device: 10**12)
     assert default_max_tokens(large, device) == expected
 
 
