@@ -30,7 +30,7 @@ def folder(place: Path) -> Path:
 
 
 def words(outcome: Any) -> dict[str, str]:
-    return {one.task: one.verdict for one in outcome.verdicts}
+    return {verdict.task: verdict.verdict for verdict in outcome.verdicts}
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -131,20 +131,20 @@ def test_one_file_spelled_in_two_ways_is_one_benchmark(tmp_path: Path, monkeypat
 
 
 def test_a_file_is_judged_though_the_include_path_has_a_task_of_its_name(tmp_path: Path) -> None:
-    own = folder(tmp_path / "tasks")
-    write_task(own, "quiz", CLEAN, **LETTERED)
+    tasks = folder(tmp_path / "tasks")
+    write_task(tasks, "quiz", CLEAN, **LETTERED)
     file = written(tmp_path, SEEN)
-    assert words(checked(tmp_path, file, include_path=own)) == {"own_quiz": VerdictWord.STRONG_EVIDENCE}
-    both = checked(tmp_path, tasks=[str(file), "quiz"], include_path=own)
+    assert words(checked(tmp_path, file, include_path=tasks)) == {"own_quiz": VerdictWord.STRONG_EVIDENCE}
+    both = checked(tmp_path, tasks=[str(file), "quiz"], include_path=tasks)
     assert words(both) == {"own_quiz": VerdictWord.STRONG_EVIDENCE, "quiz": VerdictWord.NONE_FOUND}
 
 
 def test_a_task_is_judged_though_an_earlier_check_had_a_file_of_its_name(tmp_path: Path) -> None:
     assert words(checked(tmp_path, written(tmp_path, SEEN))) == {"quiz": VerdictWord.STRONG_EVIDENCE}
-    own = folder(tmp_path / "tasks")
-    write_task(own, "quiz", CLEAN, **LETTERED)
+    tasks = folder(tmp_path / "tasks")
+    write_task(tasks, "quiz", CLEAN, **LETTERED)
     other = written(tmp_path, CLEAN, "other.jsonl")
-    assert words(checked(tmp_path, tasks=[str(other), "quiz"], include_path=own)) == {
+    assert words(checked(tmp_path, tasks=[str(other), "quiz"], include_path=tasks)) == {
         "other": VerdictWord.NONE_FOUND,
         "quiz": VerdictWord.NONE_FOUND,
     }

@@ -59,7 +59,7 @@ def _names(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """How the value of an argument is written."""
+    """Return how the value of an argument is written."""
     if action.nargs == 0:
         return ""
     if isinstance(action.metavar, tuple):

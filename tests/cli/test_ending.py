@@ -150,7 +150,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 class RetryError(Exception):
-    """As tenacity has it: what the last attempt raised is in a future."""
+    """An error as tenacity has it: what the last attempt raised is in a future."""
 
     def __init__(self, last: Exception) -> None:
         super().__init__("<Future at 0x7f>")

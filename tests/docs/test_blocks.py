@@ -15,7 +15,7 @@ import yaml
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, all_commands, inline_code
 
 Accepted = Callable[[list[str]], bool]
-OF_THE_READER = ("my_detectors",)  # packages that a page tells its reader to write
+OF_THE_READER = ("my_detectors",)  # packages that a page asks its reader to write
 
 
 def short(value: object) -> str:

@@ -18,7 +18,7 @@ FALSE_ALARMS = (ROOT / "docs/validity/clean_models.md").read_text(encoding="utf-
 
 
 def cases() -> dict[tuple[str, str, str], list[Row]]:
-    """By set, model and format: the verdicts, from the fewest to the most questions."""
+    """Return the verdicts by set, model and format, from the fewest to the most questions."""
     rows_of_case: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     with (ROOT / "docs/clean_cases.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

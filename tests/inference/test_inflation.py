@@ -32,8 +32,8 @@ def answers(
     breaks: bool = False,
     favourite: float = 0.0,
 ) -> tuple[list[AnsweredTwice], float]:
-    """Of a model that answers a share of the questions from memory, knows the answer to a share of the others and
-    guesses the rest; and its accuracy without memory.
+    """Return the answers of a model that answers a share of the questions from memory, knows the answer to a share of
+    the others and guesses the rest; and its accuracy without memory.
 
     breaks: whether memory is gone once the options are shuffled, instead of giving the letter that was right
     favourite: how often a guess is the first letter; other guesses are uniform

@@ -291,7 +291,7 @@ def weights_of(sizes, seed=0):
 
 
 def rejection_rate(share, weights, ranks, n_runs=2000):
-    """How often the test rejects if each question was seen with probability `share`."""
+    """Return how often the test rejects if each question was seen with probability `share`."""
     rng, critical = np.random.default_rng(1), critical_sum(weights, generator(), LEVEL)
     sums = np.zeros(n_runs)
     for weight in weights:

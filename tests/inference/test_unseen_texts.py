@@ -35,7 +35,7 @@ def texts(n: int, rng: np.random.Generator, of: slice = slice(None)) -> list[str
 
 
 def scores(shift: float, seed: int, n: int = 100, n_unseen: int = 60) -> tuple[np.ndarray, np.ndarray]:
-    """Of asked and of unseen texts; a shift of 1 is a standard deviation."""
+    """Return scores of asked and of unseen texts; a shift of 1 is a standard deviation."""
     rng = np.random.default_rng(seed)
     return rng.normal(-2 + 3 * shift, 3, n), rng.normal(-2, 3, n_unseen)
 
@@ -48,14 +48,14 @@ def scored(words: list[str], gains: np.ndarray, rng: np.random.Generator) -> lis
 
 
 def made(n: int = 100, n_unseen: int = 60, others: slice = slice(None)) -> TextTest:
-    """Of texts that were read as rows of JSON, beside unseen ones."""
+    """Return the test of texts that were read as rows of JSON, beside unseen ones."""
     rng = np.random.default_rng(1)
     texts_asked = scored(texts(n, rng), np.array([0.0, 0.2]), rng)
     return text_test(texts_asked, scored(texts(n_unseen, rng, others), np.zeros(2), rng))
 
 
 def by_permutation(scores_asked: np.ndarray, unseen: np.ndarray) -> float:
-    """Of the mean rank of the asked, by random splits of all."""
+    """Return the p-value of the mean rank of the asked texts, by random splits of all."""
     rng, pooled = np.random.default_rng(0), np.concatenate([scores_asked, unseen])
     ranks = pooled.argsort().argsort()
     drawn = np.array([rng.permuted(ranks)[: len(scores_asked)].sum() for _ in range(20_000)])

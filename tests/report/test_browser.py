@@ -58,7 +58,8 @@ def find_all(browser: Any, selector: str) -> list[Any]:
 
 
 def opened(browser: Any, place: int) -> Any:
-    """The question at that place of the list, when its body is there: browsers tell of an opening a little later."""
+    """Return the question at that place of the list, when its body is there: browsers report an opening a little
+    later."""
     item = find_all(browser, ".questions > li")[place]
     item.find_element(By.TAG_NAME, "summary").click()
     WebDriverWait(browser, 10).until(lambda _: item.find_elements(By.CSS_SELECTOR, ".body"))

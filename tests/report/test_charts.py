@@ -136,7 +136,7 @@ def test_a_bar_counts_its_ranks_and_those_of_the_questions_without_a_guard_in_wh
     places, questions, ranks = compared or range(n_orders), [], []
 
     def drawn(n: int) -> tuple[float, ...]:
-        """With ties."""
+        """Return log-likelihoods with ties."""
         return tuple(-float(rng.randrange(20)) for _ in range(n))
 
     def rank_of_first(values) -> int:

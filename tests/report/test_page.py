@@ -97,7 +97,7 @@ def test_several_models_share_the_space_by_need() -> None:
 
 
 def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") -> str:
-    """In one row of a table, by default the first of the first."""
+    """Return a cell in one row of a table, by default the first of the first."""
     start = page.index('<table class="sortable">', page.index(f'id="{table}"'))
     source = page[start : page.index("</table>", start)]
     heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", source)]

@@ -33,7 +33,7 @@ def short_sentence(verdict: DataVerdict) -> str:
 
 
 def text(verdict: ToldVerdict) -> str:
-    """With plain spaces instead of those that keep a number and its unit together."""
+    """Return the text with plain spaces instead of those that keep a number and its unit together."""
     return " ".join([verdict.sentence, verdict.figures, *verdict.reasons]).replace("\u00a0", " ")
 
 

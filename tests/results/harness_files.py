@@ -113,8 +113,8 @@ def write_run(
 
 
 def numbered(lines: Sequence[Mapping[str, Any]], task: str) -> list[Mapping[str, Any]]:
-    """Each line with its question's number, counted by filter, as the harness does; an audit's as that of the
-    benchmark that the audit's name tells."""
+    """Return each line with its question's number, counted by filter, as the harness does; an audit's with the
+    benchmark that the audit's name says."""
     seen: Counter[str] = Counter()
     with_numbers = []
     for line in lines:

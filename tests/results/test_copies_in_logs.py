@@ -25,7 +25,8 @@ def typed_again(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines(docs: list[dict[str, Any]], **values: Any) -> list[dict[str, Any]]:
-    """Of which every fourth is flagged, by the number of its question; of a copy, the lines say the contrary."""
+    """Return lines of which every fourth is flagged, by the number of its question; of a copy, they say the
+    contrary."""
     written = []
     for number, doc in enumerate(docs):
         is_flagged = (number % N % 4 == 0) == (number < N)

@@ -44,7 +44,7 @@ def exported_row(word: str = VerdictWord.NONE_FOUND, **changes: Any) -> Row:
 
 
 def file_of(row_of_task: Row, name: str) -> tuple[str, str]:
-    """Its path below the folder of the format, and its text."""
+    """Return the path below the folder of the format, and the text."""
     texts, left_out = exported([row_of_task], [name], NOW)
     assert not left_out
     ((path, text),) = texts.items()
@@ -202,7 +202,7 @@ def test_a_badge_shows_its_word_within_its_half_and_says_it_to_who_cannot_see(wo
 
 
 def luminance(colour: str) -> float:
-    """Of a colour as #rrggbb, as the accessibility guidelines (WCAG 2) define it."""
+    """Return the luminance of a colour as #rrggbb, as the accessibility guidelines (WCAG 2) define it."""
     shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     red, green, blue = (
         share / 12.92 if share <= 0.04045 else math.pow((share + 0.055) / 1.055, 2.4) for share in shares

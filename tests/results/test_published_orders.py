@@ -37,7 +37,8 @@ COMMON = [word for place, word in enumerate(COMMON) for _ in range(2**place)]
 
 
 def written(number: int, rng: random.Random) -> Question:
-    """In a natural order: numbers rise, similar options are neighbours, lengths rise; some have ties and copies."""
+    """Return questions with options in a natural order: numbers rise, similar options are neighbours, lengths rise;
+    some have ties and copies."""
     n = rng.choice((2, 3, 4, 4, 5, 6))
     if number % 4 == 0:
         options = [str(value) for value in sorted(rng.choices(range(30), k=n))]

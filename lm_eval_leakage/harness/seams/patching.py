@@ -181,7 +181,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
 
     owner: the object whose attribute the function is, if the caller already has it
     """
-    original = found(target, owner)
+    original = seam_object(target, owner)
     if original is None:
         return False
     if not hasattr(original, PATCHED):
@@ -191,7 +191,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
     return True
 
 
-def found(target: str, owner: Any = None) -> Any:
+def seam_object(target: str, owner: Any = None) -> Any:
     """Return the object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
