@@ -59,7 +59,7 @@ def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]
         ({"metadata": {"shard": "0/2"}}, "the key 'shard', which no audit knows; did you mean 'shards'"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         run_plan(check_plan(settings | given | {"dry_run": True}))
 

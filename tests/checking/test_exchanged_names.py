@@ -137,7 +137,7 @@ def test_the_train_split_is_audited_as_a_positive_control(fakes: type[NamedFake]
     assert of_task(folder).plan.to_run == []
 
 
-def test_who_reads_the_folder_of_a_check_is_not_told_that_the_benchmark_was_seen(fakes, folder: Path) -> None:
+def test_who_reads_the_folder_of_a_check_does_not_learn_that_the_benchmark_was_seen(fakes, folder: Path) -> None:
     fakes.score = staticmethod(fond_of_rows(with_train_split(folder)))
     (verdict,) = of_task(folder).verdicts
     (annotation,) = annotate([folder / "out"])
@@ -146,7 +146,7 @@ def test_who_reads_the_folder_of_a_check_is_not_told_that_the_benchmark_was_seen
     assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
-def test_who_reads_the_folder_of_a_check_is_told_nothing_of_its_unseen_rows(fakes, folder: Path) -> None:
+def test_who_reads_the_folder_of_a_check_learns_nothing_of_its_unseen_rows(fakes, folder: Path) -> None:
     others = word_problems(90, seed=2)
     fakes.score = staticmethod(fond_of_rows(others))
     of_task(folder, unseen=str(written(folder, others, "others.jsonl")))
@@ -157,7 +157,7 @@ def test_who_reads_the_folder_of_a_check_is_told_nothing_of_its_unseen_rows(fake
     assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
-def test_a_train_split_without_names_is_told_in_the_verdict(fakes: type[NamedFake], folder: Path) -> None:
+def test_a_train_split_without_names_is_reported_in_the_verdict(fakes: type[NamedFake], folder: Path) -> None:
     robes = [{"question": f"A robe takes {n % 9} bolts of {town(n)}.", "answer": ""} for n in range(30)]
     write_generating_task(folder / "tasks", "sums", ROWS, robes)
     (verdict,) = of_task(folder).verdicts

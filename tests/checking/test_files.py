@@ -114,7 +114,7 @@ def test_questions_whose_orders_cannot_be_asked_are_counted_with_the_reason_in_t
     assert " Not tested: 10 questions (reason: all orders of its 4 option(s) read the same" in verdict.figures
 
 
-def test_workers_are_told_of_rows_that_hold_no_question_too(tmp_path: Path) -> None:
+def test_workers_are_informed_of_rows_that_hold_no_question_too(tmp_path: Path) -> None:
     docs = [{"question": "Which?", "choices": ["red"], "answer": 0}, *CLEAN]
     settings = {"model": "fake", "engine": "local", "dry_run": True, "output_path": tmp_path / "out"}
     outcome = run_plan(check_plan({**settings, "tasks": str(written(tmp_path, docs))}))
@@ -159,7 +159,7 @@ def test_a_file_named_like_an_audit_of_another_one_does_not_replace_it(tmp_path:
 
 
 @pytest.mark.parametrize("other", ["Quiz!.jsonl", "quiz.json", "-quiz-.jsonl"])
-def test_files_of_one_folder_with_names_that_cannot_be_told_apart_are_refused(tmp_path: Path, other: str) -> None:
+def test_files_of_one_folder_with_names_that_cannot_be_distinguished_are_refused(tmp_path: Path, other: str) -> None:
     files = [str(written(tmp_path, docs, name)) for docs, name in ((CLEAN, "quiz.jsonl"), (SEEN, other))]
     with pytest.raises(ValueError, match="whose tasks would have one name; rename one of the files"):
         checked(tmp_path, tasks=files)
@@ -176,7 +176,7 @@ def test_files_of_one_folder_with_names_that_cannot_be_told_apart_are_refused(tm
         (["/x/own_mmlu.jsonl", "/y/mmlu.jsonl"], ["x_own_mmlu", "y_mmlu"]),
     ],
 )
-def test_as_many_folders_are_named_as_tell_files_apart(paths: list[str], names: list[str]) -> None:
+def test_as_many_folders_are_named_as_distinguish_files(paths: list[str], names: list[str]) -> None:
     files = list(map(Path, paths))
     expected = dict(zip(files, names, strict=True))
     assert names_from_files(files, OTHERS) == names_from_files(files[::-1], OTHERS) == expected

@@ -33,7 +33,7 @@ def drawn() -> tuple[float, float, float]:
     return random.random(), float(np.random.random()), float(torch.rand(1))
 
 
-def test_it_is_asked_itself_and_told_by_its_own_name(loaded: Any, fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_it_is_asked_itself_and_reported_by_its_own_name(loaded: Any, fakes: type[NamedFake], tmp_path: Path) -> None:
     outcome = checked(tmp_path, model=loaded, model_args=None)
     (verdict,) = outcome.verdicts
     assert (verdict.model, verdict.verdict, outcome.problems) == ("org/m", VerdictWord.STRONG_EVIDENCE, ())
@@ -65,7 +65,7 @@ class Nameless(LM):
     ("tasks", "reason"),
     [("nothing.jsonl", "is not registered in lm_eval"), ("quiz.jsonl", "with @register_model('nameless')")],
 )
-def test_whatever_goes_wrong_is_told_instead_of_raised(tmp_path: Path, tasks: str, reason: str) -> None:
+def test_whatever_goes_wrong_is_reported_instead_of_raised(tmp_path: Path, tasks: str, reason: str) -> None:
     written(tmp_path, questions(30))
     outcome = check(Nameless(), tasks=str(tmp_path / tasks), output_path=tmp_path / "out")
     assert outcome.verdicts == ()

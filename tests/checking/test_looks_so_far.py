@@ -205,7 +205,7 @@ def test_subjects_of_a_task_that_is_asked_for_alone_and_in_a_group_are_adjusted_
     )
 
 
-def test_questions_of_given_runs_under_another_name_are_told_apart_too(tmp_path: Path) -> None:
+def test_questions_of_given_runs_under_another_name_are_kept_apart_too(tmp_path: Path) -> None:
     """Else all of their looks would be the first one."""
     for n in (20, 21):
         at_their_looks([findings(n=n, asked_as="other name")], tmp_path)

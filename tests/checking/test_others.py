@@ -119,7 +119,7 @@ def test_unseen_questions_are_asked_in_the_layouts_of_the_benchmark(tmp_path: Pa
     assert {json.loads(line)["detector"] for line in log.read_text().splitlines()} >= {"max_order:layouts=every"}
 
 
-def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_too_few_unseen_questions_are_not_used_and_the_reason_is_reported(tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(5, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, unseen=unseen)
     assert outcome.problems[0].startswith("the unseen questions are not used: ")
@@ -133,7 +133,7 @@ def test_runs_of_other_models_only_are_refused_with_their_names(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("prompt", ["Question: {{question}}\\nAnswer:", "Quiz! {{question}} Well?"])
-def test_unseen_questions_tell_what_leakage_adds_where_they_can_be_asked_as_the_benchmarks(
+def test_unseen_questions_show_what_leakage_adds_where_they_can_be_asked_as_the_benchmarks(
     fakes: type[NamedFake], tmp_path: Path, prompt: str
 ) -> None:
     """Of a task that scores texts: a model that knows the right ones of its questions."""
@@ -230,7 +230,7 @@ def test_without_a_reference_texts_are_not_tested(fakes: type[NamedFake], tmp_pa
     assert "(--unseen FILE) and a reference (--reference) its texts are tested, too" in outcome.page.read_text()
 
 
-def test_unseen_questions_that_can_be_told_apart_say_nothing_about_texts(
+def test_unseen_questions_that_can_be_distinguished_say_nothing_about_texts(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     reader(fakes, ["m"])

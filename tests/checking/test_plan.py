@@ -180,7 +180,7 @@ REFUSED_OF_SEVERAL: list[tuple[dict[str, Any], str]] = [
     ("base", "given", "sentence"),
     [*((HERE, *case) for case in REFUSED_HERE), *((MANY, *case) for case in REFUSED_OF_SEVERAL)],
 )
-def test_what_cannot_be_used_is_told_in_one_sentence_with_its_place_and_the_remedy(
+def test_what_cannot_be_used_is_reported_in_one_sentence_with_its_place_and_the_remedy(
     base: dict[str, Any], given: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as raised:

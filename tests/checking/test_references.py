@@ -54,7 +54,7 @@ def model(monkeypatch: pytest.MonkeyPatch, fakes: type[NamedFake], only_given_ta
     ],
     ids=["revisions", "punctuation", "folder", "capitals", "servers", "adapter", "long names"],
 )
-def test_models_whose_folders_would_have_one_name_are_told_apart(
+def test_models_whose_folders_would_have_one_name_are_kept_apart(
     tmp_path: Path, model: Any, args: str, reference: str
 ) -> None:
     outcome = checked(tmp_path, model_args=args, reference=reference)

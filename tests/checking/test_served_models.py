@@ -60,7 +60,7 @@ def served(fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return tmp_path
 
 
-def test_a_server_without_echo_is_told_after_one_request_and_before_anything_is_written(served: Path) -> None:
+def test_a_server_without_echo_is_reported_after_one_request_and_before_anything_is_written(served: Path) -> None:
     generated_only = in_logprobs(
         lambda columns: columns.update({name: column[-1:] for name, column in columns.items()})
     )

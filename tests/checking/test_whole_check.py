@@ -148,7 +148,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_check(
         checked(tmp_path, written(tmp_path, questions(30)))
 
 
-def test_mistakes_are_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_anything_is_loaded(tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).touch()

@@ -57,7 +57,7 @@ def test_our_commands_are_eight_beside_the_three_of_lm_eval() -> None:
     ],
     ids=" ".join,
 )
-def test_a_misspelled_task_is_told_by_every_command(typed, words) -> None:
+def test_a_misspelled_task_is_reported_by_every_command(typed, words) -> None:
     code, out, err = typed(*words)
     assert (code, out) == (2, "")
     assert err.startswith("'mmul' is not a task, group, tag or audit; did you mean mmlu")

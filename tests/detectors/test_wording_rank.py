@@ -45,12 +45,12 @@ def test_what_stands_before_is_the_same_for_all_wordings() -> None:
         (("Which?", "What?", " What?"), "two of its wordings are the same"),
     ],
 )
-def test_a_question_whose_wordings_cannot_be_told_apart_is_untestable_with_the_reason(wordings, reason) -> None:
+def test_a_question_whose_wordings_cannot_be_distinguished_is_untestable_with_the_reason(wordings, reason) -> None:
     with pytest.raises(UntestableQuestion, match=reason):
         requests_of(*wordings)
 
 
-def test_without_a_seal_the_remedy_is_told() -> None:
+def test_without_a_seal_the_remedy_is_reported() -> None:
     with pytest.raises(UntestableQuestion, match="give --metadata seal=PRIVATE_FOLDER"):
         Wordings().requests(QUESTION)
 

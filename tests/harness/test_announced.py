@@ -168,7 +168,7 @@ def test_a_tokenizer_that_fails_does_not_end_the_run_and_other_ranks_say_nothing
     assert caplog.text == ""
 
 
-def test_the_time_left_is_told_in_tokens(caplog, monkeypatch) -> None:
+def test_the_time_left_is_reported_in_tokens(caplog, monkeypatch) -> None:
     sent = requests(300, orders)
     with caplog.at_level("INFO"):
         time_left = announced(Bytes(), "loglikelihood", sent)
@@ -200,7 +200,7 @@ def paces_of(bursts: list[tuple[float, int]], total: int) -> list[Pace]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 50])
-def test_the_first_estimate_is_right_whatever_the_size_of_a_batch_and_is_told_once(size: int) -> None:
+def test_the_first_estimate_is_right_whatever_the_size_of_a_batch_and_is_reported_once(size: int) -> None:
     n = 7000 // size
     (pace,) = paces_of([(0.1 * size, size)] * n, size * n)
     passed = pace.share * size * n * 0.1
@@ -214,12 +214,12 @@ def test_warming_up_before_the_first_answer_does_not_count() -> None:
     assert pace.left + pace.seconds == pytest.approx(1000)
 
 
-def test_little_time_left_is_not_worth_telling() -> None:
+def test_little_time_left_is_not_worth_a_line() -> None:
     assert paces_of([(0.1, 1)] * 299, 300) == []
     assert WORTH_TELLING == 30
 
 
-def test_a_run_that_slows_down_is_never_told_to_end_much_later_than_said_without_a_word() -> None:
+def test_a_run_that_slows_down_is_never_reported_to_end_much_later_than_said_without_a_word() -> None:
     """Each answer takes longer than the one before; at every moment the last estimate ends in the future, or the rest
     is not worth a line."""
     bursts = [(0.002 * n, 1) for n in range(1, 1001)]
@@ -230,6 +230,6 @@ def test_a_run_that_slows_down_is_never_told_to_end_much_later_than_said_without
     assert sum(seconds for seconds, _ in bursts) - ends[-1] <= WORTH_TELLING + 0.3 * ends[-1]
 
 
-def test_without_work_or_answers_nothing_is_told() -> None:
+def test_without_work_or_answers_nothing_is_reported() -> None:
     assert paces_of([(50, 1)] * 3, 0) == []
     assert paces_of([], 10) == []

@@ -92,7 +92,7 @@ def index(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_first_rows_tell_whether_a_task_can_be_audited(name: str, index) -> None:
+def test_the_first_rows_show_whether_a_task_can_be_audited(name: str, index) -> None:
     *_, status, reason = TASKS[name]
     (finding,) = findings_of(name, index)
     assert (finding.status, finding.reason[: len(reason)]) == (status, reason)

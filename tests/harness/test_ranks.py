@@ -86,7 +86,7 @@ def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(quest
 
 
 @pytest.mark.parametrize(("world_size", "tp_size", "warned"), [(1, None, True), (1, 2, False), (2, None, False)])
-def test_processes_that_all_do_the_same_work_are_told_so(monkeypatch, caplog, world_size, tp_size, warned) -> None:
+def test_processes_that_all_do_the_same_work_are_reported(monkeypatch, caplog, world_size, tp_size, warned) -> None:
     monkeypatch.setattr(processes, "n_processes", lambda: 2)
     monkeypatch.setattr(processes, "process_number", lambda: 0)
     processes.warn_of_repeated_work(SimpleNamespace(world_size=world_size, model=SimpleNamespace(tp_size=tp_size)))

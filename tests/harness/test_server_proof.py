@@ -134,7 +134,7 @@ def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_
         (lambda response: Raw(b"<html>hello</html>"), "instead of JSON"),
     ],
 )
-def test_a_server_that_does_not_is_told_in_one_sentence_after_one_or_two_requests(spoil, reason) -> None:
+def test_a_server_that_does_not_is_reported_in_one_sentence_after_one_or_two_requests(spoil, reason) -> None:
     server = FakeServer(spoil)
     with pytest.raises(Unproven) as error:
         proof_of(server)
@@ -177,7 +177,7 @@ def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     assert server.n_asked == 4
 
 
-def test_a_server_that_does_not_tell_its_text_is_proven_and_that_is_said() -> None:
+def test_a_server_that_does_not_report_its_text_is_proven_and_that_is_said() -> None:
     def without_tokens(response):
         response["choices"][0].update(text="")
         return in_logprobs(lambda columns: columns.pop("tokens"))(response)
@@ -276,5 +276,5 @@ def test_only_servers_that_an_audit_asks_for_log_likelihoods_have_something_to_p
     assert scored_by(model, audits) is kind
 
 
-def test_what_cannot_be_told_is_left_to_the_run() -> None:
+def test_what_cannot_be_decided_is_left_to_the_run() -> None:
     assert proven(ByteCompletions, UNREACHABLE) == ""

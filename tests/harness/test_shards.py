@@ -67,7 +67,7 @@ def test_too_few_questions_for_a_shard_are_an_error(questions_file) -> None:
         audit(FakeLM(by_hash), questions_file(DOCS[:1]))
 
 
-def test_questions_in_an_order_that_their_texts_tell_are_reported_and_others_are_not(questions_file, caplog) -> None:
+def test_questions_in_an_order_that_their_texts_show_are_reported_and_others_are_not(questions_file, caplog) -> None:
     names = [f"{number:02}" for number in range(30)]
     for order, is_reported in ((names, True), (random.Random(0).sample(names, 30), False)):
         docs = [DOCS[0] | {"question": f"Is it {name}?"} for name in order]

@@ -26,7 +26,7 @@ def look(number=0, model="org/one", digest="a", log_evalue=1.0, places="0-9", al
     return Look(number, model, digest, alpha, pvalue, log_evalue, places)
 
 
-def test_what_all_looks_spend_sums_to_alpha_however_many_are_told_together():
+def test_what_all_looks_spend_sums_to_alpha_however_many_are_reported_together():
     single = [spent_share(number, number, 0.01) for number in range(1, 1_001)]
     assert single[:3] == pytest.approx([0.005, 0.01 / 6, 0.01 / 12])
     assert math.fsum(single) == pytest.approx(0.01 * (1 - 1 / 1_001))

@@ -119,20 +119,20 @@ def test_a_text_that_a_model_and_its_reference_find_as_likely_in_a_layout_counts
     assert text_scores(every) == pytest.approx(text_scores(alone) / 2)
 
 
-def test_questions_that_can_be_told_apart_are_not_tested() -> None:
+def test_questions_that_can_be_distinguished_are_not_tested() -> None:
     result = made(others=slice(150, None))
     assert math.isnan(result.pvalue)
     assert result.withheld.startswith("without any model they can be told from the benchmark's by ")
 
 
-def test_questions_of_one_pool_are_told_apart_as_often_as_stated() -> None:
+def test_questions_of_one_pool_are_distinguished_as_often_as_stated() -> None:
     rng = np.random.default_rng(2)
-    is_told_apart = [bool(group_difference(texts(60, rng), texts(40, rng))) for _ in range(60)]
+    is_distinguished = [bool(group_difference(texts(60, rng), texts(40, rng))) for _ in range(60)]
     # 60 draws of .05: 8 or more with a probability of .01
-    assert sum(is_told_apart) <= 8
+    assert sum(is_distinguished) <= 8
 
 
-def test_a_classifier_tells_topics_apart_and_a_few_other_questions_not() -> None:
+def test_a_classifier_distinguishes_topics_and_a_few_other_questions_not() -> None:
     rng = np.random.default_rng(3)
     assert classified(texts(60, rng, slice(0, 150)), texts(60, rng, slice(150, None))) == 1 / (1 + PERMUTATIONS)
     mixed = texts(40, rng, slice(0, 150)) + texts(3, rng, slice(150, None))
@@ -167,7 +167,7 @@ def test_of_many_texts_a_draw_is_compared(monkeypatch: pytest.MonkeyPatch) -> No
         (lambda text: f"{text} {text[::-1]}", "words that no other question has"),
     ],
 )
-def test_whatever_a_model_sees_without_memory_tells_questions_apart(change: Callable[[str], str], by: str) -> None:
+def test_whatever_a_model_sees_without_memory_distinguishes_questions(change: Callable[[str], str], by: str) -> None:
     rng = np.random.default_rng(5)
     texts_asked, unseen = texts(60, rng), [change(text) for text in texts(40, rng)]
     difference = group_difference(texts_asked, unseen)

@@ -149,7 +149,7 @@ def test_the_accuracy_says_how_many_questions_it_counts() -> None:
     assert "Accuracy 0.50 (95 % interval 0.40 to 0.60);" in figures(verdict_text(row()))
 
 
-def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
+def test_of_fewer_than_ten_flagged_questions_only_their_number_is_reported() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
     few = verdict_text(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, at_most=()), **about))
     assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
@@ -248,7 +248,7 @@ def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and
     assert sentence_to_copy(given) == BEGINNING + ending
 
 
-def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
+def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_reported() -> None:
     verdict_of_ratio = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
     estimated = verdict_text(row(verdict=verdict_of_ratio, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
     assert (

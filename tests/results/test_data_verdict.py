@@ -305,7 +305,7 @@ def test_a_reference_that_subtracts_more_than_natural_preferences_has_no_number_
 
 
 @each_test
-def test_where_nothing_is_found_it_is_told_how_many_may_have_been_seen(status: str, shape) -> None:
+def test_where_nothing_is_found_it_is_reported_how_many_may_have_been_seen(status: str, shape) -> None:
     shares = []
     for n in (20, 300):
         verdict = data_verdict(answers(n, status, **shape))
@@ -350,7 +350,7 @@ def test_so_many_questions_as_are_needed_nearly_always_exclude_what_has_to_be_fo
 
 
 @each_test
-def test_the_published_orders_scores_are_told_and_evidence_begins_at_the_threshold(status: str, shape) -> None:
+def test_the_published_orders_scores_are_reported_and_evidence_begins_at_the_threshold(status: str, shape) -> None:
     verdict = at_its_level(data_verdict(answers(80, status, memory=0.3, **shape)))
     score, *others = verdict.scores
     compared = score - max(others, default=0.0)
@@ -383,7 +383,7 @@ def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basi
     assert usually_needed(basis, n_orders, 0.5, EVIDENCE_LEVEL) < before
 
 
-def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> None:
+def test_the_share_of_later_looks_is_reported_only_where_it_decides_the_word() -> None:
     def sentence(pvalue: float, look: int, spent: float) -> str:
         tested = OrderSum(30, pvalue, mean=0.1, mean_error=0.1)
         return sentence_of(DataVerdict(Basis.ORDERS, OrderStatus.DRAWN, 30, 30, tested, look=look, spent=spent))
@@ -687,7 +687,7 @@ seen_orders = data_verdict(answers(60, OrderStatus.WRITTEN, memory=1.5, control=
 
 
 @given(pvalues, pvalues)
-def test_two_tests_are_told_as_twice_the_smaller_pvalue(by_orders: float, by_texts: float) -> None:
+def test_two_tests_are_reported_as_twice_the_smaller_pvalue(by_orders: float, by_texts: float) -> None:
     verdict = with_texts(DataVerdict(Basis.CONTROL, tested=OrderSum(60, by_orders)), by_texts)
     assert verdict.pvalue == min(1.0, 2 * min(by_orders, by_texts))
     assert replace(verdict, texts=None).pvalue == by_orders

@@ -173,7 +173,7 @@ def test_what_both_say_of_the_share_that_was_seen_has_one_error() -> None:
     assert dict(both.at_most)[3] > min(dict(by_names.at_most)[3], dict(at_its_level(by_orders).at_most)[3])
 
 
-def test_evidence_by_one_of_them_is_told_of_that_one() -> None:
+def test_evidence_by_one_of_them_is_reported_of_that_one() -> None:
     by_names = data_verdict(orders(), fillers=answers(memory=1.0))
     assert by_names.word == "strong evidence"
     assert verdict_in_words(by_names, short=True).startswith("Prefers the published names to the names of other rows")

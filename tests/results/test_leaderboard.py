@@ -42,7 +42,7 @@ def ranks(folder) -> dict[str, str]:
     return {standing.row.model: standing.ranks for standing in board}
 
 
-def test_models_that_the_questions_cannot_tell_apart_share_an_interval_of_ranks(tmp_path) -> None:
+def test_models_that_the_questions_cannot_distinguish_share_an_interval_of_ranks(tmp_path) -> None:
     for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 30), ("seen too", 33)):
         audit(tmp_path, model, n_flagged)
     assert ranks(tmp_path) == {"seen too": "1–2", "seen": "1–2", "nearly": "3–4", "clean": "3–4"}

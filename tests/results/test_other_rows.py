@@ -136,7 +136,7 @@ def test_a_run_of_other_rows_without_an_audit_is_not_judged_by_that_of_its_name(
     assert "no audit of this model has the rows of quiz [" in err
 
 
-def test_audits_of_one_name_with_other_rows_are_told_apart_without_any_run(tmp_path: Path) -> None:
+def test_audits_of_one_name_with_other_rows_are_kept_apart_without_any_run(tmp_path: Path) -> None:
     for place, numbers, is_seen in (("a", OLD, False), ("b", NEW, True)):
         write_run(tmp_path / place, "m", {"quiz_leakage_perm": audit_of(numbers, is_seen)})
     (annotation,) = annotate([tmp_path])
@@ -179,7 +179,7 @@ def test_rows_that_differ_only_in_fields_beside_the_question_are_one_benchmark(t
     assert [*named(annotation)] == ["quiz"]
 
 
-def test_a_group_with_such_a_member_is_told_apart_with_all_of_its_members(tmp_path: Path) -> None:
+def test_a_group_with_such_a_member_is_kept_apart_with_all_of_its_members(tmp_path: Path) -> None:
     for place, numbers, is_seen in (("a", OLD, False), ("b", NEW, True)):
         logs = {"quiz_x": lines_of(numbers), "quiz_y": lines_of(range(500, 510))}
         write_run(tmp_path / place, "m", logs, groups={"quiz": [*logs]})
@@ -193,7 +193,7 @@ def test_a_group_with_such_a_member_is_told_apart_with_all_of_its_members(tmp_pa
     assert len(named(annotation)) == 6
 
 
-def test_groups_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
+def test_groups_that_cannot_be_distinguished_are_refused(tmp_path: Path) -> None:
     for place, first, second in (("a", OLD, OLD), ("b", OLD, NEW), ("c", NEW, NEW)):
         logs = {"quiz_x": lines_of([number + 100 for number in first]), "quiz_y": lines_of(second)}
         write_run(tmp_path / place, "m", logs, groups={"quiz": [*logs]})

@@ -160,7 +160,7 @@ FAILED = OrderTests(600, 3, (NOTHING, TREND, NUMBERS))
 SEALED = Documented("sealed", "the paper, section 3")
 
 
-def test_the_tests_that_contradict_random_orders_are_told_and_that_it_is_documented() -> None:
+def test_the_tests_that_contradict_random_orders_are_reported_and_that_it_is_documented() -> None:
     agreed = null_status(FAILED, Documented("written", "its README"))
     assert (agreed.status, agreed.contradicted) == ("written", False)
     assert "numbers sorted, share 0.90 where 0.08 is expected, 50 questions, adjusted p = 2e-40" in agreed.reason

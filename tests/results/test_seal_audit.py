@@ -93,7 +93,7 @@ def test_all_tests_of_a_model_are_shown_and_combined_with_the_pvalues_of_the_tab
         assert by_name[name].pvalue == pytest.approx(tables[f"{NAME}_leakage_{audit}"][row_name], rel=1e-3)
 
 
-def test_where_nothing_is_found_it_is_told_how_many_questions_may_have_been_seen(place) -> None:
+def test_where_nothing_is_found_it_is_reported_how_many_questions_may_have_been_seen(place) -> None:
     """At every look the same, whose level is another."""
     shares = {}
     for number in (2, 10):
@@ -150,7 +150,7 @@ def test_other_answers_of_a_model_are_another_look_at_a_stricter_level(place) ->
     assert (verdict.n_looks, verdict.log_evalue) == (1, looks_in(place.private)[1].log_evalue)
 
 
-def test_the_order_of_models_that_are_told_together_changes_no_word(made, tmp_path) -> None:
+def test_the_order_of_models_that_are_reported_together_changes_no_word(made, tmp_path) -> None:
     """Four models of which the last by name has seen the questions; handed out in their order, its level was .0005."""
     for name in ("a", "b", "c"):
         run_sealed(made.sealed, "leakage_perm", lambda text, of, who=name: by_hash(who + text, of), tmp_path, name)
@@ -182,7 +182,7 @@ def test_looks_at_different_questions_of_one_model_multiply_their_evalues(made, 
     assert any("2 looks at different questions together" in remark for remark in remarks(second))
 
 
-def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written_is_told(place) -> None:
+def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written_is_reported(place) -> None:
     """Written by a version of the package whose tests gave .002."""
     first = next(verdict for verdict in seal_audit([place.runs / "org__clean"], place.private).verdicts)
     for file in ("looks.jsonl", "looks_head.json"):

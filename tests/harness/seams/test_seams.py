@@ -61,7 +61,7 @@ def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: S
     assert f"install {seam.library} {versions} or a newer lm_eval_leakage" in sentence
 
 
-def test_the_page_tells_of_each_why_it_is_needed_and_what_is_lost_without_it() -> None:
+def test_the_page_says_of_each_why_it_is_needed_and_what_is_lost_without_it() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if "<br>`" in line]
     lost_by_name = {what.partition("<br>")[2].strip("`"): (bool(why), lost) for what, why, lost in rows}
     assert lost_by_name == {
