@@ -44,14 +44,14 @@ def hold_one_model(number: int, port: int, model: str, folder: str) -> None:
     report["answers"] = lm.loglikelihood(instances(PAIRS), disable_tqdm=True)
     report["after"] = lm.budget.max_tokens
     report["own"] = lm.loglikelihood(instances(OWN[number]), disable_tqdm=True)
-    Path(folder, f"told_{number}").write_text(json.dumps(report))
+    Path(folder, f"reported_{number}").write_text(json.dumps(report))
 
 
 @pytest.mark.model  # starts processes
 @pytest.mark.filterwarnings("ignore")
 def test_processes_that_hold_one_model_read_the_same_pieces(llama, tmp_path: Path) -> None:
     mp.start_processes(hold_one_model, (free_port(), llama, str(tmp_path)), nprocs=2, start_method="fork")
-    first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
+    first, second = (json.loads((tmp_path / f"reported_{rank}").read_text()) for rank in range(2))
     pieces = [report.pop("own") for report in (first, second)]
     assert first == second
     assert (first["by_tree"], first["agreed"], first["after"]) == (True, BUDGET, BUDGET // 2)

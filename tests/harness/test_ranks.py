@@ -218,7 +218,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
         answers.append(str(error))
     answers.append(asked_by_any([("same", "thing")]))
     answers.append(asked_by_any([("a", 1), ("a", 1), ("b", {})] if rank else [("c", 1), ("a", 1)]))
-    Path(folder, f"told_{rank}").write_text(json.dumps(answers))
+    Path(folder, f"reported_{rank}").write_text(json.dumps(answers))
     if rank == 0:
         try:
             of_every(1, in_step=True)  # the other one does not call it
@@ -232,7 +232,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
-    first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
+    first, second = (json.loads((tmp_path / f"reported_{rank}").read_text()) for rank in range(2))
     union = [["c", 1], ["a", 1], ["a", 1], ["b", {}]]
     assert first == [[0, 1], True, None, union]
     assert second[3:] == [None, union]

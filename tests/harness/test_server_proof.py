@@ -183,7 +183,7 @@ def test_a_server_that_does_not_report_its_text_is_proven_and_that_is_said() -> 
         return in_logprobs(lambda columns: columns.pop("tokens"))(response)
 
     assert "it does not say which text they are of" in proof_of(FakeServer(without_tokens))
-    assert "it does not tell" not in proof_of(FakeServer(in_logprobs(lambda columns: columns.pop("tokens"))))
+    assert "it does not say which text" not in proof_of(FakeServer(in_logprobs(lambda columns: columns.pop("tokens"))))
 
 
 # ---------------------------------------------------------------------- a text as long as the longest
